@@ -1,0 +1,222 @@
+"""The plan of a private sum: what every user adds, what it costs, and what it guarantees."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from .gaussian import central_noise_std
+from .guarantee import NEIGHBOURS, Guarantee, known_fields, round_up
+from .validation import ArgumentError, one_of, real, whole
+
+CALIBRATIONS = ("tight", "paper", "paper-scaled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumRequest:
+    """What was asked for: the public facts of a private sum, checked."""
+
+    epsilon: float
+    delta: float
+    users: int
+    dim: int
+    norm: float = 1.0
+    honest: float = 1.0
+    rounds: int = 1
+    neighbours: str = "replace-one"
+    calibration: str = "tight"
+    max_inflation: float = 1.05
+    max_bits: int | None = None
+    scalar: bool = False
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {
+            "epsilon": real(
+                "epsilon", self.epsilon, above=0, remedy="Choose the privacy loss you promise; 1 is a common value."
+            ),
+            "delta": real(
+                "delta", self.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value."
+            ),
+            "users": whole("users", self.users, at_least=1, remedy="Give the number of users in one round."),
+            "dim": whole("dim", self.dim, at_least=1, remedy="Give the number of coordinates of a user's vector."),
+            "norm": real(
+                "norm",
+                self.norm,
+                above=0,
+                remedy="Give a public bound on the l2 norm of a user's vector; longer ones are clipped to it.",
+            ),
+            "honest": real(
+                "honest",
+                self.honest,
+                above=0,
+                at_most=1,
+                remedy="Give the fraction of users that you trust to add their noise; 1 is all of them.",
+            ),
+            "rounds": whole("rounds", self.rounds, at_least=1, remedy="Give the rounds that one user takes part in."),
+            "neighbours": one_of("neighbours", self.neighbours, NEIGHBOURS, "The paper's is 'replace-one'."),
+            "calibration": one_of("calibration", self.calibration, CALIBRATIONS, "'tight' adds the least noise."),
+            "max_inflation": real(
+                "max_inflation",
+                self.max_inflation,
+                above=1,
+                remedy="It is the noise allowed relative to a trusted curator's; 1.05 is 5 per cent more.",
+            ),
+        }
+        if self.max_bits is not None:
+            remedy = "Every coordinate needs at least one bit of data and one of noise."
+            checked["max_bits"] = whole("max_bits", self.max_bits, at_least=2, remedy=remedy)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def honest_users(self) -> int:
+        """Honest users that the guarantee counts on: ceil(honest * users), and the smallest batch the shuffler releases."""
+        return min(self.users, max(1, math.ceil(self.honest * self.users * (1 - 1e-15))))
+
+    @property
+    def sensitivity(self) -> float:
+        """l2 distance that one user can move the true sum by."""
+        return 2 * self.norm if self.neighbours == "replace-one" else self.norm
+
+    @property
+    def central_noise_std(self) -> float:
+        """Noise of a trusted curator (analytic Gaussian mechanism) per coordinate and round at the same guarantee."""
+        return central_noise_std(self.epsilon, self.delta, self.sensitivity, self.rounds)
+
+    def encoded_shift(self, levels: int) -> float:
+        """l2 distance of neighbouring encodings (S of Theorem B): g, or g/2 where one of them is the zero vector."""
+        return float(levels) if self.neighbours == "replace-one" else levels / 2
+
+    def encoded_reach(self, levels: int) -> int:
+        """Distance of neighbouring encodings in one coordinate, rounded up (K of Theorem B)."""
+        return levels if self.neighbours == "replace-one" else (levels + 1) // 2
+
+    def noise_std_with(self, levels: int, noise_bits: int, probability: float, users: int) -> float:
+        """Standard deviation per coordinate of the estimated sum of `users` vectors, at its largest over all inputs.
+
+        Random rounding gives at most 1/4 per user, the noise bits b p (1 - p), in units of one level (accounting, 5).
+        """
+        variance = users / 4 + users * noise_bits * probability * (1 - probability)
+        return 2 * self.norm / levels * math.sqrt(variance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumPlan(SumRequest):
+    """How to run a private sum. Made by `plan_sum`; frozen; goes to every user, the shuffler and the analyzer as JSON.
+
+    `levels` (g), `noise_bits` (b) and `noise_probability` (p) are the paper's parameters of Algorithm 1: a coordinate is
+    encoded as an integer in 0..g, and Bin(b, p) is added. `mu` and `slack` are the certified figures for a user who takes
+    part in all `rounds` rounds; `mu` is None under the paper's calibrations, whose theorems are not Gaussian.
+    """
+
+    levels: int
+    noise_bits: int
+    noise_probability: float
+    mu: float | None
+    slack: float
+    pure_epsilon: float = 0.0
+    theorem: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        remedy = "Use the plan as plan_sum made it."
+        whole("levels", self.levels, at_least=1, remedy=remedy)
+        whole("noise_bits", self.noise_bits, at_least=1, remedy=remedy)
+        real("noise_probability", self.noise_probability, above=0, below=1, remedy=remedy)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a user who takes part in all `rounds` rounds is promised."""
+        return Guarantee(
+            mu=self.mu or 0.0,
+            slack=self.slack,
+            neighbours=self.neighbours,
+            honest=self.honest,
+            theorem=self.theorem,
+            pure_epsilon=self.pure_epsilon,
+            pure_rounds=self.rounds if self.pure_epsilon else 0,
+        )
+
+    @property
+    def certified_delta(self) -> float:
+        """The delta proved at `epsilon` for the parameters in use: at most the delta asked for."""
+        return self.guarantee.delta(self.epsilon)
+
+    @property
+    def bits_per_coordinate(self) -> int:
+        """Messages that one user sends per coordinate and round: g + b."""
+        return self.levels + self.noise_bits
+
+    @property
+    def bits_per_user(self) -> int:
+        """Messages that one user sends in one round: (g + b) * dim."""
+        return self.bits_per_coordinate * self.dim
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation per coordinate of the estimated sum in one round, all users arrived, worst input."""
+        return self.noise_std_for(self.users)
+
+    @property
+    def inflation(self) -> float:
+        """`noise_std` relative to the trusted curator's."""
+        return self.noise_std / self.central_noise_std
+
+    def noise_std_for(self, users: int) -> float:
+        """`noise_std` where `users` arrived, at its largest over all inputs."""
+        return self.noise_std_with(self.levels, self.noise_bits, self.noise_probability, users)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields, then the figures that follow from them, in plain JSON types."""
+        derived = {name: getattr(self, name) for name in _DERIVED}
+        return asdict(self) | derived
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> SumPlan:
+        """A plan from its dictionary. The guarantee is proved anew: a plan that promises too much is refused."""
+        from .calibration import prove  # noqa: PLC0415  (calibration makes plans; a plan is proved where it enters)
+
+        if not isinstance(values, dict):
+            raise ArgumentError("plan", values, "a JSON object", "Pass what SumPlan.to_json() gave.")
+        own = {name: value for name, value in values.items() if name not in _DERIVED}
+        known_fields(cls, own)
+        plan = cls(**own)
+        proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
+        overclaims = (plan.mu or 0) < (proved.mu or 0) * (1 - 1e-6) or plan.slack < proved.slack * (1 - 1e-6)
+        if overclaims or proved.certified_delta > proved.delta:
+            raise ArgumentError(
+                "plan",
+                str(plan),
+                f"backed by a proof, and the proof gives: {proved.guarantee}",
+                "Do not use it; ask whoever sent it for the output of plan_sum.",
+            )
+        return proved
+
+    @classmethod
+    def from_json(cls, text: str) -> SumPlan:
+        return cls.from_dict(json.loads(text))
+
+    def __str__(self) -> str:
+        return (
+            f"({self.epsilon:g}, {self.delta:g})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}: "
+            f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) a coordinate, "
+            f"noise {self.noise_std:.4g} = {self.inflation:.4g} x central; "
+            f"certified delta {round_up(self.certified_delta)}; {self.guarantee}"
+        )
+
+
+_DERIVED = (
+    "honest_users",
+    "bits_per_coordinate",
+    "bits_per_user",
+    "noise_std",
+    "central_noise_std",
+    "inflation",
+    "certified_delta",
+)
+REQUEST_FIELDS = tuple(f.name for f in fields(SumRequest))

@@ -1,0 +1,161 @@
+"""The tight calibration: the fewest bits, or the least noise, that Theorem B certifies.
+
+The noise that privacy needs is proportional to the levels g, so in units of the data it is the same for every g, and
+rounding adds less the more levels there are: noise falls with g and bits grow with it. The fewest bits are therefore those of
+the fewest levels whose noise is within the limit; the least noise within given bits is that of the most levels which leave
+enough bits for noise. A probability below 1/2 makes up for b being a whole number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .certificate import MAX_TRIALS, NoCertificateError, certify, presume
+from .gaussian import gaussian_mu
+from .guarantee import Guarantee
+from .plan import SumRequest
+from .validation import ArgumentError
+
+THEOREM = "accounting Theorem B"
+# Part of delta given to the event that a coordinate leaves its window; more costs mu, less costs width.
+TAIL_SHARE = 0.01
+# delta is aimed at with this much to spare, so that rounding up the certified delta never exceeds it.
+SPARE = 1e-6
+MAX_LEVELS = 1 << 31
+# Noise probabilities have six significant binary digits: finer ones save no bits, and each digit costs the sampler a draw.
+PROBABILITIES = sorted({k / 2**r for r in range(6, 40) for k in range(32, 65) if k / 2**r <= 0.5})
+
+Parameters = tuple[int, int, float]
+
+
+def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Guarantee:
+    """What Theorem B proves of these parameters for a user who takes part in all rounds (accounting, section 4)."""
+    certificate = certify(
+        noise_bits * request.honest_users,
+        probability,
+        shift=request.encoded_shift(levels),
+        reach=request.encoded_reach(levels),
+        dim=request.dim,
+        tail=_tail(request),
+    )
+    one_round = Guarantee(
+        mu=certificate.mu,
+        slack=request.dim * certificate.tau,
+        neighbours=request.neighbours,
+        honest=request.honest,
+        theorem=THEOREM,
+    )
+    return one_round.repeated(request.rounds)
+
+
+def parameters(request: SumRequest) -> Parameters:
+    """(levels, noise_bits, noise_probability) of the best plan whose full certificate meets the request."""
+    target = gaussian_mu(request.epsilon, request.delta * (1 - TAIL_SHARE - SPARE)) / math.sqrt(request.rounds)
+    search = _fewest_bits if request.max_bits is None else _least_noise
+    # The search trusts the window's ends; should a full scan say otherwise, search again with a stricter target.
+    for strictness in (1.0, 0.999, 0.99, 0.95, 0.9):
+        found = search(_Hidden(request, target * strictness))
+        try:
+            if guarantee(request, *found).delta(request.epsilon) <= request.delta:
+                return found
+        except NoCertificateError:
+            continue
+    raise NoCertificateError(f"no certificate for {request}: nothing can be released under it")
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """Which (levels, noise bits, probability) hide a user well enough, as far as the window's ends tell."""
+
+    request: SumRequest
+    target: float
+
+    def __call__(self, levels: int, noise_bits: int, probability: float) -> bool:
+        mu = presume(
+            noise_bits * self.request.honest_users,
+            probability,
+            shift=self.request.encoded_shift(levels),
+            reach=self.request.encoded_reach(levels),
+            dim=self.request.dim,
+            tail=_tail(self.request),
+        )
+        return mu <= self.target
+
+    def fewest_noise_bits(self, levels: int) -> int | None:
+        """The fewest noise bits that hide `levels` levels, at p = 1/2."""
+        return _first(lambda b: self(levels, b, 0.5), MAX_TRIALS // self.request.honest_users)
+
+    def smallest_probability(self, levels: int, noise_bits: int) -> float:
+        """The smallest p that hides `levels` levels, given that 1/2 does."""
+        smallest = _bisect(lambda i: self(levels, noise_bits, PROBABILITIES[i]), -1, len(PROBABILITIES) - 1)
+        return PROBABILITIES[smallest]
+
+
+def _fewest_bits(hidden: _Hidden) -> Parameters:
+    """The fewest levels, and the fewest noise bits for them, whose noise is within the limit."""
+    request = hidden.request
+    limit = request.max_inflation * request.central_noise_std
+
+    def quiet(levels: int, noise_bits: int, probability: float) -> bool:
+        # The honest users' noise is what the guarantee counts on; no plan escapes what the others add to it.
+        return request.noise_std_with(levels, noise_bits, probability, request.honest_users) <= limit
+
+    def enough(levels: int) -> bool:
+        noise_bits = hidden.fewest_noise_bits(levels)
+        return noise_bits is not None and quiet(levels, noise_bits, hidden.smallest_probability(levels, noise_bits))
+
+    levels = _first(enough, MAX_LEVELS)
+    if levels is None:
+        raise ArgumentError(
+            "max_inflation",
+            request.max_inflation,
+            f"larger here: no plan of up to {MAX_LEVELS} levels is certified for it",
+            "Allow a little more noise (1.05 is usual); or, where epsilon is above 500, give up less: so little noise has "
+            "tails beyond floating point.",
+        )
+    noise_bits = hidden.fewest_noise_bits(levels) or 1
+    if quiet(levels, noise_bits, 0.5):  # one popcount to sample: preferred where it will do
+        return levels, noise_bits, 0.5
+    return levels, noise_bits, hidden.smallest_probability(levels, noise_bits)
+
+
+def _least_noise(hidden: _Hidden) -> Parameters:
+    """The most levels that leave enough noise bits, then all bits left and the smallest p."""
+    bits = hidden.request.max_bits or 2
+    # fewer levels would leave more noise bits than can be certified
+    fewest = max(1, bits - MAX_TRIALS // hidden.request.honest_users)
+    if bits <= fewest or not hidden(fewest, bits - fewest, 0.5):
+        noise_bits = hidden.fewest_noise_bits(1)
+        raise ArgumentError(
+            "max_bits",
+            bits,
+            f"at least {1 + noise_bits} for this guarantee" if noise_bits else "larger, or the guarantee weaker",
+            "Allow more bits per coordinate, or ask for a larger epsilon or delta.",
+        )
+    levels = _bisect(lambda g: not hidden(g, bits - g, 0.5), fewest, bits) - 1
+    return levels, bits - levels, hidden.smallest_probability(levels, bits - levels)
+
+
+def _first(good: Callable[[int], bool], limit: int) -> int | None:
+    """The smallest good whole number from 1 to `limit`, if there is one; goodness does not end."""
+    bad, tried = 0, 1
+    while not good(tried):
+        if tried >= limit:
+            return None
+        bad, tried = tried, min(2 * tried, limit)
+    return _bisect(good, bad, tried)
+
+
+def _bisect(good: Callable[[int], bool], bad: int, known: int) -> int:
+    """The smallest good whole number in (bad, known], where `known` is good and goodness does not end."""
+    while known - bad > 1:
+        middle = (bad + known) // 2
+        bad, known = (bad, middle) if good(middle) else (middle, known)
+    return known
+
+
+def _tail(request: SumRequest) -> float:
+    """Probability per coordinate and round of leaving the window, so that all of them take TAIL_SHARE of delta."""
+    return TAIL_SHARE * request.delta / (request.dim * request.rounds)
