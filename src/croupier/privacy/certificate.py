@@ -53,9 +53,7 @@ class Certificate:
     bulge: float  # kappa: largest excess of Phi^-1(F) over `step` times the distance
 
 
-def certify(
-    trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float
-) -> Certificate:
+def certify(trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float) -> Certificate:
     """Theorem B for Bin(trials, probability): the smallest mu we can prove with tau <= tail.
 
     `tail` is the probability, per coordinate, of the event that is given up; `dim * tau` adds to delta.
@@ -83,15 +81,14 @@ def presume(trials: int, probability: float, *, shift: float, reach: int, dim: i
     try:
         low, high, tau = _window(trials, probability, reach, tail)
         left, right = (_scan(trials, probability, end, end + 1) for end in (low, high - 1))
-        mu = _certificate(low, high, tau, *map(max, zip(left, right, strict=True)), shift, dim).mu
+        step, slope, extreme = (max(pair) for pair in zip(left, right, strict=True))
+        mu = _certificate(low, high, tau, step, slope, extreme, shift, dim).mu
         return mu if high - low < SCAN_POINTS else mu * (1 + BLOCK_LOOSENESS)
     except NoCertificateError:
         return math.inf
 
 
-def _certificate(
-    low: int, high: int, tau: float, step: float, slope: float, extreme: float, shift: float, dim: int
-) -> Certificate:
+def _certificate(low: int, high: int, tau: float, step: float, slope: float, extreme: float, shift: float, dim: int) -> Certificate:
     """mu = min(ct S, c S + kappa sqrt d), with every constant inflated."""
     c, ct, S = step * (1 + SLOPE_MARGIN), slope * (1 + SLOPE_MARGIN), shift * (1 + SHIFT_MARGIN)
     # Lemma C: between integers zt'' = zt zt'^2, so zt strays from its chord by at most max |z| ct^2 / 8.
@@ -146,7 +143,8 @@ def _log_density(z: Floats) -> Floats:
 def _log_pmf(y: Integers, trials: int, probability: float) -> Floats:
     # log(pmf), not logpmf: the latter takes differences of log-gammas and is wrong by 4e-8 at 1e7 trials, 4e-4 at 1e11.
     with np.errstate(divide="ignore"):
-        return np.log(binom.pmf(y, trials, probability))
+        logs: Floats = np.log(binom.pmf(y, trials, probability))
+    return logs
 
 
 def _scan(trials: int, probability: float, low: int, high: int) -> tuple[float, float, float]:

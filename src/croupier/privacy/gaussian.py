@@ -49,9 +49,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return low
 
 
-def central_noise_std(
-    epsilon: float, delta: float, sensitivity: float, rounds: int = 1
-) -> float:
+def central_noise_std(epsilon: float, delta: float, sensitivity: float, rounds: int = 1) -> float:
     """Noise of the central analytic Gaussian mechanism per coordinate and round, for `rounds` rounds together.
 
     This is the limit we compare with: a trusted curator who adds N(0, std^2) to each coordinate of the sum.

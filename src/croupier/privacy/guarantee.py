@@ -189,9 +189,7 @@ def _together(every: tuple[Guarantee, ...], how: str) -> Guarantee:
 def _same_relation(every: Iterable[Guarantee]) -> None:
     relations = {g.neighbours for g in every}
     if len(relations) > 1:
-        raise ArgumentError(
-            "neighbours", sorted(relations), "the same for all guarantees", "Plan every round with one relation."
-        )
+        raise ArgumentError("neighbours", sorted(relations), "the same for all guarantees", "Plan every round with one relation.")
 
 
 def _theorems(every: Iterable[Guarantee], how: str) -> str:

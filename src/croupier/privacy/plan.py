@@ -33,18 +33,15 @@ class SumRequest:
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
-            "epsilon": real(
-                "epsilon", self.epsilon, above=0, remedy="Choose the privacy loss you promise; 1 is a common value."
-            ),
-            "delta": real(
-                "delta", self.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value."
-            ),
+            "epsilon": real("epsilon", self.epsilon, above=0, remedy="Choose the privacy loss you promise; 1 is a common value."),
+            "delta": real("delta", self.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value."),
             "users": whole("users", self.users, at_least=1, remedy="Give the number of users in one round."),
             "dim": whole("dim", self.dim, at_least=1, remedy="Give the number of coordinates of a user's vector."),
             "norm": real(
                 "norm",
                 self.norm,
-                above=0,
+                above=1e-100,
+                below=1e100,
                 remedy="Give a public bound on the l2 norm of a user's vector; longer ones are clipped to it.",
             ),
             "honest": real(

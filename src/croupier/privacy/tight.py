@@ -90,7 +90,7 @@ class _Hidden:
     def smallest_probability(self, levels: int, noise_bits: int) -> float:
         """The smallest p that hides `levels` levels, given that 1/2 does."""
         smallest = _bisect(lambda i: self(levels, noise_bits, PROBABILITIES[i]), -1, len(PROBABILITIES) - 1)
-        return PROBABILITIES[smallest]
+        return float(PROBABILITIES[smallest])
 
 
 def _fewest_bits(hidden: _Hidden) -> Parameters:

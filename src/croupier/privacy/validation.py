@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 
 class ArgumentError(ValueError):
@@ -16,7 +17,7 @@ class ArgumentError(ValueError):
 
 def real(
     name: str,
-    value: object,
+    value: Any,
     *,
     above: float = -math.inf,
     below: float = math.inf,
@@ -29,7 +30,7 @@ def real(
     bounds += [f"at most {at_most:g}" for _ in (1,) if at_most < math.inf]
     allowed = " and ".join(["a finite number", *bounds])
     try:
-        number = float(value)  # type: ignore[arg-type]
+        number = float(value)
     except (TypeError, ValueError):
         raise ArgumentError(name, value, allowed, remedy) from None
     if isinstance(value, bool) or not math.isfinite(number) or not (above < number < below and number <= at_most):
@@ -37,13 +38,13 @@ def real(
     return number
 
 
-def whole(name: str, value: object, *, at_least: int, at_most: int | None = None, remedy: str) -> int:
+def whole(name: str, value: Any, *, at_least: int, at_most: int | None = None, remedy: str) -> int:
     """`value` as an int with at_least <= value <= at_most; 3.0 counts as whole, 3.5 and True do not."""
     allowed = f"a whole number of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
-        number = operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(value)
     except TypeError:
         raise ArgumentError(name, value, allowed, remedy) from None
     if isinstance(value, bool) or number < at_least or (at_most is not None and number > at_most):

@@ -1,0 +1,30 @@
+"""One round: randomizer, messages, shuffler and analyzer of the scalar and the vector sum, and exact randomness."""
+
+from .analyzer import Analyzer, SumEstimate
+from .messages import Counts, Report, ShuffledBatch
+from .randomizer import Randomizer
+from .randomness import NotPrivateWarning, RandomSource, SecureRandom, SeededRandom
+from .sampling import bernoulli, binomial, fair_binomial, permutation
+from .shuffler import BatchTooSmallError, Shuffler
+from .sums import ScalarSum, VectorSum
+
+__all__ = [
+    "Analyzer",
+    "BatchTooSmallError",
+    "Counts",
+    "NotPrivateWarning",
+    "RandomSource",
+    "Randomizer",
+    "Report",
+    "ScalarSum",
+    "SecureRandom",
+    "SeededRandom",
+    "ShuffledBatch",
+    "Shuffler",
+    "SumEstimate",
+    "VectorSum",
+    "bernoulli",
+    "binomial",
+    "fair_binomial",
+    "permutation",
+]

@@ -1,0 +1,68 @@
+"""From a user's vector to integers: check, clip to the norm bound, scale to 0..g, round at random.
+
+Privacy rests on one fact about this module: for any two inputs the real encodings are within g (1 + 1e-9) of each other in l2
+norm and within g in every coordinate (docs/accounting.md, section 6). Clipping therefore leaves room for the error of the
+computed norm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..privacy import ArgumentError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[Any]:
+    """`vectors` as a real array of shape (users, dim), values not yet looked at."""
+    remedy = f"Pass an array with one row of {dim} numbers per user."
+    try:
+        array = np.asarray(vectors)
+        if array.dtype == object:
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ArgumentError(name, type(vectors).__name__, "an array of numbers", remedy) from None
+    if array.dtype.kind not in "biuf":
+        raise ArgumentError(f"{name}.dtype", str(array.dtype), "a real number type", remedy)
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise ArgumentError(f"{name}.shape", array.shape, f"(users, {dim})", remedy)
+    return array
+
+
+def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") -> None:
+    """Refuse NaN and infinity, naming the first user that has one."""
+    for start in rows:
+        finite = np.isfinite(vectors[start : start + rows.step]).all(axis=1)
+        if not finite.all():
+            user = start + int(np.argmin(finite))
+            bad = vectors[user][~np.isfinite(vectors[user])][0]
+            raise ArgumentError(
+                f"{name}[{user}]", float(bad), "finite", "Remove or impute missing values on the user's side; nothing was sent."
+            )
+
+
+def clip_to_ball(vectors: NDArray[Any], norm: float) -> Floats:
+    """The vectors divided by `norm`, those outside the unit ball scaled back to just inside it.
+
+    The true l2 norm of every row returned is at most 1, whatever the rounding: a computed norm is right to (d + 8) 2^-53.
+    """
+    real = np.asarray(vectors, dtype=np.float64)
+    peak = np.abs(real).max(axis=1, keepdims=True)
+    unit = real / np.maximum(peak, norm)  # entries in [-1, 1], so squares cannot overflow
+    length = np.sqrt(np.einsum("ij,ij->i", unit, unit))[:, np.newaxis]
+    limit = 1 - (real.shape[1] + 8) * 2.0**-53
+    long = (length > limit) | (peak > norm)
+    clipped: Floats = np.where(long, unit * (limit / np.maximum(length, limit)), unit) if long.any() else unit
+    return clipped
+
+
+def encode(unit: Floats, levels: int) -> tuple[Floats, Floats]:
+    """Real encodings a = (x + 1) g / 2 in [0, g], as whole part and fraction; both exact parts of the float a."""
+    scaled = np.clip((unit + 1) * (levels / 2), 0, levels)
+    whole = np.floor(scaled)
+    return whole, scaled - whole

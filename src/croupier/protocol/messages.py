@@ -1,0 +1,65 @@
+"""What travels: a user's labelled bits, the shuffled bits of a batch, and the counts that are equivalent to them.
+
+Bits are kept in one row per label (coordinate). The label is public and every user sends the same number of bits under
+each, so a row's position says nothing about anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..privacy import ArgumentError, SumPlan
+
+Bits = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All messages of one user: `bits[j]` are its g + b bits with label j. `private` tells if the noise was secure."""
+
+    bits: Bits
+    private: bool
+
+    def messages(self) -> Iterator[tuple[int, bool]]:
+        """The messages one by one, as (label, bit)."""
+        for label, row in enumerate(self.bits):
+            for bit in row:
+                yield label, bool(bit)
+
+
+@dataclass(frozen=True, eq=False)
+class ShuffledBatch:
+    """The analyzer's view: for every label the bits of all users in uniformly random order."""
+
+    bits: Bits
+    private: bool
+
+    def counts(self, plan: SumPlan) -> Counts:
+        """Ones per label and the number of users. The counts are all the information there is in the batch."""
+        labels, messages = self.bits.shape
+        users, rest = divmod(messages, plan.bits_per_coordinate)
+        if labels != plan.dim or rest:
+            raise ArgumentError(
+                "batch.bits.shape",
+                self.bits.shape,
+                f"({plan.dim}, users x {plan.bits_per_coordinate}) under this plan",
+                "Analyze a batch with the plan that its users followed.",
+            )
+        return Counts(self.bits.sum(axis=1, dtype=np.int64), users, self.private)
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Ones per coordinate over all users that arrived."""
+
+    ones: NDArray[np.int64]
+    users: int
+    private: bool
+
+    def __add__(self, other: Counts) -> Counts:
+        """The counts of two disjoint groups of users of one batch."""
+        return Counts(self.ones + other.ones, self.users + other.users, self.private and other.private)

@@ -1,0 +1,45 @@
+"""The user's side (R_1D of Algorithm 1, R_vec of Algorithm 2): clip, encode, round, add noise. Only this leaves a user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..privacy import SumPlan
+from .encoding import Integers, as_vectors, clip_to_ball, encode, require_finite
+from .messages import Counts, Report
+from .randomness import RandomSource
+from .sampling import bernoulli, binomial
+
+
+class Randomizer:
+    """The local randomizer of a plan. `randomize` is the device's; `counts` does many users at once, to the same law."""
+
+    def __init__(self, plan: SumPlan) -> None:
+        self.plan = plan
+
+    def randomize(self, vector: ArrayLike, random: RandomSource) -> Report:
+        """One user's messages: in every coordinate xhat + Bin(b, p) ones among g + b bits (Algorithm 1, lines 3-7)."""
+        row = as_vectors(np.asarray(vector)[np.newaxis], self.plan.dim, "vector")
+        require_finite(row, range(0, 1), "vector")
+        noise = binomial(random, self.plan.noise_bits, self.plan.noise_probability, self.plan.dim)
+        ones = self._rounded(row, random)[0] + noise
+        bits = np.arange(self.plan.bits_per_coordinate) < ones[:, np.newaxis]
+        return Report(bits, random.private)
+
+    def counts(self, vectors: NDArray[Any], random: RandomSource) -> Counts:
+        """The ones of many users added up, without making their bits.
+
+        The users' independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once: the same law.
+        """
+        users = len(vectors)
+        rounded = self._rounded(vectors, random).sum(axis=0)
+        noise = binomial(random, self.plan.noise_bits * users, self.plan.noise_probability, self.plan.dim)
+        return Counts(rounded + noise, users, random.private)
+
+    def _rounded(self, vectors: NDArray[Any], random: RandomSource) -> Integers:
+        """xhat: integers in 0..g whose means are the real encodings."""
+        whole, fraction = encode(clip_to_ball(vectors, self.plan.norm), self.plan.levels)
+        return whole.astype(np.int64) + bernoulli(random, fraction)

@@ -1,0 +1,106 @@
+"""Where random bits come from: secure and seeded are different types, and results know which was used.
+
+Both are ChaCha20 keystreams, so every law in `sampling` runs on the same code with either; they differ in the key. Nothing
+here or there passes through floating point randomness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
+
+from ..privacy.validation import whole
+
+# ChaCha20 counts 64-byte blocks in 32 bits (256 GiB); a new key comes long before that.
+_BYTES_PER_KEY = 1 << 36
+_ZEROS = bytes(1 << 20)
+
+
+class NotPrivateWarning(UserWarning):
+    """Seeded randomness is in use: whoever knows the seed can subtract the noise."""
+
+
+class RandomSource(ABC):
+    """A stream of independent, uniformly random bytes. Safe to share between threads."""
+
+    private: ClassVar[bool]
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys = 0
+        self._start()
+
+    def draw_bytes(self, count: int) -> NDArray[np.uint8]:
+        """The next `count` bytes of the stream."""
+        out = np.empty(count, dtype=np.uint8)
+        with self._lock:
+            if self._left < count or self._stale():
+                self._start()
+            self._left -= count
+            view = out.data
+            for start in range(0, count, len(_ZEROS)):
+                part = view[start : start + len(_ZEROS)]
+                self._cipher.update_into(_ZEROS[: len(part)], part)
+        return out
+
+    @abstractmethod
+    def _key(self, index: int) -> bytes:
+        """The 32 bytes of the index-th key."""
+
+    def _stale(self) -> bool:
+        """Whether the present key must not be used any more."""
+        return False
+
+    def _start(self) -> None:
+        key = algorithms.ChaCha20(self._key(self._keys), bytes(16))
+        self._cipher = Cipher(key, mode=None).encryptor()
+        self._keys += 1
+        self._left = _BYTES_PER_KEY
+
+
+class SecureRandom(RandomSource):
+    """Law: bytes no one can predict; ChaCha20 keyed by the operating system. The only source that gives privacy.
+
+    A copy, an unpickled object and a forked process start a keystream of their own: noise is never used twice.
+    """
+
+    private = True
+
+    def _key(self, index: int) -> bytes:
+        self._process = os.getpid()
+        return os.urandom(32)
+
+    def _stale(self) -> bool:
+        return self._process != os.getpid()
+
+    def __reduce__(self) -> tuple[type[SecureRandom], tuple[()]]:
+        return SecureRandom, ()
+
+
+class SeededRandom(RandomSource):
+    """Law: bytes fixed by `seed`, for tests and reproducible experiments. Results are marked as not private."""
+
+    private = False
+    _warned: ClassVar[bool] = False
+
+    def __init__(self, seed: int) -> None:
+        self.seed = whole("seed", seed, at_least=0, remedy="Give a seed of 0 or more, or use SecureRandom().")
+        if not SeededRandom._warned:
+            SeededRandom._warned = True
+            warnings.warn(
+                "seeded randomness: results are reproducible and NOT private; use SecureRandom for real data",
+                NotPrivateWarning,
+                stacklevel=2,
+            )
+        super().__init__()
+
+    def _key(self, index: int) -> bytes:
+        return hashlib.sha256(f"croupier seed {self.seed} key {index}".encode()).digest()

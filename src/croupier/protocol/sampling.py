@@ -1,0 +1,108 @@
+"""Exact samplers: each states its law, and draws from that law with no error at all.
+
+Probabilities are floats, hence dyadic rationals, and are met exactly: uniform bits are compared with the probability's binary
+digits, lazily, until the comparison is decided.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..privacy.validation import real
+from .randomness import RandomSource
+
+Integers = NDArray[np.int64]
+_CHUNK_WORDS = 1 << 18
+_WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
+
+
+def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> Integers:
+    """Law: `size` independent draws, the i-th from Bin(trials_i, 1/2): the popcount of trials_i random bits."""
+    trials = np.broadcast_to(np.asarray(trials, dtype=np.int64), (size,))
+    if size == 0:
+        return np.zeros(0, dtype=np.int64)
+    common = int(trials.min()) // 64  # whole words that every draw uses
+    rest = trials - 64 * common
+    return _popcount_words(source, common, size) + _popcount_masked(source, rest)
+
+
+def binomial(source: RandomSource, trials: int, probability: float, size: int) -> Integers:
+    """Law: `size` independent draws from Bin(trials, probability), for any float probability in (0, 1).
+
+    A trial succeeds if a uniform number is below p, compared digit by digit: where p has a 1, trials that show 0 have
+    succeeded; where it has a 0, those that show 1 have failed; the others go on. So each digit takes one fair binomial of the
+    trials still open, half as many every time, about two random bits per trial in all.
+    """
+    real("probability", probability, above=0, below=1, remedy="Use a probability between 0 and 1.")
+    numerator, denominator = float(probability).as_integer_ratio()
+    digits = f"{numerator:b}".zfill(denominator.bit_length() - 1)
+    successes = np.zeros(size, dtype=np.int64)
+    undecided: int | Integers = trials
+    for digit in digits:
+        zeros = fair_binomial(source, undecided, size)
+        if digit == "1":
+            successes += zeros
+            undecided = undecided - zeros
+        else:
+            undecided = zeros
+        if not undecided.any():
+            break
+    return successes
+
+
+def bernoulli(source: RandomSource, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Law: independent Bernoulli(p_i), for any floats 0 <= p_i < 1, met exactly.
+
+    Lazy bytes: one random byte against the leading byte of p; only on a tie, once in 256, another one.
+    """
+    flat = probabilities.ravel() * 256.0  # exact: a power of two
+    leading = flat.astype(np.uint8)
+    drawn = source.draw_bytes(flat.size)
+    below = drawn < leading
+    tied = np.flatnonzero(drawn == leading)
+    remainder = flat[tied] - leading[tied]  # exact
+    while (unsettled := remainder > 0).any():  # with nothing left of p, no number is below it
+        tied, remainder = tied[unsettled], remainder[unsettled] * 256.0
+        leading = remainder.astype(np.uint8)
+        drawn = source.draw_bytes(tied.size)
+        below[tied] = drawn < leading
+        equal = drawn == leading
+        tied, remainder = tied[equal], (remainder - leading)[equal]
+    return below.reshape(probabilities.shape)
+
+
+def permutation(source: RandomSource, size: int) -> Integers:
+    """Law: uniform over all orders of 0..size-1. Sorts independent 64-bit keys, and draws anew should two be equal."""
+    while True:
+        keys = source.draw_bytes(8 * size).view(np.uint64)
+        order: Integers = np.argsort(keys)
+        ranked = keys[order]
+        if not np.any(ranked[1:] == ranked[:-1]):
+            return order
+
+
+def _popcount_words(source: RandomSource, words: int, size: int) -> Integers:
+    """Bin(64 * words, 1/2), `size` times."""
+    total = np.zeros(size, dtype=np.int64)
+    for start in range(0, words, _CHUNK_WORDS):
+        width = min(_CHUNK_WORDS, words - start)
+        rows = max(1, _CHUNK_WORDS // width)
+        for first in range(0, size, rows):
+            here = total[first : first + rows]
+            drawn = source.draw_bytes(8 * width * here.size).view(np.uint64).reshape(here.size, width)
+            here += np.bitwise_count(drawn).sum(axis=1, dtype=np.int64)
+    return total
+
+
+def _popcount_masked(source: RandomSource, trials: Integers) -> Integers:
+    """Bin(trials_i, 1/2), in words of the smallest type that holds them, the bits not asked for masked out."""
+    longest = int(trials.max())
+    bits, word = next(((b, t) for b, t in _WORD_TYPES if longest <= b), _WORD_TYPES[-1])
+    total = np.zeros(trials.size, dtype=np.int64)
+    for start in range(0, longest, bits):
+        unwanted = bits - np.clip(trials - start, 0, bits)
+        drawn = source.draw_bytes(trials.size * bits // 8).view(word)
+        half = unwanted // 2  # in two shifts, each less than the word's width
+        total += np.bitwise_count(drawn >> half.astype(word) >> (unwanted - half).astype(word))
+    return total

@@ -1,0 +1,160 @@
+"""The two protocols of Section 3: P_1D, the scalar sum (Algorithm 1), and P_vec, the vector sum (Algorithm 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..privacy import ArgumentError, SumPlan
+from ..privacy.validation import one_of, real
+from .analyzer import Analyzer, SumEstimate
+from .encoding import as_vectors, require_finite
+from .messages import Counts, Report, ShuffledBatch
+from .randomizer import Randomizer
+from .randomness import RandomSource, SecureRandom
+from .shuffler import Shuffler
+
+MODES = ("counting", "faithful")
+# Entries worked on at a time: a few arrays of this size fit the processor's cache.
+_CHUNK_ENTRIES = 1 << 16
+# Messages that a faithful round may hold in memory, one byte each.
+_MAX_MESSAGES = 1 << 31
+
+
+class VectorSum:
+    """P_vec (Algorithm 2): the sum of vectors of bounded l2 norm, one shuffle round.
+
+    The three parts can run on three machines: `randomize` on a user's device, `shuffle` at the shuffler, `analyze` at the
+    analyst. `run` does a whole round in memory, in one of two modes with the same law: "counting" adds integers; "faithful" makes
+    every labelled bit, permutes the bits uniformly and counts them.
+
+    Guarantee: what the plan says, for the analyst's view of one round, if at least `plan.honest_users` of the users that arrive
+    follow the protocol and the shuffler does its work.
+
+    >>> import numpy as np
+    >>> from croupier import VectorSum, plan_sum
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=1000, dim=3)
+    >>> estimate = VectorSum(plan).run(np.full((1000, 3), 0.5))
+    >>> bool(np.abs(estimate.sum - 500).max() < 8 * plan.noise_std)
+    True
+    """
+
+    def __init__(self, plan: SumPlan) -> None:
+        if not isinstance(plan, SumPlan):
+            raise ArgumentError("plan", plan, "a SumPlan", "Make one with plan_sum(...).")
+        self.plan = plan
+        self._randomizer, self._shuffler, self._analyzer = Randomizer(plan), Shuffler(plan), Analyzer(plan)
+
+    def randomize(self, vector: ArrayLike, random: RandomSource | None = None) -> Report:
+        """One user's labelled bits. Longer vectors are clipped to the plan's norm; NaN and infinity are refused."""
+        return self._randomizer.randomize(vector, random or SecureRandom())
+
+    def shuffle(self, reports: Sequence[Report], random: RandomSource | None = None) -> ShuffledBatch:
+        """The users' bits in uniformly random order; refused below the plan's honest minimum."""
+        return self._shuffler.shuffle(reports, random or SecureRandom())
+
+    def analyze(self, batch: ShuffledBatch | Counts) -> SumEstimate:
+        """The unbiased estimate from a shuffled batch."""
+        return self._analyzer.analyze(batch)
+
+    def run(
+        self,
+        vectors: ArrayLike,
+        *,
+        mode: str = "counting",
+        random: RandomSource | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> SumEstimate:
+        """A whole round in memory: one row of `vectors` per user.
+
+        Everything is checked before the first bit is drawn. `random` is SecureRandom() unless given; `progress` is called with the
+        number of users done. Memory beyond the input is bounded in counting mode; a faithful round holds every bit.
+        """
+        one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
+        array = as_vectors(vectors, self.plan.dim)
+        if len(array) == 0:
+            raise ArgumentError("vectors", "an empty batch", "at least one user", "Pass one row per user.")
+        self._shuffler.require_crowd(len(array))
+        rows = range(0, len(array), max(1, _CHUNK_ENTRIES // self.plan.dim))
+        require_finite(array, rows)
+        source = random or SecureRandom()
+        done = progress or (lambda users: None)
+        if mode == "faithful":
+            return self.analyze(self._faithful(array, source, done))
+        total = Counts(np.zeros(self.plan.dim, dtype=np.int64), 0, True)
+        for start in rows:
+            total += self._randomizer.counts(array[start : start + rows.step], source)
+            done(total.users)
+        return self.analyze(total)
+
+    def _faithful(self, vectors: np.ndarray, source: RandomSource, done: Callable[[int], None]) -> ShuffledBatch:
+        messages = len(vectors) * self.plan.bits_per_user
+        if messages > _MAX_MESSAGES:
+            raise ArgumentError(
+                "mode",
+                "faithful",
+                f"'counting' for {messages} messages (at most {_MAX_MESSAGES} are made in memory)",
+                "Counting mode has the same law.",
+            )
+        reports = []
+        for user, vector in enumerate(vectors, start=1):
+            reports.append(self.randomize(vector, source))
+            done(user)
+        return self.shuffle(reports, source)
+
+
+class ScalarSum:
+    """P_1D (Algorithm 1): the sum of numbers in the interval from `lower` to `lower` + width, one shuffle round.
+
+    The paper's interval is [0, Delta]. Numbers outside are clipped to it. Plan it with `plan_scalar_sum`.
+
+    >>> from croupier import ScalarSum, plan_scalar_sum
+    >>> ages = ScalarSum(plan_scalar_sum(epsilon=1.0, delta=1e-6, users=1000, width=100.0))
+    >>> bool(abs(ages.run([40.0] * 1000).sum - 40_000) < 8 * ages.plan.noise_std)
+    True
+    """
+
+    def __init__(self, plan: SumPlan, *, lower: float = 0.0) -> None:
+        if not isinstance(plan, SumPlan) or not plan.scalar:
+            raise ArgumentError("plan", plan, "a plan for a scalar sum", "Make one with plan_scalar_sum(...).")
+        self.plan = plan
+        # Algorithm 1 on [lower, lower + Delta] is Algorithm 2 in one dimension about the middle of the interval.
+        self._middle = real("lower", lower, remedy="Give the lower end of the public interval.") + plan.norm
+        self._vector = VectorSum(plan)
+
+    def randomize(self, value: float, random: RandomSource | None = None) -> Report:
+        """One user's bits."""
+        return self._vector.randomize(self._centred([value], "value")[0], random)
+
+    def shuffle(self, reports: Sequence[Report], random: RandomSource | None = None) -> ShuffledBatch:
+        """The users' bits in uniformly random order; refused below the plan's honest minimum."""
+        return self._vector.shuffle(reports, random)
+
+    def analyze(self, batch: ShuffledBatch | Counts) -> SumEstimate:
+        """(Delta / g)(count - p b n') + n' lower."""
+        return self._uncentred(self._vector.analyze(batch))
+
+    def run(
+        self,
+        values: ArrayLike,
+        *,
+        mode: str = "counting",
+        random: RandomSource | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> SumEstimate:
+        """A whole round in memory, one number per user; see `VectorSum.run`."""
+        return self._uncentred(self._vector.run(self._centred(values), mode=mode, random=random, progress=progress))
+
+    def _centred(self, values: ArrayLike, name: str = "values") -> np.ndarray:
+        array = np.asarray(values)
+        if array.ndim != 1:
+            raise ArgumentError(f"{name}.shape", array.shape, "(users,)", "Pass one number per user.")
+        column = as_vectors(array[:, np.newaxis], 1, name)
+        require_finite(column, range(0, len(column), _CHUNK_ENTRIES), name)
+        return column.astype(np.float64) - self._middle
+
+    def _uncentred(self, estimate: SumEstimate) -> SumEstimate:
+        return replace(estimate, sum=estimate.sum[0] + estimate.users * self._middle)
