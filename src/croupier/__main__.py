@@ -1,0 +1,5 @@
+"""`python -m croupier`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,5 @@
+"""The `croupier` command."""
+
+from .app import main
+
+__all__ = ["main"]

@@ -1,0 +1,140 @@
+"""Commands `plan`, `audit` and `demo`. Bad arguments end with exit code 2 and one line on what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from .. import __version__
+from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_sum
+from ..report import central, compare_table, local, plan_table
+from .audit import audit_plan
+from .demo import demo
+
+app = typer.Typer(
+    name="croupier",
+    help="Private sums in the shuffle model: plan them, audit them, see one run.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Epsilon = Annotated[float, typer.Option(help="Privacy loss epsilon of a user over all rounds.")]
+Delta = Annotated[float, typer.Option(help="Probability delta of a larger loss; well below 1 / users.")]
+Users = Annotated[int, typer.Option(help="Users in one round.")]
+Dim = Annotated[int, typer.Option(help="Coordinates of a user's vector.")]
+Norm = Annotated[float, typer.Option(help="Public bound on the l2 norm of a user's vector.")]
+Honest = Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")]
+Rounds = Annotated[int, typer.Option(help="Rounds that one user takes part in.")]
+Neighbours = Annotated[str, typer.Option(help="replace-one (the paper's) or zero-out.")]
+Calibration = Annotated[str, typer.Option(help="tight, paper or paper-scaled.")]
+MaxInflation = Annotated[float, typer.Option(help="Noise allowed relative to the central Gaussian mechanism.")]
+MaxBits = Annotated[int | None, typer.Option(help="Bits per coordinate; finds the least noise within them.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.callback(invoke_without_command=True)
+def croupier(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def plan(
+    epsilon: Epsilon,
+    delta: Delta,
+    users: Users,
+    dim: Dim,
+    norm: Norm = 1.0,
+    honest: Honest = 1.0,
+    rounds: Rounds = 1,
+    neighbours: Neighbours = "replace-one",
+    calibration: Calibration = "tight",
+    max_inflation: MaxInflation = 1.05,
+    max_bits: MaxBits = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Paper, tight, central and local side by side.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a private vector sum: what every user sends, how noisy the sum is, what is guaranteed."""
+    request: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "users": users,
+        "dim": dim,
+        "norm": norm,
+        "honest": honest,
+        "rounds": rounds,
+        "neighbours": neighbours,
+        "max_inflation": max_inflation,
+        "max_bits": max_bits,
+    }
+    if compare:
+        _compare(request, as_json)
+        return
+    made = plan_sum(**request, calibration=calibration)
+    if as_json:
+        typer.echo(json.dumps(made.to_dict(), indent=2))
+    else:
+        Console().print(plan_table(made))
+
+
+def _compare(request: dict[str, Any], as_json: bool) -> None:
+    tight = plan_sum(**request)
+    try:
+        paper: SumPlan | str = plan_sum(**request | {"max_bits": None}, calibration="paper")
+    except ArgumentError as error:  # the paper's theorems cover less; say why and go on
+        paper = f"not covered: {error.name} must be {error.allowed}"
+    baselines = [central(tight), local(tight)]
+    if as_json:
+        figures: dict[str, Any] = {"tight": tight.to_dict()}
+        figures["paper"] = paper.to_dict() if isinstance(paper, SumPlan) else {"refused": paper}
+        for name, base in zip(("central", "local"), baselines, strict=True):
+            figures[name] = {
+                "mechanism": base.name,
+                "noise_std": base.noise_std,
+                "inflation": base.noise_std / tight.central_noise_std,
+                "bits_per_coordinate": base.bits_per_coordinate,
+                "neighbours": tight.neighbours,
+            }
+        typer.echo(json.dumps(figures, indent=2))
+        return
+    console = Console()
+    console.print(compare_table({"shuffle (tight)": tight, "shuffle (paper)": paper}, baselines, tight.central_noise_std))
+    console.print(
+        f"epsilon {tight.epsilon:g}, delta {tight.delta:g}, {tight.neighbours} neighbours, {tight.users:,} users, "
+        f"{tight.dim:,} coordinates, {tight.rounds:,} round(s), honest fraction {tight.honest:g}; noise is the standard "
+        f"deviation per coordinate of the sum in one round.",
+        style="dim",
+    )
+
+
+app.command(name="audit")(audit_plan)
+app.command(name="demo")(demo)
+
+
+def main() -> None:
+    """Entry point: turns every refusal into one line on standard error and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except (ArgumentError, NoCertificateError) as error:
+        _refuse(str(error))
+    except typer.TyperException as error:
+        _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("croupier: stopped; nothing was released", err=True)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str) -> None:
+    typer.echo("croupier: " + " ".join(message.split()), err=True)
+    sys.exit(2)

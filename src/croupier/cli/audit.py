@@ -1,0 +1,136 @@
+"""`croupier audit`: test a plan's guarantee by routes that share no code with its proof."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..privacy import ArgumentError, SumPlan, plan_sum, round_up
+from ..privacy.audit import EmpiricalAudit, empirical_audit, exact_delta, pld_delta
+from ..protocol import SecureRandom, VectorSum
+
+# Beyond this many noise bits the laws are not enumerated.
+_MAX_ENUMERATED = 5_000_000
+
+
+def audit_plan(
+    epsilon: Annotated[float, typer.Option(help="Privacy loss epsilon.")] = 4.0,
+    delta: Annotated[float, typer.Option(help="delta of the guarantee.")] = 1e-6,
+    users: Annotated[int, typer.Option(help="Users in one round.")] = 20,
+    dim: Annotated[int, typer.Option(help="Coordinates.")] = 2,
+    norm: Annotated[float, typer.Option(help="Norm bound.")] = 1.0,
+    honest: Annotated[float, typer.Option(help="Honest fraction; only these users take part in the game.")] = 1.0,
+    neighbours: Annotated[str, typer.Option(help="replace-one or zero-out.")] = "replace-one",
+    calibration: Annotated[str, typer.Option(help="tight, paper or paper-scaled.")] = "tight",
+    max_inflation: Annotated[float, typer.Option(help="Noise allowed relative to central.")] = 1.05,
+    trials: Annotated[int, typer.Option(help="Rounds of the membership game on each side.")] = 10_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Audit one round: exact enumeration, dp_accounting's privacy loss distribution, and the membership game.
+
+    Exit code 1 if the guarantee is refuted.
+    """
+    plan = plan_sum(
+        epsilon=epsilon,
+        delta=delta,
+        users=users,
+        dim=dim,
+        norm=norm,
+        honest=honest,
+        neighbours=neighbours,
+        calibration=calibration,
+        max_inflation=max_inflation,
+    )
+    deltas = _computed_deltas(plan)
+    game = _membership_game(plan, trials, show=not as_json)
+    passed = game.passed and all(value <= plan.certified_delta for value in deltas.values() if isinstance(value, float))
+    if as_json:
+        report: dict[str, Any] = {"passed": passed, "computed_deltas": deltas, "game": game.to_dict(), "plan": plan.to_dict()}
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        Console().print(_table(plan, deltas, game))
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _computed_deltas(plan: SumPlan) -> dict[str, float | str]:
+    """delta at epsilon for chosen neighbours by enumeration and by dp_accounting; a text where it cannot be computed."""
+    trials = plan.noise_bits * plan.honest_users
+    if trials > _MAX_ENUMERATED:
+        return {"enumeration": f"left out: {trials} noise bits are too many to enumerate"}
+    shift = plan.encoded_shift(plan.levels)
+    base = 0.0 if plan.neighbours == "replace-one" else plan.levels / 2
+    pairs = {
+        "one coordinate": ([base], [base + shift]),
+        "all coordinates": ([base] * plan.dim, [base + shift / math.sqrt(plan.dim)] * plan.dim),
+    }
+    routes: dict[str, Callable[..., float]] = {"exact": exact_delta, "dp_accounting": pld_delta}
+    found: dict[str, float | str] = {}
+    for where, (first, second) in pairs.items():
+        for name, route in routes.items():
+            try:
+                found[f"{name}, {where}"] = route(
+                    first, second, trials=trials, probability=plan.noise_probability, epsilon=plan.epsilon
+                )
+            except ArgumentError:
+                found[f"{name}, {where}"] = "left out: too many outcomes"
+            except ImportError as error:
+                found[f"{name}, {where}"] = f"left out: {error}"
+    return found
+
+
+def _membership_game(plan: SumPlan, trials: int, show: bool) -> EmpiricalAudit:
+    """The game against the real protocol: one user at +norm or, in the neighbour, at the other end; the rest at zero."""
+    populations = np.zeros((2, plan.honest_users, plan.dim))
+    populations[0, 0, 0] = plan.norm
+    populations[1, 0, 0] = -plan.norm if plan.neighbours == "replace-one" else 0.0
+    protocol, random = VectorSum(plan), SecureRandom()
+
+    def mechanism(neighbour: bool) -> float:
+        return float(protocol.run(populations[int(neighbour)], random=random).sum[0])
+
+    columns = (TextColumn("membership game"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not show, transient=True) as bar:
+        task = bar.add_task("game", total=2 * trials)
+        return empirical_audit(
+            mechanism,
+            claim=plan.guarantee,
+            delta=plan.delta,
+            trials=trials,
+            progress=lambda done: bar.update(task, completed=done),
+        )
+
+
+def _table(plan: SumPlan, deltas: dict[str, float | str], game: EmpiricalAudit) -> Table:
+    table = Table(title=f"Audit of one round at epsilon {plan.epsilon:g}", title_justify="left")
+    table.add_column("route", no_wrap=True)
+    table.add_column("at least")
+    table.add_column("claimed at most")
+    table.add_column("verdict")
+    limit = plan.certified_delta
+    for name, value in deltas.items():
+        if isinstance(value, str):
+            table.add_row(name, value, "", "-")
+        else:
+            verdict = "holds" if value <= limit else "[bold red]REFUTED[/]"
+            table.add_row(name, f"delta {value:.4g}", f"delta {round_up(limit)}", verdict)
+    table.add_row(
+        f"membership game, {game.trials:,} trials",
+        f"mu {game.mu_lower:.4g}",
+        f"mu {round_up(game.mu_claimed)}",
+        "holds" if game.passed else "[bold red]REFUTED[/]",
+    )
+    table.caption = (
+        f"The game shows epsilon >= {game.epsilon_lower:.4g} at delta {game.delta:g} and would notice "
+        f"mu >= {game.mu_detectable:.4g}, at a false-alarm rate of {game.false_alarm:g}. Claim: {plan.guarantee}."
+    )
+    table.caption_justify = "left"
+    return table

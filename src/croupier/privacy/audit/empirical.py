@@ -1,0 +1,144 @@
+"""The membership game: run the real mechanism on neighbouring populations and try to tell which it was.
+
+At delta = 1e-6 a bound on epsilon alone has no power: nobody runs enough trials to see a one-in-a-million event. Error rates
+of a threshold test do: under mu-Gaussian privacy they satisfy beta >= Phi(Phi^-1(1 - alpha) - mu), so Clopper-Pearson upper bounds
+on both give a lower bound on mu, and from that on epsilon (Nasr et al. 2023, for Gaussian-DP auditing).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+from scipy.stats import beta as beta_law
+
+from ..gaussian import gaussian_mu
+from ..guarantee import Guarantee
+from ..validation import real, whole
+
+Floats = NDArray[np.float64]
+Mechanism = Callable[[bool], ArrayLike]
+_EPSILONS = np.concatenate([np.linspace(0, 20, 401), np.linspace(21, 60, 40)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmpiricalAudit:
+    """What the game found. `passed` is False only if the claim is refuted at the stated false-alarm rate.
+
+    `mu_lower` and `epsilon_lower` hold with probability 1 - false_alarm; `mu_detectable` is the mu of a mechanism that this many
+    trials would expose against the claim half of the time: above it the game has power, below it passing says little.
+    """
+
+    passed: bool
+    mu_lower: float
+    epsilon_lower: float
+    mu_claimed: float
+    mu_detectable: float
+    delta: float
+    false_positive_bound: float
+    false_negative_bound: float
+    trials: int
+    false_alarm: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        verdict = "passed" if self.passed else "REFUTED"
+        return (
+            f"{verdict}: mu >= {self.mu_lower:.4g} (epsilon >= {self.epsilon_lower:.4g} at delta {self.delta:g}) from "
+            f"{self.trials} trials a side, claimed mu <= {self.mu_claimed:.4g}; would notice mu >= {self.mu_detectable:.4g}; "
+            f"false-alarm rate {self.false_alarm:g}"
+        )
+
+
+def empirical_audit(
+    mechanism: Mechanism,
+    *,
+    claim: Guarantee,
+    delta: float,
+    trials: int = 10_000,
+    false_alarm: float = 1e-6,
+    progress: Callable[[int], None] | None = None,
+) -> EmpiricalAudit:
+    """Play the game `trials` times on each side and test the claim.
+
+    `mechanism(neighbour)` runs the mechanism once, on the population or on its neighbour, and returns what is released: a
+    number, which the test compares with a threshold, or a vector, which it first projects on the difference of the means. The
+    projection and the threshold are chosen on the first quarter of the trials and judged on the others, so they cannot overfit.
+    """
+    whole("trials", trials, at_least=100, remedy="Fewer trials cannot refute anything.")
+    real("false_alarm", false_alarm, above=0, below=1, remedy="1e-6 is a rate at which a test never flakes.")
+    real("delta", delta, above=0, below=1, remedy="Give the delta at which epsilon is reported.")
+    releases: list[Floats] = []
+    for neighbour in (False, True):
+        rows = []
+        for done in range(1, trials + 1):
+            rows.append(np.atleast_1d(np.asarray(mechanism(neighbour), dtype=np.float64)))
+            if progress:
+                progress(neighbour * trials + done)
+        releases.append(np.stack(rows))
+    chosen_on = trials // 4
+    direction = releases[1][:chosen_on].mean(axis=0) - releases[0][:chosen_on].mean(axis=0)
+    base, moved = releases[0] @ direction, releases[1] @ direction
+    threshold = _best_threshold(base[:chosen_on], moved[:chosen_on])
+    judged = trials - chosen_on
+    alpha = _upper(int(np.sum(base[chosen_on:] > threshold)), judged, false_alarm / 2)
+    beta = _upper(int(np.sum(moved[chosen_on:] <= threshold)), judged, false_alarm / 2)
+    mu_lower = _mu_from_errors(alpha, min(1.0, beta + claim.slack))
+    return EmpiricalAudit(
+        passed=beta >= _trade_off(claim, alpha) and alpha >= _trade_off(claim, beta),
+        mu_lower=mu_lower,
+        epsilon_lower=Guarantee(mu=mu_lower, theorem="empirical audit").epsilon(delta),
+        mu_claimed=_gaussian_equivalent(claim, delta),
+        mu_detectable=_detectable(_gaussian_equivalent(claim, delta), judged, false_alarm),
+        delta=delta,
+        false_positive_bound=alpha,
+        false_negative_bound=beta,
+        trials=trials,
+        false_alarm=false_alarm,
+    )
+
+
+def _upper(successes: int, trials: int, level: float) -> float:
+    """Clopper-Pearson: the rate is below this with probability 1 - level."""
+    return 1.0 if successes == trials else float(beta_law.isf(level, successes + 1, trials - successes))
+
+
+def _mu_from_errors(alpha: float, beta: float) -> float:
+    if alpha >= 1 or beta >= 1:
+        return 0.0
+    return max(0.0, float(ndtri(1 - alpha) - ndtri(beta)))
+
+
+def _best_threshold(base: Floats, moved: Floats) -> float:
+    """The threshold with the fewest errors on these trials: for Gaussian-like noise the middle loses least."""
+    candidates = np.unique(np.concatenate([base, moved]))
+    right = np.searchsorted(np.sort(base), candidates, side="right") / base.size
+    wrong = np.searchsorted(np.sort(moved), candidates, side="right") / moved.size
+    return float(candidates[np.argmax(right - wrong)])
+
+
+def _trade_off(claim: Guarantee, alpha: float) -> float:
+    """The smallest false-negative rate that the claim allows at false-positive rate alpha (Dong, Roth and Su 2019, prop. 5)."""
+    return max(0.0, *(1 - claim.delta(float(e)) - math.exp(e) * alpha for e in _EPSILONS))
+
+
+def _gaussian_equivalent(claim: Guarantee, delta: float) -> float:
+    """The claim as one mu: its own, or that of the Gaussian with the same epsilon at delta."""
+    return claim.mu if not claim.pure_rounds else gaussian_mu(claim.epsilon(delta), delta)
+
+
+def _detectable(mu: float, trials: int, false_alarm: float) -> float:
+    """The mu whose expected error rates at the middle threshold, with their Clopper-Pearson bounds, would give `mu`."""
+    low, high = mu, mu + 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        errors = _upper(round(trials * float(ndtr(-middle / 2))), trials, false_alarm / 2)
+        low, high = (low, middle) if _mu_from_errors(errors, errors) > mu else (middle, high)
+    return high

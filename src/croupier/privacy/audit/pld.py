@@ -1,0 +1,54 @@
+"""A cross-check through another library: privacy loss distributions of `dp_accounting`, composed over coordinates and rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..validation import ArgumentError
+from .exact import Law, count_law
+
+# Outcomes rarer than this under both users are left out; together they are far below any delta of interest.
+_RARE = 1e-24
+
+
+def pld_delta(
+    first: Sequence[float],
+    second: Sequence[float],
+    *,
+    trials: int,
+    probability: float,
+    epsilon: float,
+    rounds: int = 1,
+    discretization: float = 1e-4,
+) -> float:
+    """delta at epsilon between users whose real encodings are `first` and `second`, by dp_accounting, in the worse direction.
+
+    The estimate is optimistic (losses rounded down), so a certificate below it is refuted. Needs `pip install croupier[bench]`.
+    """
+    try:
+        from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415  (an optional extra)
+    except ImportError as error:
+        raise ImportError("pld_delta needs dp-accounting: pip install 'croupier[bench]'") from error
+    if len(first) != len(second) or not first:
+        raise ArgumentError("second", list(second), f"as long as first ({len(first)})", "Give both users' encodings.")
+
+    def loss(a: Law, b: Law) -> pld.PrivacyLossDistribution:
+        return pld.from_two_probability_mass_functions(
+            _log_law(b), _log_law(a), pessimistic_estimate=False, value_discretization_interval=discretization
+        )
+
+    worst = 0.0
+    for one, other in ((first, second), (second, first)):
+        total = None
+        for (a, b), times in Counter(zip(one, other, strict=True)).items():
+            part = loss(count_law(a, trials, probability), count_law(b, trials, probability)).self_compose(times * rounds)
+            total = part if total is None else total.compose(part)
+        worst = max(worst, float(total.get_delta_for_epsilon(epsilon))) if total else worst
+    return worst
+
+
+def _log_law(law: Law) -> dict[int, float]:
+    return {int(y): float(np.log(law[y])) for y in np.flatnonzero(law > _RARE)}

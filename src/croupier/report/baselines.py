@@ -1,0 +1,71 @@
+"""What people would do instead of a shuffle: trust a curator, or trust nobody. For comparison only.
+
+The simulations use ordinary floating-point noise and are not for release.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from ..privacy import SumPlan, central_noise_std
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A mechanism beside ours: noise per coordinate of the sum in one round, bits a user sends per coordinate, whom to trust."""
+
+    name: str
+    noise_std: float
+    bits_per_coordinate: int
+    trust: str
+
+
+def central(plan: SumPlan) -> Baseline:
+    """The analytic Gaussian mechanism (Balle and Wang 2018) at the plan's guarantee."""
+    return Baseline("central Gaussian", plan.central_noise_std, 64, "a curator")
+
+
+def local(plan: SumPlan) -> Baseline:
+    """The better of two local mechanisms: Gaussian noise on every device, or the sphere sampler of Duchi, Jordan and Wainwright."""
+    gaussian = math.sqrt(plan.users) * central_noise_std(plan.epsilon, plan.delta, plan.sensitivity, plan.rounds)
+    sphere = plan.norm * _sphere_radius(plan.epsilon / plan.rounds, plan.dim) * math.sqrt(plan.users / plan.dim)
+    if gaussian <= sphere:
+        return Baseline("local Gaussian", gaussian, 64, "nobody")
+    return Baseline("local (Duchi et al.)", sphere, 64, "nobody")
+
+
+def simulate_central(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:
+    """The true sum plus the curator's noise."""
+    return np.asarray(vectors.sum(axis=0) + rng.normal(scale=plan.central_noise_std, size=plan.dim))
+
+
+def simulate_local(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:
+    """The sum of what every user would send alone, by the mechanism that `local` names."""
+    baseline = local(plan)
+    if baseline.name == "local Gaussian":
+        return np.asarray((vectors + rng.normal(scale=baseline.noise_std / math.sqrt(plan.users), size=vectors.shape)).sum(axis=0))
+    epsilon = plan.epsilon / plan.rounds
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    directions[lengths[:, 0] == 0, 0] = 1.0
+    users = len(vectors)
+    # step 1: a random sign makes every vector one of full length with the right mean; step 2: a half sphere, seldom the wrong one
+    signs = np.where(rng.random(users) < 0.5 + lengths[:, 0] / (2 * plan.norm), 1.0, -1.0)
+    toward = np.where(rng.random(users) < 1 / (1 + math.exp(-epsilon)), 1.0, -1.0)
+    sent = rng.normal(size=vectors.shape)
+    sent /= np.linalg.norm(sent, axis=1, keepdims=True)
+    side = np.sign(np.einsum("ij,ij->i", sent, directions)) * signs * toward
+    return np.asarray((plan.norm * _sphere_radius(epsilon, plan.dim) * side[:, np.newaxis] * sent).sum(axis=0))
+
+
+def _sphere_radius(epsilon: float, dim: int) -> float:
+    """Length of what a user of norm 1 sends, so that its mean is right: 1 / ((e^eps - 1)/(e^eps + 1) * E|u_1|), u on the sphere."""
+    log_mean = gammaln(dim / 2) - gammaln((dim + 1) / 2) - math.log(math.pi) / 2
+    return 1 / (math.tanh(epsilon / 2) * math.exp(float(log_mean)))
