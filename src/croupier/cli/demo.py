@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
-from sklearn.datasets import load_digits
 
 from ..privacy import SumPlan, plan_sum
 from ..protocol import SumEstimate, VectorSum
@@ -32,6 +31,8 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Average 1 797 people's handwritten digits without seeing any of them."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (slow to import, and only the demo needs it)
+
     pictures = np.asarray(load_digits().data, dtype=np.float64) / 16.0
     users, dim = pictures.shape
     plan = plan_sum(epsilon=epsilon, delta=delta, users=users, dim=dim, norm=_NORM)

@@ -45,7 +45,7 @@ def plan_sum(
     --------
     >>> plan = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100)
     >>> plan.bits_per_coordinate, plan.inflation <= 1.05, plan.certified_delta <= 1e-6
-    (57, True, True)
+    (50, True, True)
 
     Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Section 3.
     """

@@ -78,7 +78,7 @@ class Guarantee:
             raise ArgumentError(
                 "delta",
                 delta,
-                f"greater than {self.slack:.3g}, the slack of this guarantee",
+                f"greater than {round_up(self.slack)}, the slack of this guarantee",
                 "Ask for a larger delta, or plan with the delta you need.",
             )
         if self.delta(0.0) <= delta:

@@ -1,0 +1,197 @@
+"""The command line as a user meets it: output, one line for every mistake, exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+
+from croupier.cli import main
+
+PLAN = ["plan", "--epsilon", "1", "--delta", "1e-6", "--users", "10000", "--dim", "100"]
+NAMES = [
+    "levels",
+    "noise_bits",
+    "noise_probability",
+    "honest_users",
+    "neighbours",
+    "bits_per_coordinate",
+    "bits_per_user",
+    "noise_std",
+    "central_noise_std",
+    "inflation",
+    "certified_delta",
+    "mu",
+    "epsilon",
+    "delta",
+    "users",
+    "dim",
+    "norm",
+    "honest",
+    "rounds",
+    "calibration",
+    "max_inflation",
+    "max_bits",
+]
+
+
+def croupier(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What the command prints and returns, without the price of a new process."""
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.object(sys, "argv", ["croupier", *arguments]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def as_json(*arguments: str) -> dict:
+    result = croupier(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(PLAN, 0), (["plan", "--epsilon", "-1"], 2)])
+def test_a_real_process_does_the_same(arguments, code):
+    result = subprocess.run([sys.executable, "-m", "croupier", *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == code
+    assert (result.stdout, result.stderr) == (croupier(*arguments).stdout, croupier(*arguments).stderr)
+
+
+def test_plan_prints_the_figures_and_the_relation():
+    result = croupier(*PLAN)
+    assert result.returncode == 0
+    for word in ("50 bits a coordinate", "replace-one", "Theorem B", "10,000 of 10,000"):
+        assert word in result.stdout
+
+
+def test_plan_json_has_every_name_and_keeps_its_promise():
+    plan = as_json(*PLAN)
+    assert set(NAMES) <= set(plan)
+    assert plan["bits_per_coordinate"] <= 58
+    assert plan["inflation"] <= 1.05
+    assert plan["certified_delta"] <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("extra", "name", "value"),
+    [
+        (["--max-inflation", "1.2"], "max_inflation", 1.2),
+        (["--max-bits", "30"], "bits_per_coordinate", 30),
+        (["--honest", "0.8"], "honest_users", 8000),
+        (["--rounds", "10"], "rounds", 10),
+        (["--norm", "3"], "norm", 3.0),
+        (["--neighbours", "zero-out"], "neighbours", "zero-out"),
+        (["--calibration", "paper"], "bits_per_coordinate", 82_222_840),
+    ],
+)
+def test_every_option_reaches_the_plan(extra, name, value):
+    plan = as_json(*PLAN, *extra)
+    assert plan[name] == value
+    assert plan["certified_delta"] <= 1e-6
+
+
+def test_compare_puts_paper_tight_central_and_local_side_by_side():
+    text = croupier(*PLAN, "--compare")
+    assert text.returncode == 0
+    for word in ("shuffle (tight)", "shuffle (paper)", "central Gaussian", "local", "replace-one"):
+        assert word in text.stdout
+    figures = as_json(*PLAN, "--compare")
+    assert round(figures["paper"]["inflation"]) == 537
+    assert figures["central"]["inflation"] == 1
+    assert 1 < figures["tight"]["inflation"] <= 1.05 < figures["local"]["inflation"] < figures["paper"]["inflation"]
+
+
+def test_compare_says_why_the_paper_covers_less():
+    result = croupier("plan", "--epsilon", "20", "--delta", "1e-6", "--users", "1000", "--dim", "10", "--compare")
+    assert result.returncode == 0
+    assert "not covered" in result.stdout
+    assert (
+        "refused" in as_json("plan", "--epsilon", "20", "--delta", "1e-6", "--users", "1000", "--dim", "10", "--compare")["paper"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epsilon", "0"], ["epsilon = 0", "greater than 0"]),
+        (["--epsilon", "-1"], ["epsilon = -1", "greater than 0"]),
+        (["--epsilon", "nan"], ["epsilon = nan", "finite"]),
+        (["--epsilon", "abc"], ["--epsilon"]),
+        (["--delta", "1"], ["delta = 1", "less than 1"]),
+        (["--users", "0"], ["users = 0", "at least 1"]),
+        (["--users", "2.5"], ["--users"]),
+        (["--honest", "0"], ["honest = 0"]),
+        (["--rounds", "0"], ["rounds = 0"]),
+        (["--norm", "-2"], ["norm = -2"]),
+        (["--neighbours", "both"], ["neighbours = 'both'", "'replace-one', 'zero-out'"]),
+        (["--calibration", "loose"], ["calibration = 'loose'", "'tight'"]),
+        (["--max-inflation", "1"], ["max_inflation = 1", "greater than 1"]),
+        (["--max-bits", "1"], ["max_bits = 1", "at least 2"]),
+        (["--max-bits", "3", "--epsilon", "0.001"], ["max_bits = 3", "at least"]),
+        (["--calibration", "paper", "--epsilon", "16"], ["epsilon = 16", "at most 15", "tight"]),
+        (["--frobnicate"], ["--frobnicate"]),
+    ],
+)
+def test_bad_arguments_end_with_code_2_and_one_helpful_line(arguments, words):
+    result = croupier(*PLAN, *arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+
+
+def test_missing_argument_and_unknown_command_are_one_line_too():
+    for arguments in (["plan", "--epsilon", "1"], ["plna"], ["audit", "--trials", "3"]):
+        result = croupier(*arguments)
+        assert result.returncode == 2
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_help_and_version():
+    assert "plan" in croupier().stdout
+    assert croupier("--version").stdout.strip()
+    for command in ("plan", "audit", "demo"):
+        assert "--json" in croupier(command, "--help").stdout
+
+
+def test_audit_reports_all_routes():
+    report = as_json("audit", "--trials", "300")
+    assert report["passed"]
+    assert report["game"]["passed"]
+    limit = report["plan"]["certified_delta"]
+    exact, other = (report["computed_deltas"][f"{route}, one coordinate"] for route in ("exact", "dp_accounting"))
+    assert 0 < other <= exact <= limit
+    assert exact == pytest.approx(other, rel=1e-2)
+    assert "holds" in croupier("audit", "--trials", "300").stdout
+
+
+def test_audit_of_robust_zero_out_and_paper_plans():
+    report = as_json("audit", "--trials", "100", "--honest", "0.5", "--neighbours", "zero-out", "--users", "30")
+    assert report["passed"]
+    assert report["plan"]["neighbours"] == "zero-out"
+    assert as_json("audit", "--trials", "100", "--calibration", "paper", "--users", "10", "--epsilon", "15", "--dim", "1")["passed"]
+
+
+def test_demo_is_private_and_close_to_the_curator():
+    result = as_json("demo", "--mode", "counting")
+    shuffle, central, local = result["comparison"]
+    assert result["estimate"]["guarantee"]["neighbours"] == "replace-one"
+    # 64 coordinates: a root mean square beyond 1.7 times the plan's has probability below 1e-6 (chi-square with 64 degrees)
+    assert shuffle["error_of_sum"] < 1.7 * shuffle["noise_planned"]
+    assert central["noise_planned"] < shuffle["noise_planned"] < 1.05 * central["noise_planned"]
+    assert local["error_of_sum"] > 5 * shuffle["error_of_sum"]
+
+
+def test_demo_shows_plan_guarantee_and_errors():
+    result = croupier("demo")
+    assert result.returncode == 0
+    for word in ("Plan of a private sum", "Guarantee: (1, ", "shuffle (tight)", "central Gaussian", "local", "true mean"):
+        assert word in result.stdout
