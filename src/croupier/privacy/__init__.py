@@ -5,7 +5,7 @@ from .certificate import Certificate, NoCertificateError, certify
 from .gaussian import central_noise_std, gaussian_delta, gaussian_mu
 from .guarantee import Guarantee, round_up
 from .plan import SumPlan
-from .validation import ArgumentError
+from ..validation import ArgumentError
 
 __all__ = [
     "ArgumentError",

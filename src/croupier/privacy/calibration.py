@@ -7,7 +7,7 @@ from types import ModuleType
 
 from . import paper, tight
 from .plan import REQUEST_FIELDS, SumPlan, SumRequest
-from .validation import real
+from ..validation import real
 
 
 def plan_sum(

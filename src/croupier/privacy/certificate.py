@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 from scipy.stats import binom
 
-from .validation import real, whole
+from ..validation import real, whole
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -30,7 +30,7 @@ SHIFT_MARGIN = 1e-9
 SLOPE_MARGIN = 1e-8
 # Beyond this the errors of scipy's binomial were not measured.
 MAX_TRIALS = 10**12
-# Windows up to this many points are scanned one by one, wider ones in blocks whose bound is loose by this factor.
+# Windows up to this many points are scanned one by one, wider ones in blocks whose bound is loose by about this factor.
 SCAN_POINTS = 30_000
 BLOCK_LOOSENESS = 2e-3
 _CHUNK = 1 << 16
@@ -107,10 +107,11 @@ def _window(trials: int, probability: float, reach: int, tail: float) -> tuple[i
     """The window low..high that loses at most `tail`, and what it loses exactly (tau of Theorem B)."""
     if trials > MAX_TRIALS:
         raise NoCertificateError(f"{trials} noise bits are more than the {MAX_TRIALS} that the certificate covers")
-    ends = binom.ppf(tail / 2, trials, probability), binom.isf(tail / 2, trials, probability)
+    # The upper quantile is the lower one of trials - eta: scipy's isf goes through 1 - tail and loses tails below 1e-16.
+    ends = binom.ppf(tail / 2, trials, [probability, 1 - probability])
     if not np.all(np.isfinite(ends)):
         raise NoCertificateError("the quantiles of the noise could not be computed")
-    low, high = max(0, int(ends[0]) - reach - 2), min(trials - 1, int(ends[1]) + reach + 1)
+    low, high = max(0, int(ends[0]) - reach - 2), min(trials - 1, trials - int(ends[1]) + reach + 1)
     if high - low <= reach:
         raise NoCertificateError(f"Bin({trials}, {probability:g}) is too narrow to hide a difference of {reach}")
     below = binom.cdf([low + 1, low + reach + 1], trials, probability)
@@ -172,6 +173,8 @@ def _slope_by_blocks(trials: int, probability: float, low: int, high: int) -> fl
     mode = math.floor((trials + 1) * probability)
     std = math.sqrt(trials * probability * (1 - probability))
     reach = max(high - mode, mode - low, 1) / std
+    if reach > 60:  # exp(-60^2 / 2) is no float; and the blocks would be too many to hold
+        raise NoCertificateError("a tail of the noise is beyond floating point")
     count = math.ceil(reach**2 / (2 * BLOCK_LOOSENESS)) + 1
     offsets = reach * np.sqrt(np.linspace(0, 1, count)) * std  # density of ends grows with |z|
     ends = np.concatenate([mode - offsets, mode + offsets, [low, high, mode]])

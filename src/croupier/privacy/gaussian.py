@@ -12,7 +12,7 @@ import math
 
 from scipy.special import erf, log_ndtr
 
-from .validation import real
+from ..validation import real
 
 # Relative error allowed for the two tail probabilities; their own error is far smaller (tests compare with 50 digits).
 _TAIL_ERROR = 1e-12
@@ -27,6 +27,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return max(0.0, -math.expm1(epsilon)) if epsilon < 0 else 0.0
     if math.isinf(mu):
         return 1.0
+    mu = max(mu, 1e-150)  # more than asked for is safe, and epsilon / mu stays finite
     if epsilon == 0:
         return min(1.0, float(erf(mu / math.sqrt(8))) * (1 + _TAIL_ERROR))
     upper = math.exp(float(log_ndtr(-epsilon / mu + mu / 2)))

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from .gaussian import gaussian_delta
-from .validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, one_of, real, whole
 
 NEIGHBOURS = ("replace-one", "zero-out")
 _ROUND_UP = 1 + 1e-9
@@ -48,18 +48,18 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         hint = "Guarantees come from plan_sum; do not make one by hand unless you have a proof."
-        real("mu", self.mu, above=-math.ulp(0.0), remedy=hint)
-        real("slack", self.slack, above=-math.ulp(0.0), at_most=1, remedy=hint)
+        real("mu", self.mu, at_least=0, remedy=hint)
+        real("slack", self.slack, at_least=0, at_most=1, remedy=hint)
         one_of("neighbours", self.neighbours, NEIGHBOURS, hint)
         real("honest", self.honest, above=0, at_most=1, remedy=hint)
-        real("pure_epsilon", self.pure_epsilon, above=-math.ulp(0.0), remedy=hint)
+        real("pure_epsilon", self.pure_epsilon, at_least=0, remedy=hint)
         whole("pure_rounds", self.pure_rounds, at_least=0, remedy=hint)
         if not isinstance(self.theorem, str) or not self.theorem:
             raise ArgumentError("theorem", self.theorem, "the name of a theorem", hint)
 
     def delta(self, epsilon: float) -> float:
         """Smallest delta we can promise at this epsilon, rounded up; at most 1."""
-        real("epsilon", epsilon, above=-math.ulp(0.0), remedy="Ask for a privacy loss of 0 or more.")
+        real("epsilon", epsilon, at_least=0, remedy="Ask for a privacy loss of 0 or more.")
         if self.pure_rounds == 0 or self.pure_epsilon == 0:
             return min(1.0, self.slack + gaussian_delta(epsilon, self.mu))
         # k randomized responses: loss (k - 2 j) eps0 with binomial probabilities (optimal composition).
@@ -157,7 +157,7 @@ def round_up(value: float, digits: int = 4) -> str:
     """`value` in `digits` significant digits, never smaller than it is: how privacy figures are printed."""
     if not math.isfinite(value):
         return f"{value:g}"
-    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))
     return f"{float(rounded):.{digits}g}"
 
 

@@ -10,10 +10,10 @@ import math
 
 from .guarantee import Guarantee
 from .plan import SumRequest
-from .validation import ArgumentError
+from ..validation import ArgumentError
 
 # ln((1 + a) / (1 - a)) <= 3 a, a step of Lemma 3.1's proof, holds up to here (erratum 5).
-MAX_ALPHA = 0.8586
+MAX_ALPHA = 0.8585
 MAX_EPSILON = 15.0
 MIN_HONEST = 1 / 3
 # Algorithm 5 gives each of T rounds epsilon / (2 sqrt(2 T log(1/delta))) and delta / (T + 1).
@@ -47,7 +47,7 @@ def parameters(request: SumRequest) -> tuple[int, int, float]:
     # Section 3.1: users may scale to Delta = 1 first, which makes g free of units (calibration "paper-scaled").
     width = 2 * request.norm if request.calibration == "paper" else 1.0
     if request.scalar:
-        levels = math.ceil(max(width * math.sqrt(request.users), 1.0))
+        levels = math.ceil(max(width * math.sqrt(request.users), 1.0 if request.honest == 1 else 3.0))  # Claim A.3: g >= 3
     else:
         levels = math.ceil(max(width * math.sqrt(request.users), math.sqrt(request.dim), 4.0))
         delta /= request.dim + 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from .gaussian import central_noise_std
 from .guarantee import NEIGHBOURS, Guarantee, known_fields, round_up
-from .validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, one_of, real, whole
 
 CALIBRATIONS = ("tight", "paper", "paper-scaled")
 
@@ -35,8 +35,8 @@ class SumRequest:
         checked: dict[str, Any] = {
             "epsilon": real("epsilon", self.epsilon, above=0, remedy="Choose the privacy loss you promise; 1 is a common value."),
             "delta": real("delta", self.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value."),
-            "users": whole("users", self.users, at_least=1, remedy="Give the number of users in one round."),
-            "dim": whole("dim", self.dim, at_least=1, remedy="Give the number of coordinates of a user's vector."),
+            "users": whole("users", self.users, at_least=1, at_most=10**12, remedy="Give the number of users in one round."),
+            "dim": whole("dim", self.dim, at_least=1, at_most=10**9, remedy="Give the number of coordinates of a user's vector."),
             "norm": real(
                 "norm",
                 self.norm,
@@ -51,7 +51,9 @@ class SumRequest:
                 at_most=1,
                 remedy="Give the fraction of users that you trust to add their noise; 1 is all of them.",
             ),
-            "rounds": whole("rounds", self.rounds, at_least=1, remedy="Give the rounds that one user takes part in."),
+            "rounds": whole(
+                "rounds", self.rounds, at_least=1, at_most=10**9, remedy="Give the rounds that one user takes part in."
+            ),
             "neighbours": one_of("neighbours", self.neighbours, NEIGHBOURS, "The paper's is 'replace-one'."),
             "calibration": one_of("calibration", self.calibration, CALIBRATIONS, "'tight' adds the least noise."),
             "max_inflation": real(
@@ -63,7 +65,11 @@ class SumRequest:
         }
         if self.max_bits is not None:
             remedy = "Every coordinate needs at least one bit of data and one of noise."
-            checked["max_bits"] = whole("max_bits", self.max_bits, at_least=2, remedy=remedy)
+            checked["max_bits"] = whole("max_bits", self.max_bits, at_least=2, at_most=2**31, remedy=remedy)
+        if not isinstance(self.scalar, bool) or (self.scalar and self.dim != 1):
+            raise ArgumentError(
+                "scalar", self.scalar, "true only for dim = 1", "Use plan_scalar_sum for numbers, plan_sum for vectors."
+            )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -119,9 +125,13 @@ class SumPlan(SumRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         remedy = "Use the plan as plan_sum made it."
-        whole("levels", self.levels, at_least=1, remedy=remedy)
-        whole("noise_bits", self.noise_bits, at_least=1, remedy=remedy)
+        object.__setattr__(self, "levels", whole("levels", self.levels, at_least=1, remedy=remedy))
+        object.__setattr__(self, "noise_bits", whole("noise_bits", self.noise_bits, at_least=1, remedy=remedy))
         real("noise_probability", self.noise_probability, above=0, below=1, remedy=remedy)
+        if self.mu is not None:
+            real("mu", self.mu, above=0, remedy=remedy)
+        real("slack", self.slack, at_least=0, below=1, remedy=remedy)
+        real("pure_epsilon", self.pure_epsilon, at_least=0, remedy=remedy)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -200,7 +210,7 @@ class SumPlan(SumRequest):
 
     def __str__(self) -> str:
         return (
-            f"({self.epsilon:g}, {self.delta:g})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}: "
+            f"({round_up(self.epsilon)}, {round_up(self.delta)})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}: "
             f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) a coordinate, "
             f"noise {self.noise_std:.4g} = {self.inflation:.4g} x central; "
             f"certified delta {round_up(self.certified_delta)}; {self.guarantee}"

@@ -16,7 +16,7 @@ from .certificate import MAX_TRIALS, NoCertificateError, certify, presume
 from .gaussian import gaussian_mu
 from .guarantee import Guarantee
 from .plan import SumRequest
-from .validation import ArgumentError
+from ..validation import ArgumentError
 
 THEOREM = "accounting Theorem B"
 # Part of delta given to the event that a coordinate leaves its window; more costs mu, less costs width.
@@ -24,8 +24,8 @@ TAIL_SHARE = 0.01
 # delta is aimed at with this much to spare, so that rounding up the certified delta never exceeds it.
 SPARE = 1e-6
 MAX_LEVELS = 1 << 31
-# Noise probabilities have six significant binary digits: finer ones save no bits, and each digit costs the sampler a draw.
-PROBABILITIES = sorted({k / 2**r for r in range(6, 40) for k in range(32, 65) if k / 2**r <= 0.5})
+# Noise probabilities have at most ten significant binary digits: finer ones gain nothing, and each digit costs the sampler a draw.
+PROBABILITIES = sorted({k / 2**r for r in range(10, 44) for k in range(512, 1025) if k / 2**r <= 0.5})
 
 Parameters = tuple[int, int, float]
 
@@ -55,7 +55,7 @@ def parameters(request: SumRequest) -> Parameters:
     target = gaussian_mu(request.epsilon, request.delta * (1 - TAIL_SHARE - SPARE)) / math.sqrt(request.rounds)
     search = _fewest_bits if request.max_bits is None else _least_noise
     # The search trusts the window's ends; should a full scan say otherwise, search again with a stricter target.
-    for strictness in (1.0, 0.999, 0.99, 0.95, 0.9):
+    for strictness in (1.0, 0.998, 0.995, 0.99, 0.95, 0.9):
         found = search(_Hidden(request, target * strictness))
         try:
             if guarantee(request, *found).delta(request.epsilon) <= request.delta:
@@ -116,13 +116,14 @@ def _fewest_bits(hidden: _Hidden) -> Parameters:
             "tails beyond floating point.",
         )
     noise_bits = hidden.fewest_noise_bits(levels) or 1
-    if quiet(levels, noise_bits, 0.5):  # one popcount to sample: preferred where it will do
-        return levels, noise_bits, 0.5
-    return levels, noise_bits, hidden.smallest_probability(levels, noise_bits)
+    smallest = hidden.smallest_probability(levels, noise_bits)
+    # Of the probabilities that are private and quiet, the one with the fewest digits: 1/2 takes one popcount to sample.
+    rounded_up = (math.ceil(smallest * 2**digits) / 2**digits for digits in range(1, 54))
+    return levels, noise_bits, next(p for p in rounded_up if p <= 0.5 and quiet(levels, noise_bits, p))
 
 
 def _least_noise(hidden: _Hidden) -> Parameters:
-    """The most levels that leave enough noise bits, then all bits left and the smallest p."""
+    """The most levels that leave enough noise bits, then the noise bits and the p that add the least noise."""
     bits = hidden.request.max_bits or 2
     # fewer levels would leave more noise bits than can be certified
     fewest = max(1, bits - MAX_TRIALS // hidden.request.honest_users)
@@ -135,7 +136,10 @@ def _least_noise(hidden: _Hidden) -> Parameters:
             "Allow more bits per coordinate, or ask for a larger epsilon or delta.",
         )
     levels = _bisect(lambda g: not hidden(g, bits - g, 0.5), fewest, bits) - 1
-    return levels, bits - levels, hidden.smallest_probability(levels, bits - levels)
+    # Skewed noise is dearer, so all bits left at a small p may be worse than a few of them at a p near 1/2.
+    least = hidden.fewest_noise_bits(levels) or bits - levels
+    choices = [(levels, b, hidden.smallest_probability(levels, b)) for b in range(least, min(least + 3, bits - levels + 1))]
+    return min(choices, key=lambda parameters: hidden.request.noise_std_with(*parameters, hidden.request.users))
 
 
 def _first(good: Callable[[int], bool], limit: int) -> int | None:

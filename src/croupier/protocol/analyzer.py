@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import Guarantee, SumPlan
+from ..privacy import ArgumentError, Guarantee, SumPlan
 from .messages import Counts, ShuffledBatch
+from .shuffler import require_crowd
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,6 +77,11 @@ class Analyzer:
         """(2 Delta / g)(C - p b n') - n' Delta, n' the users that arrived: unbiased for them (accounting, section 5)."""
         counts = batch.counts(self.plan) if isinstance(batch, ShuffledBatch) else batch
         plan = self.plan
+        require_crowd(plan, counts.users)  # no estimate under a guarantee that does not hold
+        if counts.ones.shape != (plan.dim,):
+            raise ArgumentError(
+                "counts.ones.shape", counts.ones.shape, f"({plan.dim},)", "Analyze counts with the plan they were made under."
+            )
         # C - p b n' - n' g / 2 in one go: exact while below 2^53, so nothing cancels badly
         centre = counts.users * (plan.noise_probability * plan.noise_bits + plan.levels / 2)
         return SumEstimate(

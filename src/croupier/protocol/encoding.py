@@ -21,16 +21,27 @@ Integers = NDArray[np.int64]
 def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[Any]:
     """`vectors` as a real array of shape (users, dim), values not yet looked at."""
     remedy = f"Pass an array with one row of {dim} numbers per user."
-    try:
-        array = np.asarray(vectors)
-        if array.dtype == object:
-            array = array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ArgumentError(name, type(vectors).__name__, "an array of numbers", remedy) from None
-    if array.dtype.kind not in "biuf":
-        raise ArgumentError(f"{name}.dtype", str(array.dtype), "a real number type", remedy)
+    array = as_numbers(vectors, name, remedy)
     if array.ndim != 2 or array.shape[1] != dim:
         raise ArgumentError(f"{name}.shape", array.shape, f"(users, {dim})", remedy)
+    return array
+
+
+def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
+    """`values` as an array of real numbers no wider than float64, of whatever shape."""
+    if np.ma.isMaskedArray(values):
+        raise ArgumentError(name, "a masked array", "an array without a mask", "Impute or drop what is masked on the user's side.")
+    try:
+        array = np.asarray(values)
+        if array.dtype == object:
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(name, type(values).__name__, "an array of numbers", remedy) from None
+    if array.dtype.kind not in "biuf":
+        raise ArgumentError(f"{name}.dtype", str(array.dtype), "a real number type", remedy)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):  # what float64 cannot hold becomes infinite, and is refused as such
+            array = array.astype(np.float64)
     return array
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..privacy import SumPlan
-from .encoding import Integers, as_vectors, clip_to_ball, encode, require_finite
+from ..privacy import ArgumentError, SumPlan
+from .encoding import Integers, as_numbers, clip_to_ball, encode, require_finite
 from .messages import Counts, Report
 from .randomness import RandomSource
 from .sampling import bernoulli, binomial
@@ -22,7 +22,11 @@ class Randomizer:
 
     def randomize(self, vector: ArrayLike, random: RandomSource) -> Report:
         """One user's messages: in every coordinate xhat + Bin(b, p) ones among g + b bits (Algorithm 1, lines 3-7)."""
-        row = as_vectors(np.asarray(vector)[np.newaxis], self.plan.dim, "vector")
+        remedy = f"Pass the user's {self.plan.dim} numbers."
+        row = as_numbers(vector, "vector", remedy)
+        if row.shape != (self.plan.dim,):
+            raise ArgumentError("vector.shape", row.shape, f"({self.plan.dim},)", remedy)
+        row = row[np.newaxis]
         require_finite(row, range(0, 1), "vector")
         noise = binomial(random, self.plan.noise_bits, self.plan.noise_probability, self.plan.dim)
         ones = self._rounded(row, random)[0] + noise

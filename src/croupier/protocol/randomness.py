@@ -10,6 +10,7 @@ import hashlib
 import os
 import threading
 import warnings
+import weakref
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from ..privacy.validation import whole
+from ..validation import whole
 
 # ChaCha20 counts 64-byte blocks in 32 bits (256 GiB); a new key comes long before that.
 _BYTES_PER_KEY = 1 << 36
@@ -26,6 +27,9 @@ _ZEROS = bytes(1 << 20)
 
 class NotPrivateWarning(UserWarning):
     """Seeded randomness is in use: whoever knows the seed can subtract the noise."""
+
+
+_SOURCES: weakref.WeakSet[RandomSource] = weakref.WeakSet()
 
 
 class RandomSource(ABC):
@@ -37,12 +41,13 @@ class RandomSource(ABC):
         self._lock = threading.Lock()
         self._keys = 0
         self._start()
+        _SOURCES.add(self)
 
     def draw_bytes(self, count: int) -> NDArray[np.uint8]:
         """The next `count` bytes of the stream."""
         out = np.empty(count, dtype=np.uint8)
         with self._lock:
-            if self._left < count or self._stale():
+            if self._left < count:
                 self._start()
             self._left -= count
             view = out.data
@@ -55,9 +60,9 @@ class RandomSource(ABC):
     def _key(self, index: int) -> bytes:
         """The 32 bytes of the index-th key."""
 
-    def _stale(self) -> bool:
-        """Whether the present key must not be used any more."""
-        return False
+    def _after_fork(self) -> None:
+        """In the child: the lock may be held by a thread that does not exist here."""
+        self._lock = threading.Lock()
 
     def _start(self) -> None:
         key = algorithms.ChaCha20(self._key(self._keys), bytes(16))
@@ -75,11 +80,11 @@ class SecureRandom(RandomSource):
     private = True
 
     def _key(self, index: int) -> bytes:
-        self._process = os.getpid()
         return os.urandom(32)
 
-    def _stale(self) -> bool:
-        return self._process != os.getpid()
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._left = -1  # the parent goes on with this key: the child must not
 
     def __reduce__(self) -> tuple[type[SecureRandom], tuple[()]]:
         return SecureRandom, ()
@@ -104,3 +109,12 @@ class SeededRandom(RandomSource):
 
     def _key(self, index: int) -> bytes:
         return hashlib.sha256(f"croupier seed {self.seed} key {index}".encode()).digest()
+
+
+def _after_fork_in_child() -> None:
+    for source in _SOURCES:
+        source._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

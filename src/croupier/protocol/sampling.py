@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy.validation import real
+from ..validation import real
 from .randomness import RandomSource
 
 Integers = NDArray[np.int64]

@@ -16,24 +16,25 @@ class BatchTooSmallError(ValueError):
     """Fewer users arrived than the noise was calibrated for: releasing the batch would break the guarantee."""
 
 
+def require_crowd(plan: SumPlan, users: int) -> None:
+    """Refuse a batch below the honest minimum. The analyzer cannot repair what is missing, so nothing is released."""
+    if users < plan.honest_users:
+        raise BatchTooSmallError(
+            f"users = {users} arrived, but the plan's guarantee needs at least {plan.honest_users} "
+            f"(honest = {plan.honest:g} of users = {plan.users}). Nothing was released: wait for more users, or "
+            f"plan with fewer users or a smaller honest fraction."
+        )
+
+
 class Shuffler:
     """Checks a whole batch, permutes it uniformly under each label, and forwards it once."""
 
     def __init__(self, plan: SumPlan) -> None:
         self.plan = plan
 
-    def require_crowd(self, users: int) -> None:
-        """Refuse a batch below the honest minimum. The analyzer cannot repair what is missing, so nothing is released."""
-        if users < self.plan.honest_users:
-            raise BatchTooSmallError(
-                f"users = {users} arrived, but the plan's guarantee needs at least {self.plan.honest_users} "
-                f"(honest = {self.plan.honest:g} of users = {self.plan.users}). Nothing was released: wait for more users, or "
-                f"plan with fewer users or a smaller honest fraction."
-            )
-
     def shuffle(self, reports: Sequence[Report], random: RandomSource) -> ShuffledBatch:
         """The batch in uniformly random order. The order of labels is public and fixed, so each label is permuted alone."""
-        self.require_crowd(len(reports))
+        require_crowd(self.plan, len(reports))
         shape = (self.plan.dim, self.plan.bits_per_coordinate)
         for index, report in enumerate(reports):
             if report.bits.shape != shape or report.bits.dtype != np.bool_:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..privacy import ArgumentError, SumPlan
-from ..privacy.validation import one_of, real
+from ..validation import one_of, real
 from .analyzer import Analyzer, SumEstimate
-from .encoding import as_vectors, require_finite
+from .encoding import as_numbers, as_vectors, require_finite
 from .messages import Counts, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import RandomSource, SecureRandom
-from .shuffler import Shuffler
+from .shuffler import Shuffler, require_crowd
 
 MODES = ("counting", "faithful")
 # Entries worked on at a time: a few arrays of this size fit the processor's cache.
@@ -50,11 +50,11 @@ class VectorSum:
 
     def randomize(self, vector: ArrayLike, random: RandomSource | None = None) -> Report:
         """One user's labelled bits. Longer vectors are clipped to the plan's norm; NaN and infinity are refused."""
-        return self._randomizer.randomize(vector, random or SecureRandom())
+        return self._randomizer.randomize(vector, _source(random))
 
     def shuffle(self, reports: Sequence[Report], random: RandomSource | None = None) -> ShuffledBatch:
         """The users' bits in uniformly random order; refused below the plan's honest minimum."""
-        return self._shuffler.shuffle(reports, random or SecureRandom())
+        return self._shuffler.shuffle(reports, _source(random))
 
     def analyze(self, batch: ShuffledBatch | Counts) -> SumEstimate:
         """The unbiased estimate from a shuffled batch."""
@@ -73,37 +73,61 @@ class VectorSum:
         Everything is checked before the first bit is drawn. `random` is SecureRandom() unless given; `progress` is called with the
         number of users done. Memory beyond the input is bounded in counting mode; a faithful round holds every bit.
         """
-        one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
         array = as_vectors(vectors, self.plan.dim)
         if len(array) == 0:
             raise ArgumentError("vectors", "an empty batch", "at least one user", "Pass one row per user.")
-        self._shuffler.require_crowd(len(array))
         rows = range(0, len(array), max(1, _CHUNK_ENTRIES // self.plan.dim))
+        self._check_round(len(array), mode)
+        random = _source(random)
         require_finite(array, rows)
-        source = random or SecureRandom()
-        done = progress or (lambda users: None)
-        if mode == "faithful":
-            return self.analyze(self._faithful(array, source, done))
-        total = Counts(np.zeros(self.plan.dim, dtype=np.int64), 0, True)
-        for start in rows:
-            total += self._randomizer.counts(array[start : start + rows.step], source)
-            done(total.users)
-        return self.analyze(total)
+        chunks = (array[start : start + rows.step] for start in rows)
+        return self.run_chunks(chunks, users=len(array), mode=mode, random=random, progress=progress)
 
-    def _faithful(self, vectors: np.ndarray, source: RandomSource, done: Callable[[int], None]) -> ShuffledBatch:
-        messages = len(vectors) * self.plan.bits_per_user
-        if messages > _MAX_MESSAGES:
+    def run_chunks(
+        self,
+        chunks: Iterable[ArrayLike],
+        *,
+        users: int,
+        mode: str = "counting",
+        random: RandomSource | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> SumEstimate:
+        """A whole round over `users` users whose vectors come in pieces, so that they need not be in memory together.
+
+        Each piece is checked before its users randomize, and nothing is released unless all of them could be.
+        """
+        self._check_round(users, mode)
+        source, tell = _source(random), progress or (lambda done: None)
+        reports: list[Report] = []
+        total = Counts(np.zeros(self.plan.dim, dtype=np.int64), 0, True)
+        for chunk in chunks:
+            vectors = as_vectors(chunk, self.plan.dim)
+            require_finite(vectors, range(0, len(vectors), max(1, len(vectors))))
+            if mode == "faithful":
+                for vector in vectors:
+                    reports.append(self.randomize(vector, source))
+                    tell(len(reports))
+            else:
+                total += self._randomizer.counts(vectors, source)
+                tell(total.users)
+        arrived = max(len(reports), total.users)
+        if arrived != users:
+            raise ArgumentError(
+                "users", users, f"{arrived}, the number of vectors in chunks", "Count the vectors; nothing was released."
+            )
+        return self.analyze(self.shuffle(reports, source) if mode == "faithful" else total)
+
+    def _check_round(self, users: int, mode: str) -> None:
+        one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
+        require_crowd(self.plan, users)
+        messages = users * self.plan.bits_per_user
+        if mode == "faithful" and messages > _MAX_MESSAGES:
             raise ArgumentError(
                 "mode",
                 "faithful",
                 f"'counting' for {messages} messages (at most {_MAX_MESSAGES} are made in memory)",
                 "Counting mode has the same law.",
             )
-        reports = []
-        for user, vector in enumerate(vectors, start=1):
-            reports.append(self.randomize(vector, source))
-            done(user)
-        return self.shuffle(reports, source)
 
 
 class ScalarSum:
@@ -122,7 +146,9 @@ class ScalarSum:
             raise ArgumentError("plan", plan, "a plan for a scalar sum", "Make one with plan_scalar_sum(...).")
         self.plan = plan
         # Algorithm 1 on [lower, lower + Delta] is Algorithm 2 in one dimension about the middle of the interval.
-        self._middle = real("lower", lower, remedy="Give the lower end of the public interval.") + plan.norm
+        self._middle = (
+            real("lower", lower, above=-1e100, below=1e100, remedy="Give the lower end of the public interval.") + plan.norm
+        )
         self._vector = VectorSum(plan)
 
     def randomize(self, value: float, random: RandomSource | None = None) -> Report:
@@ -149,12 +175,22 @@ class ScalarSum:
         return self._uncentred(self._vector.run(self._centred(values), mode=mode, random=random, progress=progress))
 
     def _centred(self, values: ArrayLike, name: str = "values") -> np.ndarray:
-        array = np.asarray(values)
+        array = as_numbers(values, name, "Pass one number per user.")
         if array.ndim != 1:
             raise ArgumentError(f"{name}.shape", array.shape, "(users,)", "Pass one number per user.")
-        column = as_vectors(array[:, np.newaxis], 1, name)
+        column = array[:, np.newaxis]
         require_finite(column, range(0, len(column), _CHUNK_ENTRIES), name)
-        return column.astype(np.float64) - self._middle
+        clipped = np.clip(column.astype(np.float64), self._middle - self.plan.norm, self._middle + self.plan.norm)
+        return np.asarray(clipped - self._middle)
 
     def _uncentred(self, estimate: SumEstimate) -> SumEstimate:
         return replace(estimate, sum=estimate.sum[0] + estimate.users * self._middle)
+
+
+def _source(random: RandomSource | None) -> RandomSource:
+    """The source given, or a secure one. A number is not a source: whoever passes a seed must say SeededRandom."""
+    if random is None:
+        return SecureRandom()
+    if not isinstance(random, RandomSource):
+        raise ArgumentError("random", random, "a RandomSource", "Leave it out for secure randomness, or pass SeededRandom(seed).")
+    return random

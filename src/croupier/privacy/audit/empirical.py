@@ -19,7 +19,7 @@ from scipy.stats import beta as beta_law
 
 from ..gaussian import gaussian_mu
 from ..guarantee import Guarantee
-from ..validation import real, whole
+from ...validation import real, whole
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[bool], ArrayLike]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..validation import ArgumentError
+from ...validation import ArgumentError
 from .exact import Law, count_law
 
 # Outcomes rarer than this under both users are left out; together they are far below any delta of interest.

@@ -12,7 +12,16 @@ class ArgumentError(ValueError):
 
     def __init__(self, name: str, value: object, allowed: str, remedy: str) -> None:
         self.name, self.value, self.allowed, self.remedy = name, value, allowed, remedy
-        super().__init__(f"{name} = {value!r} is not allowed: it must be {allowed}. {remedy}")
+        super().__init__(f"{name} = {_short(value)} is not allowed: it must be {allowed}. {remedy}")
+
+
+def _short(value: object) -> str:
+    """The value as text, its middle left out where it is long (a number of a thousand digits, an array)."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python will not print whole numbers of more than some thousand digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 200 else f"{text[:100]} ... {text[-50:]}"
 
 
 def real(
@@ -20,20 +29,19 @@ def real(
     value: Any,
     *,
     above: float = -math.inf,
+    at_least: float = -math.inf,
     below: float = math.inf,
     at_most: float = math.inf,
     remedy: str,
 ) -> float:
-    """`value` as a finite float with above < value < below and value <= at_most."""
-    bounds = [f"greater than {above:g}" for _ in (1,) if above > -math.inf]
-    bounds += [f"less than {below:g}" for _ in (1,) if below < math.inf]
-    bounds += [f"at most {at_most:g}" for _ in (1,) if at_most < math.inf]
-    allowed = " and ".join(["a finite number", *bounds])
+    """`value` as a finite float with above < value < below and at_least <= value <= at_most."""
+    limits = (("greater than", above), ("at least", at_least), ("less than", below), ("at most", at_most))
+    allowed = " and ".join(["a finite number", *(f"{words} {limit:g}" for words, limit in limits if math.isfinite(limit))])
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ArgumentError(name, value, allowed, remedy) from None
-    if isinstance(value, bool) or not math.isfinite(number) or not (above < number < below and number <= at_most):
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and above < number < below and at_least <= number <= at_most):
         raise ArgumentError(name, value, allowed, remedy)
     return number
 
