@@ -1,11 +1,11 @@
 """What is promised: guarantees, the Gaussian-dominance certificate, and the plans that rest on them."""
 
+from ..validation import ArgumentError
 from .calibration import plan_scalar_sum, plan_sum
 from .certificate import Certificate, NoCertificateError, certify
 from .gaussian import central_noise_std, gaussian_delta, gaussian_mu
 from .guarantee import Guarantee, round_up
 from .plan import SumPlan
-from ..validation import ArgumentError
 
 __all__ = [
     "ArgumentError",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from types import ModuleType
 
+from ..validation import real
 from . import paper, tight
 from .plan import REQUEST_FIELDS, SumPlan, SumRequest
-from ..validation import real
 
 
 def plan_sum(

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from .gaussian import gaussian_delta
 from ..validation import ArgumentError, one_of, real, whole
+from .gaussian import gaussian_delta
 
 NEIGHBOURS = ("replace-one", "zero-out")
 _ROUND_UP = 1 + 1e-9

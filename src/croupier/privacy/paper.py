@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+from ..validation import ArgumentError
 from .guarantee import Guarantee
 from .plan import SumRequest
-from ..validation import ArgumentError
 
 # ln((1 + a) / (1 - a)) <= 3 a, a step of Lemma 3.1's proof, holds up to here (erratum 5).
 MAX_ALPHA = 0.8585

@@ -7,9 +7,9 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ..validation import ArgumentError, one_of, real, whole
 from .gaussian import central_noise_std
 from .guarantee import NEIGHBOURS, Guarantee, known_fields, round_up
-from ..validation import ArgumentError, one_of, real, whole
 
 CALIBRATIONS = ("tight", "paper", "paper-scaled")
 

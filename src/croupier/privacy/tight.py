@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..validation import ArgumentError
 from .certificate import MAX_TRIALS, NoCertificateError, certify, presume
 from .gaussian import gaussian_mu
 from .guarantee import Guarantee
 from .plan import SumRequest
-from ..validation import ArgumentError
 
 THEOREM = "accounting Theorem B"
 # Part of delta given to the event that a coordinate leaves its window; more costs mu, less costs width.
@@ -139,7 +139,7 @@ def _least_noise(hidden: _Hidden) -> Parameters:
     # Skewed noise is dearer, so all bits left at a small p may be worse than a few of them at a p near 1/2.
     least = hidden.fewest_noise_bits(levels) or bits - levels
     choices = [(levels, b, hidden.smallest_probability(levels, b)) for b in range(least, min(least + 3, bits - levels + 1))]
-    return min(choices, key=lambda parameters: hidden.request.noise_std_with(*parameters, hidden.request.users))
+    return min(choices, key=lambda chosen: hidden.request.noise_std_with(*chosen, users=hidden.request.users))
 
 
 def _first(good: Callable[[int], bool], limit: int) -> int | None:

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta as beta_law
 
+from ...validation import real, whole
 from ..gaussian import gaussian_mu
 from ..guarantee import Guarantee
-from ...validation import real, whole
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[bool], ArrayLike]
