@@ -138,8 +138,14 @@ def _least_noise(hidden: _Hidden) -> Parameters:
     levels = _bisect(lambda g: not hidden(g, bits - g, 0.5), fewest, bits) - 1
     # Skewed noise is dearer, so all bits left at a small p may be worse than a few of them at a p near 1/2.
     least = hidden.fewest_noise_bits(levels) or bits - levels
-    choices = [(levels, b, hidden.smallest_probability(levels, b)) for b in range(least, min(least + 3, bits - levels + 1))]
-    return min(choices, key=lambda chosen: hidden.request.noise_std_with(*chosen, users=hidden.request.users))
+    choices: list[Parameters] = [
+        (levels, b, hidden.smallest_probability(levels, b)) for b in range(least, min(least + 3, bits - levels + 1))
+    ]
+
+    def noise(chosen: Parameters) -> float:
+        return hidden.request.noise_std_with(*chosen, hidden.request.users)
+
+    return min(choices, key=noise)
 
 
 def _first(good: Callable[[int], bool], limit: int) -> int | None:
