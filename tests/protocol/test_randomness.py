@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import hashlib
 import multiprocessing
 import os
@@ -37,10 +38,10 @@ def seed_key(seed: int, index: int) -> bytes:
     return hashlib.sha256(f"croupier seed {seed} key {index}".encode()).digest()
 
 
-def in_child(work: Callable[[], bytes]) -> bytes:
+def in_child(work: Callable[[], bytes], fork: Callable[[], int] | None = None) -> bytes:
     """What `work` returns in a forked process; the child is killed, and gives nothing, if it has not finished after 5 s."""
     reader, writer = os.pipe()
-    child = os.fork()
+    child = (fork or os.fork)()
     if child == 0:
         try:
             signal.alarm(5)
@@ -187,6 +188,16 @@ def test_a_forked_process_with_its_parents_number_starts_its_own_stream(monkeypa
 
 
 @forks
+def test_a_process_forked_behind_pythons_back_starts_its_own_stream():
+    """Servers in C that embed Python (uWSGI by default) fork without Python's hooks: only the process number tells."""
+    source = SecureRandom()
+    source.draw_bytes(5)
+    theirs = in_child(lambda: source.draw_bytes(32).tobytes(), ctypes.PyDLL(None).fork)
+    assert len(theirs) == 32
+    assert theirs != source.draw_bytes(32).tobytes()
+
+
+@forks
 @fork_warning
 def test_fork_while_another_thread_draws(monkeypatch):
     """The child must not inherit a lock that nobody in it will ever release."""
@@ -248,7 +259,7 @@ def test_a_draw_is_one_piece_of_the_stream_whatever_other_threads_do(monkeypatch
     source = SeededRandom(9)
     draws: list[bytes] = []
     threads = [
-        threading.Thread(target=lambda: draws.extend(source.draw_bytes(256).tobytes() for _ in range(100))) for _ in range(4)
+        threading.Thread(target=lambda: draws.extend(source.draw_bytes(256).tobytes() for _ in range(300))) for _ in range(4)
     ]
     patience = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -259,7 +270,7 @@ def test_a_draw_is_one_piece_of_the_stream_whatever_other_threads_do(monkeypatch
             thread.join()
     finally:
         sys.setswitchinterval(patience)
-    stream = chacha20(seed_key(9, 0), 256 * 400)
+    stream = chacha20(seed_key(9, 0), 256 * 1200)
     assert sorted(draws) == sorted(stream[start : start + 256] for start in range(0, len(stream), 256))
 
 
@@ -311,3 +322,12 @@ def test_equal_seeds_of_different_types_are_one_seed():
 def test_a_source_must_say_where_its_keys_come_from():
     with pytest.raises(TypeError):
         RandomSource()
+
+
+def test_a_seeded_source_cannot_be_copied_or_called_private():
+    source = SeededRandom(1)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="seed"):
+            copied(source)
+    with pytest.raises(AttributeError):
+        source.private = True

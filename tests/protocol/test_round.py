@@ -26,7 +26,7 @@ MODES = ["counting", "faithful"]
 # Noise so rare that a round has none, but for a probability below 1e-12: what is left must be exact.
 SILENT = 2.0**-60
 # Rounds of a statistical test: a faithful one takes longer.
-ROUNDS = {"counting": 4000, "faithful": 1500}
+ROUNDS = {"counting": 3000, "faithful": 1000}
 
 
 @functools.cache
@@ -304,6 +304,8 @@ def test_nothing_is_sent_of_a_vector_with_missing_values(bad, untouched):
 
 # --- shuffler
 
+BITS = 20
+
 
 def some_reports(plan: SumPlan, count: int, seed: int = 1) -> list[Report]:
     source = SeededRandom(seed)
@@ -322,9 +324,9 @@ def test_shuffled_order_is_uniform_and_independent_between_labels(law_of):
     """One marked bit under each of two labels: its places are uniform over all pairs of places. False-alarm rate 1e-6."""
     plan = law_plan(users=3, dim=2, levels=1, noise_bits=1)
     marked = Report(np.array([[True, False], [False, True]]), True)
-    blank = Report(np.zeros((2, 2), dtype=bool), True)
+    blanks = [Report(np.zeros((2, 2), dtype=bool), True) for _ in range(2)]
     source = SeededRandom(3)
-    places = [Shuffler(plan).shuffle([marked, blank, blank], source).bits.argmax(axis=1) for _ in range(6000)]
+    places = [Shuffler(plan).shuffle([marked, *blanks], source).bits.argmax(axis=1) for _ in range(6000)]
     law_of(np.array(places) @ [6, 1], np.full(36, 1 / 36))
 
 
@@ -345,23 +347,22 @@ def test_shuffler_releases_the_smallest_crowd_that_is_enough(honest):
 
 
 @pytest.mark.parametrize(
-    "bits",
+    ("shape", "dtype"),
     [
-        np.zeros((3, 1), dtype=bool),
-        np.zeros((2, 60), dtype=bool),
-        np.zeros(60, dtype=bool),
-        np.zeros((60, 3), dtype=bool),
-        np.zeros((3, 60), dtype=np.uint8),
-        np.full((3, 60), 7),
-        np.full((3, 60), 0.5),
-        np.zeros((1, 3, 60), dtype=bool),
+        ((3, 1), bool),
+        ((2, BITS), bool),
+        ((BITS,), bool),
+        ((BITS, 3), bool),
+        ((1, 3, BITS), bool),
+        ((3, BITS), np.uint8),
+        ((3, BITS), np.int64),
+        ((3, BITS), np.float64),
     ],
 )
-def test_shuffler_refuses_malformed_reports(bits, untouched):
-    plan = proved()
-    assert plan.bits_per_coordinate == 60
+def test_shuffler_refuses_malformed_reports(shape, dtype, untouched):
+    plan = law_plan(levels=BITS - 9, noise_bits=9)
     reports = some_reports(plan, 6)
-    reports[3] = Report(bits, True)
+    reports[3] = Report(np.ones(shape, dtype=dtype), True)
     with pytest.raises(ArgumentError, match=r"reports\[3\]"):
         VectorSum(plan).shuffle(reports, untouched)
 
@@ -539,11 +540,12 @@ def test_what_is_no_source_is_refused_by_name(source):
 
 
 def test_a_faithful_round_that_would_fill_the_memory_is_refused(monkeypatch, untouched):
-    monkeypatch.setattr(sums, "_MAX_MESSAGES", 5 * 3 * 60 - 1)
-    with pytest.raises(ArgumentError, match=r"counting.*900 messages"):
-        VectorSum(proved()).run(np.zeros((5, 3)), mode="faithful", random=untouched)
-    monkeypatch.setattr(sums, "_MAX_MESSAGES", 5 * 3 * 60)
-    VectorSum(proved()).run(np.zeros((5, 3)), mode="faithful", random=SeededRandom(1))
+    vector_sum, messages = VectorSum(proved()), 5 * proved().bits_per_user
+    monkeypatch.setattr(sums, "_MAX_MESSAGES", messages - 1)
+    with pytest.raises(ArgumentError, match=f"counting.*{messages} messages"):
+        vector_sum.run(np.zeros((5, 3)), mode="faithful", random=untouched)
+    monkeypatch.setattr(sums, "_MAX_MESSAGES", messages)
+    vector_sum.run(np.zeros((5, 3)), mode="faithful", random=SeededRandom(1))
 
 
 @pytest.mark.parametrize("plan", [None, "plan", {"levels": 3}])
@@ -551,6 +553,55 @@ def test_protocols_need_a_plan(plan):
     for protocol in (VectorSum, ScalarSum):
         with pytest.raises(ArgumentError, match="plan"):
             protocol(plan)
+
+
+# --- in pieces
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("cuts", [[], [2], [0, 0, 3, 5], [1, 2, 3, 4]])
+def test_vectors_may_come_in_pieces_of_any_size(mode, cuts):
+    """On whole levels and without noise: the same sum, however the users are cut into pieces, empty ones included."""
+    plan = law_plan(levels=64, noise_bits=3, noise_probability=SILENT)
+    vectors = np.arange(15).reshape(5, 3) / 32
+    done = []
+    pieces = iter(np.split(vectors, cuts))
+    estimate = VectorSum(plan).run_chunks(pieces, users=5, mode=mode, random=SeededRandom(1), progress=done.append)
+    assert estimate.sum.tolist() == vectors.sum(axis=0).tolist()
+    assert (estimate.users, estimate.private, done[-1]) == (5, False, 5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_piece_is_the_whole(mode):
+    run, run_chunks = VectorSum(proved()).run, VectorSum(proved()).run_chunks
+    vectors = np.full((5, 3), 0.1)
+    whole = run(vectors, mode=mode, random=SeededRandom(1))
+    assert run_chunks([vectors], users=5, mode=mode, random=SeededRandom(1)).sum.tolist() == whole.sum.tolist()
+    assert run_chunks([vectors], users=5, mode=mode).guarantee == proved().guarantee
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("stated", [5, 7])
+def test_a_wrong_number_of_users_releases_nothing(mode, stated):
+    with pytest.raises(ArgumentError, match="users"):
+        VectorSum(proved()).run_chunks([np.zeros((3, 3))] * 2, users=stated, mode=mode)
+
+
+@pytest.mark.parametrize(("users", "changes"), [(4, {}), (5, {"mode": "fast"}), (5, {"random": 3})])
+def test_a_round_in_pieces_is_refused_before_the_first_piece(users, changes, untouched):
+    def pieces():
+        pytest.fail("a piece was asked for")
+        yield np.zeros((users, 3))
+
+    with pytest.raises((ArgumentError, BatchTooSmallError)):
+        VectorSum(proved()).run_chunks(pieces(), users=users, **({"random": untouched} | changes))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bad", [[[0, 0, math.nan]], [[0, 0]], [0, 0, 0], [["a", "b", "c"]], None])
+def test_a_bad_piece_ends_the_round(mode, bad, untouched):
+    with pytest.raises(ArgumentError, match="vectors"):
+        VectorSum(proved()).run_chunks([bad, np.zeros((4, 3))], users=5, mode=mode, random=untouched)
 
 
 # --- on separate machines
@@ -708,3 +759,55 @@ def test_memory_of_counting_mode_is_bounded():
     assert peaks["users"] < 1.1 * peaks["few"] + 1e5, peaks
     # one array of random words of fixed size comes on top where there are many bits; a byte per bit would be 50 MB a user
     assert peaks["many"] < peaks["few"] + 4e6, peaks
+
+
+# --- refusals
+
+
+def test_one_report_twice_is_refused(untouched):
+    report = VectorSum(proved()).randomize([0, 0, 0], SeededRandom(1))
+    with pytest.raises(ArgumentError, match="more than once"):
+        VectorSum(proved()).shuffle([report] * 5, untouched)
+
+
+def test_what_is_no_report_is_refused(untouched):
+    reports = some_reports(proved(), 4)
+    for bad in (3, None, Report(reports[0].bits.astype(np.int8), True)):
+        with pytest.raises(ArgumentError, match=r"reports\[4\]"):
+            VectorSum(proved()).shuffle([*reports, bad], untouched)
+
+
+def test_bits_that_are_no_bits_are_refused():
+    plan = proved()
+    for bits in (np.zeros(5 * plan.bits_per_user, dtype=bool), np.zeros((3, 5 * plan.bits_per_coordinate), dtype=np.int8)):
+        with pytest.raises(ArgumentError, match=r"batch\.bits\.shape"):
+            VectorSum(plan).analyze(ShuffledBatch(bits, True))
+
+
+def test_counts_of_different_plans_do_not_add():
+    with pytest.raises(ArgumentError, match="other"):
+        Counts(np.zeros(3, dtype=np.int64), 1, True) + Counts(np.zeros(1, dtype=np.int64), 1, True)
+
+
+def test_counting_users_checks_them_too(untouched):
+    with pytest.raises(ArgumentError, match=r"vectors\[1\] = nan"):
+        Randomizer(proved()).counts(np.array([[0, 0, 0], [0, math.nan, 0]]), untouched)
+
+
+def test_a_plan_with_more_noise_than_can_be_drawn_is_refused_at_once(untouched):
+    plan = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100, calibration="paper")
+    with pytest.raises(ArgumentError, match="tight"):
+        VectorSum(plan).run(np.zeros((10_000, 100)), random=untouched)
+
+
+@pytest.mark.parametrize("users", ["5", None, 2.5, 0])
+def test_the_number_of_users_of_a_round_is_a_whole_number(users, untouched):
+    with pytest.raises(ArgumentError, match="users"):
+        VectorSum(proved()).run_chunks([np.zeros((5, 3))], users=users, random=untouched)
+
+
+def test_masked_rows_in_a_list_and_text_in_an_object_array_are_refused(untouched):
+    row = np.ma.masked_array([1.0, 2.0, 3.0], mask=[True, False, False])
+    for vectors in ([row] * 5, np.array([["1", "2", "3"]] * 5, dtype=object)):
+        with pytest.raises(ArgumentError, match="vectors"):
+            VectorSum(proved()).run(vectors, random=untouched)

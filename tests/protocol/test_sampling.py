@@ -332,3 +332,15 @@ def test_equal_keys_are_drawn_anew(scripted):
 def test_permutation_is_one(seed, size):
     order = permutation(SeededRandom(seed), size)
     assert sorted(order.tolist()) == list(range(size))
+
+
+def test_samplers_refuse_what_they_have_no_law_for():
+    source = SeededRandom(1)
+    for probabilities in ([1.0], [-0.5], [math.nan]):
+        with pytest.raises(ArgumentError, match="probabilities"):
+            bernoulli(source, np.array(probabilities))
+    for trials in (-5, 3.7):
+        with pytest.raises(ArgumentError, match="trials"):
+            fair_binomial(source, trials, 3)
+        with pytest.raises(ArgumentError, match="trials"):
+            binomial(source, trials, 0.3, 3)

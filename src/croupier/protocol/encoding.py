@@ -29,11 +29,13 @@ def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[A
 
 def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
     """`values` as an array of real numbers no wider than float64, of whatever shape."""
-    if np.ma.isMaskedArray(values):
+    if np.ma.isMaskedArray(values) or (isinstance(values, list | tuple) and any(np.ma.isMaskedArray(row) for row in values)):
         raise ArgumentError(name, "a masked array", "an array without a mask", "Impute or drop what is masked on the user's side.")
     try:
         array = np.asarray(values)
         if array.dtype == object:
+            if any(isinstance(entry, str | bytes) for entry in array.ravel()):
+                raise ArgumentError(name, "an array with text in it", "an array of numbers", remedy)
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(name, type(values).__name__, "an array of numbers", remedy) from None

@@ -40,13 +40,13 @@ class ShuffledBatch:
 
     def counts(self, plan: SumPlan) -> Counts:
         """Ones per label and the number of users. The counts are all the information there is in the batch."""
-        labels, messages = self.bits.shape
+        labels, messages = self.bits.shape if self.bits.ndim == 2 else (0, 0)
         users, rest = divmod(messages, plan.bits_per_coordinate)
-        if labels != plan.dim or rest:
+        if labels != plan.dim or rest or self.bits.dtype != np.bool_:
             raise ArgumentError(
                 "batch.bits.shape",
-                self.bits.shape,
-                f"({plan.dim}, users x {plan.bits_per_coordinate}) under this plan",
+                self.bits.shape if self.bits.dtype == np.bool_ else f"{self.bits.shape} of {self.bits.dtype}",
+                f"({plan.dim}, users x {plan.bits_per_coordinate}) bits under this plan",
                 "Analyze a batch with the plan that its users followed.",
             )
         return Counts(self.bits.sum(axis=1, dtype=np.int64), users, self.private)
@@ -62,4 +62,6 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """The counts of two disjoint groups of users of one batch."""
+        if self.ones.shape != other.ones.shape:
+            raise ArgumentError("other.ones.shape", other.ones.shape, str(self.ones.shape), "Add counts of one plan.")
         return Counts(self.ones + other.ones, self.users + other.users, self.private and other.private)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..privacy import ArgumentError, SumPlan
-from .encoding import Integers, as_numbers, clip_to_ball, encode, require_finite
+from .encoding import Integers, as_numbers, as_vectors, clip_to_ball, encode, require_finite
 from .messages import Counts, Report
 from .randomness import RandomSource
 from .sampling import bernoulli, binomial
@@ -29,21 +29,23 @@ class Randomizer:
         row = row[np.newaxis]
         require_finite(row, range(0, 1), "vector")
         noise = binomial(random, self.plan.noise_bits, self.plan.noise_probability, self.plan.dim)
-        ones = self._rounded(row, random)[0] + noise
+        ones = self.rounded(row, random)[0] + noise
         bits = np.arange(self.plan.bits_per_coordinate) < ones[:, np.newaxis]
         return Report(bits, random.private)
 
-    def counts(self, vectors: NDArray[Any], random: RandomSource) -> Counts:
+    def counts(self, vectors: ArrayLike, random: RandomSource) -> Counts:
         """The ones of many users added up, without making their bits.
 
         The users' independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once: the same law.
         """
+        vectors = as_vectors(vectors, self.plan.dim)
         users = len(vectors)
-        rounded = self._rounded(vectors, random).sum(axis=0)
+        require_finite(vectors, range(0, users, max(1, users)))
+        rounded = self.rounded(vectors, random).sum(axis=0)
         noise = binomial(random, self.plan.noise_bits * users, self.plan.noise_probability, self.plan.dim)
         return Counts(rounded + noise, users, random.private)
 
-    def _rounded(self, vectors: NDArray[Any], random: RandomSource) -> Integers:
+    def rounded(self, vectors: NDArray[Any], random: RandomSource) -> Integers:
         """xhat: integers in 0..g whose means are the real encodings."""
         whole, fraction = encode(clip_to_ball(vectors, self.plan.norm), self.plan.levels)
         return whole.astype(np.int64) + bernoulli(random, fraction)

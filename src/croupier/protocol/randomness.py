@@ -35,7 +35,10 @@ _SOURCES: weakref.WeakSet[RandomSource] = weakref.WeakSet()
 class RandomSource(ABC):
     """A stream of independent, uniformly random bytes. Safe to share between threads."""
 
-    private: ClassVar[bool]
+    @property
+    @abstractmethod
+    def private(self) -> bool:
+        """Whether what is made with this source may be called private."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +50,7 @@ class RandomSource(ABC):
         """The next `count` bytes of the stream."""
         out = np.empty(count, dtype=np.uint8)
         with self._lock:
-            if self._left < count:
+            if self._left < count or self._stale():
                 self._start()
             self._left -= count
             view = out.data
@@ -59,6 +62,10 @@ class RandomSource(ABC):
     @abstractmethod
     def _key(self, index: int) -> bytes:
         """The 32 bytes of the index-th key."""
+
+    def _stale(self) -> bool:
+        """Whether the present key must not be used any more."""
+        return False
 
     def _after_fork(self) -> None:
         """In the child: the lock may be held by a thread that does not exist here."""
@@ -77,14 +84,22 @@ class SecureRandom(RandomSource):
     A copy, an unpickled object and a forked process start a keystream of their own: noise is never used twice.
     """
 
-    private = True
+    @property
+    def private(self) -> bool:
+        return True
 
     def _key(self, index: int) -> bytes:
+        self._process = os.getpid()
         return os.urandom(32)
+
+    # The parent of a forked process goes on with its key: the child must not. Two guards, because process numbers can be equal
+    # (containers) and a fork behind Python's back runs no hook (some servers).
+    def _stale(self) -> bool:
+        return self._process != os.getpid()
 
     def _after_fork(self) -> None:
         super()._after_fork()
-        self._left = -1  # the parent goes on with this key: the child must not
+        self._left = -1
 
     def __reduce__(self) -> tuple[type[SecureRandom], tuple[()]]:
         return SecureRandom, ()
@@ -93,7 +108,6 @@ class SecureRandom(RandomSource):
 class SeededRandom(RandomSource):
     """Law: bytes fixed by `seed`, for tests and reproducible experiments. Results are marked as not private."""
 
-    private = False
     _warned: ClassVar[bool] = False
 
     def __init__(self, seed: int) -> None:
@@ -106,6 +120,15 @@ class SeededRandom(RandomSource):
                 stacklevel=2,
             )
         super().__init__()
+
+    @property
+    def private(self) -> bool:
+        return False
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "a SeededRandom cannot be copied or sent: its place in the stream would be lost. Make a new one with the seed."
+        )
 
     def _key(self, index: int) -> bytes:
         return hashlib.sha256(f"croupier seed {self.seed} key {index}".encode()).digest()

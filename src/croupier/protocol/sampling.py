@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..validation import real
+from ..validation import ArgumentError, real, whole
 from .randomness import RandomSource
 
 Integers = NDArray[np.int64]
@@ -19,9 +19,11 @@ _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 
 def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> Integers:
     """Law: `size` independent draws, the i-th from Bin(trials_i, 1/2): the popcount of trials_i random bits."""
-    trials = np.broadcast_to(np.asarray(trials, dtype=np.int64), (size,))
+    trials = np.broadcast_to(np.asarray(trials), (size,))
     if size == 0:
         return np.zeros(0, dtype=np.int64)
+    if trials.dtype.kind not in "iu" or trials.min() < 0:
+        raise ArgumentError("trials", trials.min(), "whole numbers of at least 0", "Count the random bits to add up.")
     common = int(trials.min()) // 64  # whole words that every draw uses
     rest = trials - 64 * common
     return _popcount_words(source, common, size) + _popcount_masked(source, rest)
@@ -34,6 +36,7 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
     succeeded; where it has a 0, those that show 1 have failed; the others go on. So each digit takes one fair binomial of the
     trials still open, half as many every time, about two random bits per trial in all.
     """
+    whole("trials", trials, at_least=0, remedy="Count the random bits to add up.")
     real("probability", probability, above=0, below=1, remedy="Use a probability between 0 and 1.")
     numerator, denominator = float(probability).as_integer_ratio()
     digits = f"{numerator:b}".zfill(denominator.bit_length() - 1)
@@ -56,6 +59,10 @@ def bernoulli(source: RandomSource, probabilities: NDArray[np.float64]) -> NDArr
 
     Lazy bytes: one random byte against the leading byte of p; only on a tie, once in 256, another one.
     """
+    if probabilities.size and not (probabilities.min() >= 0 and probabilities.max() < 1):
+        raise ArgumentError(
+            "probabilities", (probabilities.min(), probabilities.max()), "at least 0 and less than 1", "Split off whole parts."
+        )
     flat = probabilities.ravel() * 256.0  # exact: a power of two
     leading = flat.astype(np.uint8)
     drawn = source.draw_bytes(flat.size)

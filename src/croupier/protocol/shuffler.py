@@ -37,10 +37,13 @@ class Shuffler:
         require_crowd(self.plan, len(reports))
         shape = (self.plan.dim, self.plan.bits_per_coordinate)
         for index, report in enumerate(reports):
-            if report.bits.shape != shape or report.bits.dtype != np.bool_:
-                raise ArgumentError(
-                    f"reports[{index}].bits.shape", report.bits.shape, f"{shape} bits under this plan", "Drop this report."
-                )
+            if not isinstance(report, Report) or report.bits.shape != shape or report.bits.dtype != np.bool_:
+                what = f"{report.bits.shape} of {report.bits.dtype}" if isinstance(report, Report) else type(report).__name__
+                raise ArgumentError(f"reports[{index}]", what, f"a Report of {shape} bits under this plan", "Drop this report.")
+        if len({id(report) for report in reports}) < len(reports):
+            raise ArgumentError(
+                "reports", "one report more than once", "one report per user", "A user takes part once; drop the copy."
+            )
         shuffled = np.empty((self.plan.dim, len(reports) * self.plan.bits_per_coordinate), dtype=np.bool_)
         for label in range(self.plan.dim):
             sent = np.concatenate([report.bits[label] for report in reports])

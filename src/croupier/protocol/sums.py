@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..privacy import ArgumentError, SumPlan
-from ..validation import one_of, real
+from ..validation import one_of, real, whole
 from .analyzer import Analyzer, SumEstimate
 from .encoding import as_numbers, as_vectors, require_finite
 from .messages import Counts, Report, ShuffledBatch
@@ -20,8 +20,10 @@ from .shuffler import Shuffler, require_crowd
 MODES = ("counting", "faithful")
 # Entries worked on at a time: a few arrays of this size fit the processor's cache.
 _CHUNK_ENTRIES = 1 << 16
+# Noise bits that a round may draw: some minutes of keystream. Tight plans need a millionth of it.
+_MAX_NOISE_BITS = 10**13
 # Messages that a faithful round may hold in memory, one byte each.
-_MAX_MESSAGES = 1 << 31
+_MAX_MESSAGES = 1 << 30
 
 
 class VectorSum:
@@ -101,14 +103,14 @@ class VectorSum:
         reports: list[Report] = []
         total = Counts(np.zeros(self.plan.dim, dtype=np.int64), 0, True)
         for chunk in chunks:
-            vectors = as_vectors(chunk, self.plan.dim)
-            require_finite(vectors, range(0, len(vectors), max(1, len(vectors))))
             if mode == "faithful":
+                vectors = as_vectors(chunk, self.plan.dim)
+                require_finite(vectors, range(0, len(vectors), max(1, len(vectors))))
                 for vector in vectors:
                     reports.append(self.randomize(vector, source))
                     tell(len(reports))
             else:
-                total += self._randomizer.counts(vectors, source)
+                total += self._randomizer.counts(chunk, source)
                 tell(total.users)
         arrived = max(len(reports), total.users)
         if arrived != users:
@@ -119,7 +121,15 @@ class VectorSum:
 
     def _check_round(self, users: int, mode: str) -> None:
         one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
-        require_crowd(self.plan, users)
+        require_crowd(self.plan, whole("users", users, at_least=1, remedy="Count the users of the round."))
+        noise = users * self.plan.noise_bits * self.plan.dim
+        if noise > _MAX_NOISE_BITS:
+            raise ArgumentError(
+                "plan",
+                f"{noise:.2g} noise bits in all",
+                f"at most {_MAX_NOISE_BITS:.2g} to be run",
+                "The paper's constants are for comparison; use calibration='tight'.",
+            )
         messages = users * self.plan.bits_per_user
         if mode == "faithful" and messages > _MAX_MESSAGES:
             raise ArgumentError(
@@ -178,6 +188,8 @@ class ScalarSum:
         array = as_numbers(values, name, "Pass one number per user.")
         if array.ndim != 1:
             raise ArgumentError(f"{name}.shape", array.shape, "(users,)", "Pass one number per user.")
+        if array.size == 0:
+            raise ArgumentError(name, "an empty batch", "at least one user", "Pass one number per user.")
         column = array[:, np.newaxis]
         require_finite(column, range(0, len(column), _CHUNK_ENTRIES), name)
         clipped = np.clip(column.astype(np.float64), self._middle - self.plan.norm, self._middle + self.plan.norm)
