@@ -1,0 +1,181 @@
+"""Where theta may lie: closed convex sets with a projection, and the distances that schedules need."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..validation import ArgumentError, real, whole
+
+Floats = NDArray[np.float64]
+
+
+class Domain(ABC):
+    """A closed convex set Theta in R^dim."""
+
+    dim: int
+
+    @abstractmethod
+    def project(self, theta: Floats) -> Floats:
+        """The point of the set nearest to theta."""
+
+    @abstractmethod
+    def distance_bound(self, start: Floats) -> float:
+        """The largest distance from `start` to a point of the set: the D of a schedule that starts there."""
+
+    @property
+    @abstractmethod
+    def diameter(self) -> float:
+        """The largest distance between two points of the set."""
+
+    @property
+    def norm_bound(self) -> float:
+        """The largest norm of a point of the set."""
+        return self.distance_bound(np.zeros(self.dim))
+
+    def start(self) -> Floats:
+        """Where an algorithm begins if it is not told: the projection of 0."""
+        return self.project(np.zeros(self.dim))
+
+
+@dataclass(frozen=True)
+class Ball(Domain):
+    """All points within `radius` of `center` (the origin unless given)."""
+
+    dim: int
+    radius: float
+    center: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", _dimension(self.dim))
+        remedy = "Give a public bound on the distance of theta from the center."
+        object.__setattr__(self, "radius", real("radius", self.radius, above=0, remedy=remedy))
+        if self.center is not None:
+            object.__setattr__(self, "center", tuple(_point("center", self.center, self.dim).tolist()))
+
+    @property
+    def _center(self) -> Floats:
+        return np.zeros(self.dim) if self.center is None else np.asarray(self.center)
+
+    def project(self, theta: Floats) -> Floats:
+        offset = theta - self._center
+        largest = float(np.max(np.abs(offset)))
+        if largest == 0:
+            return theta
+        unit = offset / largest  # squares of huge numbers overflow
+        length = float(np.linalg.norm(unit))
+        return theta if largest * length <= self.radius else np.asarray(self._center + unit * (self.radius / length))
+
+    def distance_bound(self, start: Floats) -> float:
+        return self.radius + float(np.linalg.norm(start - self._center))
+
+    @property
+    def diameter(self) -> float:
+        return 2 * self.radius
+
+
+@dataclass(frozen=True)
+class Box(Domain):
+    """lower <= theta <= upper in every coordinate; numbers, or one per coordinate."""
+
+    dim: int
+    lower: ArrayLike
+    upper: ArrayLike
+    _bounds: tuple[Floats, Floats] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", _dimension(self.dim))
+        lower, upper = (_point(name, getattr(self, name), self.dim) for name in ("lower", "upper"))
+        if not np.all(lower < upper):
+            raise ArgumentError("upper", self.upper, "greater than lower in every coordinate", "Swap or widen the bounds.")
+        for name, bound in (("lower", lower), ("upper", upper)):
+            object.__setattr__(self, name, tuple(bound.tolist()))  # so that equal boxes are equal, and can be hashed
+        object.__setattr__(self, "_bounds", (lower, upper))
+
+    def project(self, theta: Floats) -> Floats:
+        return np.clip(theta, *self._bounds)
+
+    def distance_bound(self, start: Floats) -> float:
+        lower, upper = self._bounds
+        return float(np.linalg.norm(np.maximum(np.abs(start - lower), np.abs(upper - start))))
+
+    @property
+    def diameter(self) -> float:
+        return float(np.linalg.norm(self._bounds[1] - self._bounds[0]))
+
+
+@dataclass(frozen=True)
+class Simplex(Domain):
+    """Non-negative coordinates that add up to `total`."""
+
+    dim: int
+    total: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", _dimension(self.dim))
+        object.__setattr__(self, "total", real("total", self.total, above=0, remedy="1 gives the probability simplex."))
+
+    def project(self, theta: Floats) -> Floats:
+        # subtract the constant that makes the positive parts add up (Held, Wolfe and Crowder 1974)
+        # the largest coordinate may be moved to 0 first, and whatever is `total` below it ends at 0: no digits are lost
+        theta = np.maximum(theta - np.max(theta), -self.total)
+        ranked = np.sort(theta)[::-1]
+        excess = (np.cumsum(ranked) - self.total) / np.arange(1, self.dim + 1)
+        return np.asarray(np.maximum(0.0, theta - excess[np.flatnonzero(ranked > excess)[-1]]))
+
+    def distance_bound(self, start: Floats) -> float:
+        corner = np.zeros(self.dim)
+        corner[np.argmin(start)] = self.total  # a convex function peaks at a corner
+        return float(np.linalg.norm(start - corner))
+
+    @property
+    def diameter(self) -> float:
+        return self.total * math.sqrt(2) if self.dim > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class WholeSpace(Domain):
+    """No constraint.
+
+    `distance` is how far from the start the comparator is assumed to be: a wish, used to tune steps, not enforced.
+    """
+
+    dim: int
+    distance: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", _dimension(self.dim))
+        remedy = "Say how far from the start the solution may lie."
+        object.__setattr__(self, "distance", real("distance", self.distance, above=0, remedy=remedy))
+
+    def project(self, theta: Floats) -> Floats:
+        return theta
+
+    def distance_bound(self, start: Floats) -> float:
+        return self.distance
+
+    @property
+    def diameter(self) -> float:
+        return math.inf
+
+    @property
+    def norm_bound(self) -> float:
+        return math.inf
+
+
+def _dimension(dim: int) -> int:
+    return whole("dim", dim, at_least=1, remedy="Give the number of parameters.")
+
+
+def _point(name: str, value: ArrayLike, dim: int) -> Floats:
+    try:
+        point = np.broadcast_to(np.asarray(value, dtype=np.float64), (dim,)).copy()
+    except (TypeError, ValueError):
+        raise ArgumentError(name, value, f"a number or {dim} numbers", "Match it to dim.") from None
+    if not np.all(np.isfinite(point)):
+        raise ArgumentError(name, value, "finite", "Use WholeSpace for an unbounded domain.")
+    return point

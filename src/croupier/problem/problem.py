@@ -1,0 +1,258 @@
+"""What is minimised: a loss of a linear model, or one's own, over a domain, with the constants that schedules and privacy need.
+
+All constants come from public facts (feature_norm, the domain, the loss's own parameters), never from data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..validation import ArgumentError, real
+from .domains import Domain
+from .losses import Loss
+
+Floats = NDArray[np.float64]
+
+
+class Objective(Protocol):
+    """Per-user functions over a domain, as an optimizer sees them: gradients, and three constants.
+
+    `lipschitz` bounds every user's gradient in l2 norm (gradients are clipped to it all the same); `smoothness` is None where there
+    is a kink; `strong_convexity` is 0 where there is none.
+    """
+
+    @property
+    def domain(self) -> Domain: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def lipschitz(self) -> float: ...
+
+    @property
+    def smoothness(self) -> float | None: ...
+
+    @property
+    def strong_convexity(self) -> float: ...
+
+    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
+        """One row per user: the gradient of its loss at theta."""
+        ...
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A linear model: loss(<theta, x>, y) + (l2 / 2) ||theta||^2 over a domain, for features of norm at most `feature_norm`.
+
+    Rows longer than `feature_norm` are scaled down to it on the user's side. `l2` above 0 makes the problem strongly convex.
+
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> problem = Problem(loss=Logistic(), domain=Ball(dim=20, radius=10.0), feature_norm=1.0)
+    >>> round(problem.lipschitz, 4), problem.smoothness, problem.strong_convexity
+    (1.0, 0.25, 0.0)
+    """
+
+    loss: Loss
+    domain: Domain
+    feature_norm: float = 1.0
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, kind in (("loss", Loss), ("domain", Domain)):
+            if not isinstance(getattr(self, name), kind):
+                raise ArgumentError(
+                    name,
+                    getattr(self, name),
+                    f"a {kind.__name__}",
+                    "For example loss=Logistic(), domain=Ball(dim=20, radius=10.0).",
+                )
+        remedy = "Give a public bound on the l2 norm of a row of X."
+        real("feature_norm", self.feature_norm, above=0, at_most=1e100, remedy=remedy)
+        real("l2", self.l2, at_least=0, remedy="0 is no regularisation.")
+        if self.domain.dim % self.loss.outputs:
+            raise ArgumentError(
+                "domain.dim",
+                self.domain.dim,
+                f"a multiple of the loss's {self.loss.outputs} outputs",
+                "theta holds one row of weights per class: dim = classes x features.",
+            )
+        if not math.isfinite(self.lipschitz):
+            raise ArgumentError(
+                "domain",
+                self.domain,
+                "bounded for this loss or with l2 > 0",
+                "Use Ball or Box: the gradient must have a public bound.",
+            )
+
+    @property
+    def dim(self) -> int:
+        return self.domain.dim
+
+    @property
+    def features(self) -> int:
+        return self.dim // self.loss.outputs
+
+    @property
+    def lipschitz(self) -> float:
+        return self._loss_lipschitz + (self.l2 * self.domain.norm_bound if self.l2 else 0.0)
+
+    @property
+    def _loss_lipschitz(self) -> float:
+        return self.loss.slope_bound(self.feature_norm * self.domain.norm_bound) * self.feature_norm
+
+    @property
+    def smoothness(self) -> float | None:
+        return None if self.loss.curvature is None else self.loss.curvature * self.feature_norm**2 + self.l2
+
+    @property
+    def strong_convexity(self) -> float:
+        return self.l2
+
+    def losses(self, theta: Floats, X: Any, y: Any) -> Floats:
+        """The loss of each user at theta, regularisation included."""
+        rows, targets = self._records(X, y)
+        return self.loss.value(self._scores(theta, rows), targets) + self.l2 / 2 * float(theta @ theta)
+
+    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
+        rows, targets = self._records(X, y)
+        return self._times_features(self.loss.slope(self._scores(theta, rows), targets), rows) + self.l2 * theta
+
+    def moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
+        """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6).
+
+        The regulariser joins the quadratic: prox of f + l2/2 |.|^2 at beta is prox of f at beta + l2, at theta beta / (beta + l2).
+        """
+        beta = real("beta", beta, above=0, remedy="Larger is closer to the loss and less smooth.")
+        rows, targets = self._records(X, y)
+        total = beta + self.l2
+        centre = theta * (beta / total)
+        # x = 0 leaves theta where it is: any positive q gives slope times 0
+        q = np.maximum(np.einsum("ij,ij->i", rows, rows) / total, np.finfo(np.float64).tiny)
+        slopes = self.loss.prox_slope(self._scores(centre, rows), targets, q)
+        return self.l2 * centre + beta / total * self._times_features(slopes, rows)
+
+    def prox(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
+        """One row per user: argmin over theta' of loss(theta') + (beta / 2) ||theta - theta'||^2."""
+        return theta - self.moreau_gradients(theta, X, y, beta) / beta
+
+    def smoothed(self, beta: float) -> Smoothed:
+        """The Moreau-smoothed problem: beta-smooth, within lipschitz^2 / (2 beta) of this one."""
+        return Smoothed(self, beta)
+
+    def _records(self, X: Any, y: Any) -> tuple[Floats, Floats]:
+        rows = self._rows(X)
+        if np.shape(y) != rows.shape[:1]:
+            raise ArgumentError("y.shape", np.shape(y), f"({len(rows)},)", "Give one label or target per row of X.")
+        return rows, self.loss.targets(y)
+
+    def _rows(self, X: Any) -> Floats:
+        try:
+            rows = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentError("X", X, "a table of numbers", "Encode other features; make a sparse table dense.") from None
+        if rows.ndim != 2 or rows.shape[1] != self.features:
+            raise ArgumentError("X.shape", rows.shape, f"(users, {self.features})", "Give one row of features per user.")
+        if not np.all(np.isfinite(rows)):
+            raise ArgumentError("X", float(rows[~np.isfinite(rows)][0]), "finite", "Fill in or leave out missing features.")
+        long = np.sqrt(np.einsum("ij,ij->i", rows, rows)) > self.feature_norm
+        if long.any():
+            unit = rows[long] / np.max(np.abs(rows[long]), axis=1, keepdims=True)  # squares of huge numbers overflow
+            rows = rows.copy()
+            rows[long] = unit * (self.feature_norm / np.linalg.norm(unit, axis=1, keepdims=True))
+        return rows
+
+    def _scores(self, theta: Floats, rows: Floats) -> Floats:
+        outputs = self.loss.outputs
+        scores: Floats = rows @ theta if outputs == 1 else rows @ theta.reshape(outputs, -1).T
+        return scores
+
+    def _times_features(self, slopes: Floats, rows: Floats) -> Floats:
+        if slopes.ndim == 1:
+            return slopes[:, np.newaxis] * rows
+        return np.asarray(np.einsum("ik,ij->ikj", slopes, rows).reshape(len(rows), -1))
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """The beta-Moreau envelope of a problem's losses (Lemma 4.6): convex, beta-smooth, as steep as the problem (erratum 4)."""
+
+    problem: Problem
+    beta: float
+
+    def __post_init__(self) -> None:
+        real("beta", self.beta, above=0, remedy="Larger is closer to the loss and less smooth.")
+
+    @property
+    def domain(self) -> Domain:
+        return self.problem.domain
+
+    @property
+    def dim(self) -> int:
+        return self.domain.dim
+
+    @property
+    def lipschitz(self) -> float:
+        return self.problem.lipschitz
+
+    @property
+    def smoothness(self) -> float:
+        return self.beta
+
+    @property
+    def strong_convexity(self) -> float:
+        strong = self.problem.strong_convexity
+        return strong * self.beta / (strong + self.beta)
+
+    @property
+    def bias(self) -> float:
+        """How far the envelope may lie below the loss: L^2 / (2 beta)."""
+        return self.lipschitz**2 / (2 * self.beta)
+
+    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
+        return self.problem.moreau_gradients(theta, X, y, self.beta)
+
+
+@dataclass(frozen=True)
+class CustomProblem:
+    """Bring your own loss: a function from (theta, X, y) to one gradient per user, and its constants.
+
+    The constants are yours to prove; `check` samples for violations. Privacy does not depend on them: gradients are clipped to
+    `lipschitz`.
+    """
+
+    gradient: Callable[[Floats, Any, Any], Floats]
+    domain: Domain
+    lipschitz: float
+    smoothness: float | None = None
+    strong_convexity: float = 0.0
+    value: Callable[[Floats, Any, Any], Floats] | None = None
+
+    def __post_init__(self) -> None:
+        real("lipschitz", self.lipschitz, above=0, remedy="Give a bound on the l2 norm of a user's gradient.")
+        if self.smoothness is not None:
+            real("smoothness", self.smoothness, above=0, remedy="Leave it out for a loss with a kink.")
+        most = math.inf if self.smoothness is None else self.smoothness
+        real(
+            "strong_convexity",
+            self.strong_convexity,
+            at_least=0,
+            at_most=most,
+            remedy="0 is plain convex; no more than smoothness.",
+        )
+
+    @property
+    def dim(self) -> int:
+        return self.domain.dim
+
+    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
+        rows = np.asarray(self.gradient(theta, X, y), dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.dim:
+            raise ArgumentError("gradient(theta, X, y).shape", rows.shape, f"(users, {self.dim})", "Return one gradient per user.")
+        return rows
