@@ -7,7 +7,9 @@
 ((5,), True)
 """
 
+from .optimizer import PanPrivate, Result, Schedule, minimize, schedule
 from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
+from .problem import CustomProblem, Problem, domains, losses
 from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
 
 __version__ = "0.1.0"
@@ -15,14 +17,23 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "BatchTooSmallError",
+    "CustomProblem",
     "Guarantee",
     "NoCertificateError",
+    "PanPrivate",
+    "Problem",
+    "Result",
     "ScalarSum",
+    "Schedule",
     "SecureRandom",
     "SeededRandom",
     "SumEstimate",
     "SumPlan",
     "VectorSum",
+    "domains",
+    "losses",
+    "minimize",
     "plan_scalar_sum",
     "plan_sum",
+    "schedule",
 ]

@@ -1,0 +1,24 @@
+"""How it is minimised: the paper's algorithms over private rounds, their schedules and results."""
+
+from .acsa import acsa
+from .descent import descent
+from .minimize import StopTraining, minimize, replay, run
+from .pan_private import PanPrivate, PanState
+from .result import Result, Round
+from .schedule import Phase, Schedule, schedule
+
+__all__ = [
+    "PanPrivate",
+    "PanState",
+    "Phase",
+    "Result",
+    "Round",
+    "Schedule",
+    "StopTraining",
+    "acsa",
+    "descent",
+    "minimize",
+    "replay",
+    "run",
+    "schedule",
+]

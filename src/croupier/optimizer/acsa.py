@@ -1,0 +1,46 @@
+"""P_AGD (Algorithm 4): the accelerated stochastic approximation AC-SA of Lan (2012) along private mean gradients.
+
+alpha_t = 2/(t+1) and L_t = damping / t (erratum 3). `damping` is t L_t, constant in t: 2 beta + (sigma/D) sqrt(T(T+1)(2T+1)/6)
+gives the bound that `schedule` states. With `paper`, the printed alpha_t = 2/(t+2) and L_t = damping / (t+1) are used instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Oracle = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate:
+    """Where AC-SA stands before round t: theta_t and theta^ag_t."""
+
+    t: int
+    theta: Floats
+    aggregate: Floats
+
+    def middle(self, paper: bool = False) -> Floats:
+        """theta^md_t, the point at which round t asks for the gradient (line 3)."""
+        alpha = 2 / (self.t + 1 + paper)
+        return alpha * self.theta + (1 - alpha) * self.aggregate
+
+    def step(self, gradient: Floats, project: Callable[[Floats], Floats], damping: float, paper: bool = False) -> Iterate:
+        """Lines 5 and 6: theta_{t+1} minimises <g, .> + L_t/2 |. - theta_t|^2 over the domain, then theta^ag_{t+1}."""
+        alpha = 2 / (self.t + 1 + paper)
+        theta = project(self.theta - (self.t + paper) / damping * gradient)
+        return replace(self, t=self.t + 1, theta=theta, aggregate=alpha * theta + (1 - alpha) * self.aggregate)
+
+
+def acsa(
+    oracle: Oracle, project: Callable[[Floats], Floats], start: Floats, rounds: int, damping: float, *, paper: bool = False
+) -> Floats:
+    """theta^ag_{T+1}."""
+    iterate = Iterate(1, start, start)
+    for _ in range(rounds):
+        iterate = iterate.step(oracle(iterate.middle(paper)), project, damping, paper)
+    return iterate.aggregate

@@ -1,0 +1,199 @@
+"""`minimize`: run a schedule over a population, one private round after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..population import ArrayPopulation, Population
+from ..privacy.ledger import Ledger
+from ..problem import Objective, Problem
+from ..protocol import RandomSource, SecureRandom, SeededRandom, permutation
+from ..validation import ArgumentError
+from .acsa import acsa
+from .descent import descent
+from .result import Result, Round
+from .schedule import Phase, Schedule, objective_of, schedule
+
+Floats = NDArray[np.float64]
+Callback = Callable[[Round], None]
+
+
+class StopTraining(Exception):  # noqa: N818  (a request, not an error)
+    """Raise it from a callback to stop after the present round; the result is that of the rounds done."""
+
+
+def minimize(
+    problem: Objective,
+    data: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    method: str = "auto",
+    interactivity: str = "sequential",
+    calibration: str = "tight",
+    honest: float = 1.0,
+    start: ArrayLike | None = None,
+    seed: int | None = None,
+    callbacks: Iterable[Callback] = (),
+    **overrides: Any,
+) -> Result:
+    """Minimise the population loss of `problem` privately over the users in `data`.
+
+    `data` is (X, y), X alone, or a Population. Each round asks a batch of users for the sum of their clipped gradients through
+    one private
+    vector sum; nothing else leaves a user. `overrides` go to `schedule`: rounds, groups, constants, neighbours, max_inflation.
+    Guarantee: (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round
+    beyond it.
+
+    >>> import numpy as np
+    >>> from croupier import minimize
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
+    >>> problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0)
+    >>> result = minimize(problem, (X, X[:, 0] > 0), epsilon=1.0, delta=1e-6)
+    >>> result.method, result.private
+    ('acsa', True)
+    """
+    if interactivity == "stream":
+        raise ArgumentError(
+            "interactivity", interactivity, "'sequential' or 'full' here", "Feed a stream to PanPrivate, record by record."
+        )
+    population = _population(data)
+    if isinstance(problem, Problem) and isinstance(population, ArrayPopulation):
+        _check_records(problem, population)
+    begin = problem.domain.start() if start is None else _start(start, problem)
+    chosen = schedule(
+        problem,
+        population.users,
+        epsilon=epsilon,
+        delta=delta,
+        method=method,
+        interactivity=interactivity,
+        calibration=calibration,
+        honest=honest,
+        start=begin,
+        **overrides,
+    )
+    return run(problem, population, chosen, start=begin, seed=seed, callbacks=callbacks)
+
+
+def run(
+    problem: Objective,
+    population: Population,
+    chosen: Schedule,
+    *,
+    start: Floats,
+    seed: int | None = None,
+    callbacks: Iterable[Callback] = (),
+) -> Result:
+    """Run a schedule. Users are assigned to rounds by a permutation that is drawn before any of them is asked."""
+    random: RandomSource = SecureRandom() if seed is None else SeededRandom(seed)
+    order = permutation(random, population.users)
+    asked = _Asked(problem, population, random, Ledger(population.users), tuple(callbacks))
+    theta, stopped, first = start, False, 0
+    for index, phase in enumerate(chosen.phases):
+        users = order[first : first + phase.users]
+        first += phase.users
+        try:
+            theta = _run_phase(asked.oracle(index, phase, users, chosen.interactivity), problem, phase, theta)
+        except StopTraining:
+            stopped, theta = True, asked.last
+            break
+    return Result(
+        theta=theta,
+        guarantee=asked.ledger.guarantee if random.private else None,
+        schedule=chosen,
+        history=tuple(asked.history),
+        start=start,
+        users=population.users,
+        seed=seed,
+        stopped=stopped,
+    )
+
+
+def replay(problem: Objective, result: Result) -> Floats:
+    """theta again, from the transcript alone: what the run did is what its schedule says, given the gradients that were released.
+
+    Raises ValueError where the transcript asks about other points than the algorithm would have.
+    """
+    rounds = iter(result.history)
+
+    def recorded(theta: Floats) -> Floats:
+        entry = next(rounds, None)
+        if entry is None or not np.allclose(entry.theta, theta, rtol=1e-9, atol=1e-12):
+            raise ValueError("the transcript does not belong to this problem and schedule: it asks about other points")
+        return entry.gradient
+
+    theta = result.start
+    for phase in result.schedule.phases:
+        theta = _run_phase(recorded, problem, phase, theta)
+    return theta
+
+
+def _run_phase(oracle: Callable[[Floats], Floats], problem: Objective, phase: Phase, theta: Floats) -> Floats:
+    if phase.algorithm == "acsa":
+        return acsa(oracle, problem.domain.project, theta, phase.rounds, phase.step, paper=phase.paper_steps)
+    return descent(oracle, problem.domain.project, theta, phase.rounds, phase.step)
+
+
+class _Asked:
+    """Everything a run has asked for: hands out gradient oracles, charges the ledger before each round, keeps the transcript."""
+
+    def __init__(
+        self, problem: Objective, population: Population, random: RandomSource, ledger: Ledger, callbacks: tuple[Callback, ...]
+    ) -> None:
+        self.problem, self.population, self.random, self.ledger, self.callbacks = problem, population, random, ledger, callbacks
+        self.history: list[Round] = []
+        self.last = problem.domain.start()
+
+    def oracle(self, index: int, phase: Phase, users: NDArray[np.int64], interactivity: str) -> Callable[[Floats], Floats]:
+        """The private mean gradient at theta over the next batch of users, or over all of them."""
+        objective = objective_of(self.problem, phase)
+        begun = len(self.history)
+
+        def gradient(theta: Floats) -> Floats:
+            t = len(self.history) - begun
+            batch = users if interactivity == "full" else users[t * phase.batch : (t + 1) * phase.batch]
+            self.ledger.charge(batch, phase.plan)
+            estimate = self.population.answer(lambda X, y: objective.gradients(theta, X, y), batch, phase.plan, self.random)
+            done = Round(index=len(self.history) + 1, phase=index + 1, theta=theta, gradient=estimate.mean, users=estimate.users)
+            self.history.append(done)
+            self.last = theta
+            for callback in self.callbacks:
+                callback(done)
+            return done.gradient
+
+        return gradient
+
+
+def _population(data: Any) -> Population:
+    if hasattr(data, "answer") and hasattr(data, "users"):
+        return data  # type: ignore[no-any-return]
+    if isinstance(data, tuple):
+        if len(data) != 2:
+            raise ArgumentError(
+                "data", f"a tuple of {len(data)}", "(X, y), X or a Population", "Pass the features and the targets."
+            )
+        return ArrayPopulation(*data)
+    return ArrayPopulation(data)
+
+
+def _check_records(problem: Problem, population: ArrayPopulation) -> None:
+    """Refuse records that the loss cannot take before anyone is asked."""
+    if population.y is None:
+        raise ArgumentError("data", "X alone", "(X, y) for this loss", "Pass the labels or targets.")
+    if population.X.shape[1] != problem.features:
+        remedy = f"Make the domain's dim {problem.loss.outputs} x the columns of X, or drop columns."
+        raise ArgumentError("X.shape", population.X.shape, f"(users, {problem.features}) for this problem", remedy)
+    problem.loss.targets(population.y)
+
+
+def _start(start: ArrayLike, problem: Objective) -> Floats:
+    point = np.asarray(start, dtype=np.float64)
+    if point.shape != (problem.dim,) or not np.all(np.isfinite(point)):
+        raise ArgumentError("start", point.shape, f"{problem.dim} finite numbers", "Leave it out to begin at the projection of 0.")
+    return problem.domain.project(point)

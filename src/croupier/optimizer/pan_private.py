@@ -1,0 +1,139 @@
+"""Pan-private AC-SA (Algorithm 6 and the four variants of Theorem C.3): records arrive one at a time, and an intruder who sees
+the whole state once, together with the final output, learns no more about anyone than (epsilon, delta) allows.
+
+The running sum is an integer vector. It begins as one draw of noise, takes in the rounded encodings of a batch's gradients,
+and gets a
+second draw before it is used: an intruder who comes after a record is met by the first, one who came before it by the second.
+Each draw
+is Bin(b * batch, p) per coordinate, certified like the noise of a shuffled batch (accounting Theorem B), so no float is ever noisy.
+Nothing random is kept: every draw has a key of its own from the operating system, which is forgotten with it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..privacy import Guarantee, SumPlan
+from ..problem import Objective
+from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
+from .acsa import Iterate
+from .schedule import Phase, Schedule, objective_of, schedule
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PanState:
+    """Everything that the algorithm remembers between two records."""
+
+    phase: int
+    round: int
+    taken: int  # records of the present batch
+    theta: Floats
+    aggregate: Floats
+    counts: NDArray[np.int64]
+
+    def to_json(self) -> str:
+        plain = {"phase": self.phase, "round": self.round, "taken": self.taken}
+        arrays = {name: getattr(self, name).tolist() for name in ("theta", "aggregate", "counts")}
+        return json.dumps(plain | arrays)
+
+
+class PanPrivate:
+    """Feed it `users` records, one by one; read `state` whenever you like; `theta` is the model so far.
+
+    The order of the stream is as it comes, so population guarantees need records in random order.
+
+    >>> from croupier import PanPrivate
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> stream = PanPrivate(Problem(Logistic(), Ball(dim=2, radius=5.0)), users=1000, epsilon=1.0, delta=1e-6)
+    >>> for _ in range(1000):
+    ...     stream.feed([0.6, -0.8], 1)
+    >>> stream.finished, stream.guarantee is not None
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        problem: Objective,
+        users: int,
+        *,
+        epsilon: float,
+        delta: float,
+        method: str = "auto",
+        start: ArrayLike | None = None,
+        seed: int | None = None,
+        **overrides: Any,
+    ) -> None:
+        self.problem = problem
+        begin = problem.domain.start() if start is None else problem.domain.project(np.asarray(start, dtype=np.float64))
+        self.schedule: Schedule = schedule(
+            problem, users, epsilon=epsilon, delta=delta, method=method, interactivity="stream", start=begin, **overrides
+        )
+        self._seeded: RandomSource | None = None if seed is None else SeededRandom(seed)
+        self.state = PanState(
+            phase=0, round=1, taken=0, theta=begin, aggregate=begin, counts=self._noise(self.schedule.phases[0].plan)
+        )
+
+    def feed(self, x: ArrayLike, y: Any = None) -> None:
+        """Take in one record; after the last of a batch, step. Records beyond the schedule are not looked at."""
+        if self.finished:
+            return
+        phase, state = self._phase, self.state
+        point = Iterate(state.round, state.theta, state.aggregate).middle()
+        row, target = np.asarray(x, dtype=np.float64)[np.newaxis], None if y is None else np.asarray([y])
+        gradient = objective_of(self.problem, phase).gradients(point, row, target)
+        encoded = Randomizer(phase.plan).rounded(gradient, self._random())[0]
+        self.state = replace(state, taken=state.taken + 1, counts=state.counts + encoded)
+        if self.state.taken == phase.batch:
+            self._step(phase)
+
+    def _step(self, phase: Phase) -> None:
+        """Second draw, estimate, AC-SA step, and a first draw for the next batch."""
+        state, plan = self.state, phase.plan
+        counts = state.counts + self._noise(plan)
+        centre = phase.batch * (2 * plan.noise_bits * plan.noise_probability + plan.levels / 2)
+        mean = 2 * plan.norm / plan.levels * (counts - centre) / phase.batch
+        moved = Iterate(state.round, state.theta, state.aggregate).step(mean, self.problem.domain.project, phase.step)
+        if state.round < phase.rounds:
+            fresh = self._noise(plan)
+            self.state = replace(state, round=state.round + 1, taken=0, theta=moved.theta, aggregate=moved.aggregate, counts=fresh)
+            return
+        last = state.phase + 1 == len(self.schedule.phases)
+        fresh = np.zeros(self.problem.dim, dtype=np.int64) if last else self._noise(self.schedule.phases[state.phase + 1].plan)
+        output = moved.aggregate
+        self.state = PanState(phase=state.phase + 1, round=1, taken=0, theta=output, aggregate=output, counts=fresh)
+
+    @property
+    def finished(self) -> bool:
+        return self.state.phase == len(self.schedule.phases)
+
+    @property
+    def theta(self) -> Floats:
+        """The output once finished, the aggregate so far before."""
+        return self.state.aggregate
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """For the state at any one moment together with the output; None where the randomness was seeded."""
+        if self._seeded is not None:
+            return None
+        guarantees = [phase.plan.guarantee for phase in self.schedule.phases]
+        worst = guarantees[0].worst_of(*guarantees[1:])
+        return replace(worst, theorem=f"{worst.theorem}, pan-private by Lemma C.4")
+
+    @property
+    def _phase(self) -> Phase:
+        return self.schedule.phases[self.state.phase]
+
+    def _noise(self, plan: SumPlan) -> NDArray[np.int64]:
+        return binomial(self._random(), plan.noise_bits * plan.users, plan.noise_probability, plan.dim)
+
+    def _random(self) -> RandomSource:
+        """A source for one draw. A kept key would let an intruder compute past noise, so none is kept."""
+        return self._seeded or SecureRandom()

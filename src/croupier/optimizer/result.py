@@ -1,0 +1,110 @@
+"""What a run returns: theta, what it reveals, what it cost, and how it went."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..privacy import Guarantee
+from .schedule import Schedule
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Round:
+    """One round as everyone may know it:
+
+    The point that was asked about, the counts that came back, who (by number) and how many.
+    """
+
+    index: int
+    phase: int
+    theta: Floats
+    gradient: Floats
+    users: int
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {"index": self.index, "phase": self.phase, "users": self.users}
+        return plain | {"theta": self.theta.tolist(), "gradient": self.gradient.tolist()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """The minimiser found. `guarantee` is None where the randomness was seeded: such a theta is not private.
+
+    `history` is the transcript: every private mean gradient and where it was asked for; no user data. `stopped` tells that the
+    run was cut short; the guarantee holds for what was released.
+    """
+
+    theta: Floats
+    guarantee: Guarantee | None
+    schedule: Schedule
+    history: tuple[Round, ...]
+    start: Floats
+    users: int
+    seed: int | None
+    stopped: bool = False
+
+    @property
+    def private(self) -> bool:
+        return self.guarantee is not None
+
+    @property
+    def method(self) -> str:
+        return self.schedule.method
+
+    @property
+    def rounds(self) -> int:
+        return len(self.history)
+
+    @property
+    def bound(self) -> float:
+        return self.schedule.bound
+
+    @property
+    def bits_per_user(self) -> int:
+        return self.schedule.bits_per_user
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        return tuple(entry.users for entry in self.history)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "theta": self.theta.tolist(),
+            "guarantee": self.guarantee.to_dict() if self.guarantee else None,
+            "schedule": self.schedule.to_dict(),
+            "history": [entry.to_dict() for entry in self.history],
+            "start": self.start.tolist(),
+            "users": self.users,
+            "seed": self.seed,
+            "stopped": self.stopped,
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        values = json.loads(text)
+        arrays = ("theta", "gradient")
+        history = tuple(Round(**entry | {name: np.asarray(entry[name]) for name in arrays}) for entry in values["history"])
+        return cls(
+            theta=np.asarray(values["theta"]),
+            guarantee=Guarantee.from_dict(values["guarantee"]) if values["guarantee"] else None,
+            schedule=Schedule.from_dict(values["schedule"]),
+            history=history,
+            start=np.asarray(values["start"]),
+            users=values["users"],
+            seed=values["seed"],
+            stopped=values["stopped"],
+        )
+
+    def __str__(self) -> str:
+        promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness)"
+        return f"{self.method}, {self.rounds} rounds over {self.users} users; {promise}"

@@ -1,0 +1,327 @@
+"""How many rounds, how large a batch, which steps: from explicit bounds with the true noise, without touching data.
+
+Notation: T rounds, batch users each, L the Lipschitz constant, beta smoothness, D the distance from the start to any
+comparator, s the
+noise per coordinate of one private sum, v = d s^2 / batch^2 the total variance that privacy adds to a mean gradient,
+sigma^2 = L^2 / batch + v with sampling. Right constants and errata: docs/deviations.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..privacy import SumPlan, central_noise_std, plan_sum
+from ..problem import Objective, Problem, Smoothed
+from ..validation import ArgumentError, one_of, whole
+
+INTERACTIVITY = ("sequential", "full", "stream")
+METHODS = {
+    "sequential": ("sgd", "acsa", "smoothed-acsa", "phased"),
+    "full": ("gd", "acsa", "phased-gd"),
+    "stream": ("acsa", "smoothed-acsa", "phased"),
+}
+# A round more costs communication: take the fewest rounds whose bound is within this factor of the best (full interactivity).
+ENOUGH = 1.05
+_INFLATION = 1.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """One run of an inner algorithm: `rounds` rounds of `batch` users each, under one plan."""
+
+    algorithm: str  # "descent" or "acsa"
+    rounds: int
+    batch: int
+    users: int
+    step: float  # descent's step, or AC-SA's damping
+    smoothing: float | None  # beta of the Moreau envelope, if the loss is smoothed
+    distance: float  # D
+    gradient_std: float  # square root of the total variance of a mean gradient
+    bound: float  # on the expected excess loss of this phase's output
+    plan: SumPlan = field(repr=False)
+    paper_steps: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The phases of a run, what they promise, and why this method. `bound` is on expected excess population loss, or on excess
+    empirical loss where `bound_on` says so."""
+
+    method: str
+    interactivity: str
+    phases: tuple[Phase, ...]
+    bound: float
+    bound_on: str
+    why: str
+
+    @property
+    def rounds(self) -> int:
+        return sum(phase.rounds for phase in self.phases)
+
+    @property
+    def bits_per_user(self) -> int:
+        """The most bits that one user sends in the whole run."""
+        per_user = (p.plan.bits_per_user * (p.rounds if self.interactivity == "full" else 1) for p in self.phases)
+        return max(per_user)
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = asdict(self)
+        for phase, made in zip(plain["phases"], self.phases, strict=True):
+            phase["plan"] = made.plan.to_dict()
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Schedule:
+        phases = tuple(Phase(**phase | {"plan": SumPlan.from_dict(phase["plan"])}) for phase in values["phases"])
+        return cls(**values | {"phases": phases})
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Schedule:
+        return cls.from_dict(json.loads(text))
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{p.rounds} x {p.batch}" for p in self.phases)
+        return (
+            f"{self.method} ({self.interactivity}): {self.rounds} rounds ({sizes} users), excess {self.bound_on} loss "
+            f"<= {self.bound:.4g}, {self.bits_per_user} bits a user; {self.why}"
+        )
+
+
+def schedule(
+    problem: Objective,
+    users: int,
+    *,
+    epsilon: float,
+    delta: float,
+    method: str = "auto",
+    interactivity: str = "sequential",
+    calibration: str = "tight",
+    honest: float = 1.0,
+    constants: str = "tight",
+    groups: str = "doubling",
+    start: np.ndarray | None = None,
+    rounds: int | None = None,
+    max_inflation: float = _INFLATION,
+    neighbours: str = "replace-one",
+) -> Schedule:
+    """The schedule that `minimize` would run, with its bound, computed from public facts alone."""
+    one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
+    one_of("constants", constants, ("tight", "paper"), "'tight' uses the corrected steps, 'paper' the printed ones.")
+    one_of("groups", groups, ("doubling", "equal"), "'equal' is the paper's split of a strongly convex run.")
+    whole("users", users, at_least=1, remedy="Give the number of users.")
+    method, why = _choose(problem, method, interactivity)
+    budget = _Budget(problem, epsilon, delta, calibration, honest, max_inflation, neighbours)
+    distance = problem.domain.distance_bound(problem.domain.start() if start is None else start)
+    if not distance > 0:
+        raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")
+    if method.startswith("phased"):
+        inner = "gd" if method == "phased-gd" else "smoothed-acsa" if problem.smoothness is None else "acsa"
+        phases = _phased(problem, budget, users, distance, inner, interactivity, groups)
+    else:
+        phases = (_phase(problem, budget, users, distance, method, interactivity, rounds, constants),)
+    on = "empirical" if (method, interactivity) == ("acsa", "full") else "population"
+    return Schedule(method=method, interactivity=interactivity, phases=phases, bound=phases[-1].bound, bound_on=on, why=why)
+
+
+def _choose(problem: Objective, method: str, interactivity: str) -> tuple[str, str]:
+    """Table 1: the method for this loss, and the reason in words."""
+    if method != "auto":
+        one_of("method", method, ("auto", *METHODS[interactivity]), f"These are the methods for {interactivity} interactivity.")
+        if method == "acsa" and problem.smoothness is None:
+            raise ArgumentError(
+                "method",
+                method,
+                "'smoothed-acsa', 'sgd' or 'gd' for a loss with a kink",
+                "AC-SA needs a smooth loss (Theorem 4.3).",
+            )
+        if method == "smoothed-acsa" and not isinstance(problem, Problem):
+            raise ArgumentError(
+                "method", method, "one that needs no prox for your own loss", "Use 'sgd', or 'acsa' if it is smooth."
+            )
+        if method.startswith("phased") and not problem.strong_convexity:
+            raise ArgumentError("method", method, "used with a strongly convex problem", "Set l2 > 0, or use another method.")
+        return method, "as asked"
+    smooth, strong = problem.smoothness is not None, problem.strong_convexity > 0
+    where = "pan-private (Theorem C.3)" if interactivity == "stream" else "sequential"
+    if interactivity == "full":
+        if strong:
+            return "phased-gd", "strongly convex, full interactivity (Theorem 4.9)"
+        if smooth:
+            return "acsa", "smooth and convex, full interactivity: accelerated, beyond Theorem 4.9"
+        return "gd", "convex with a kink, full interactivity (Theorem 4.9)"
+    if strong:
+        return "phased", f"strongly convex, {where} (Theorem 4.8)"
+    if smooth:
+        return "acsa", f"smooth and convex, {where} (Theorem 4.3)"
+    if isinstance(problem, Problem):
+        return "smoothed-acsa", f"convex with a kink, {where} (Theorem 4.7)"
+    if interactivity == "stream":
+        raise ArgumentError(
+            "problem", "your own loss with a kink", "smooth, or a Problem whose prox is known", "State its smoothness."
+        )
+    return "sgd", "convex with a kink and no prox known, sequential (Theorem 4.1)"
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """The privacy of a run, and the noise it means for a batch."""
+
+    problem: Objective
+    epsilon: float
+    delta: float
+    calibration: str
+    honest: float
+    max_inflation: float
+    neighbours: str
+
+    def plan(self, batch: int, rounds: int) -> SumPlan:
+        return plan_sum(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            users=batch,
+            dim=self.problem.dim,
+            norm=self.problem.lipschitz,
+            honest=self.honest,
+            rounds=rounds,
+            neighbours=self.neighbours,
+            calibration=self.calibration,
+            max_inflation=self.max_inflation,
+        )
+
+    def expected_noise(self, rounds: int) -> float:
+        """s, to about the accuracy of max_inflation: it does not depend on the batch."""
+        if self.calibration != "tight":
+            return self.plan(1_000_000, rounds).noise_std
+        sensitivity = self.problem.lipschitz * (2 if self.neighbours == "replace-one" else 1)
+        central = central_noise_std(self.epsilon, self.delta, sensitivity, rounds)
+        return self.max_inflation * central / math.sqrt(self.honest)
+
+
+Bound = Callable[[int, float], tuple[float, float]]
+
+
+def _phase(
+    problem: Objective,
+    budget: _Budget,
+    users: int,
+    distance: float,
+    method: str,
+    interactivity: str,
+    rounds: int | None = None,
+    constants: str = "tight",
+) -> Phase:
+    """The best number of rounds for `users` users who start within `distance`, and everything that follows from it."""
+    full = interactivity == "full"
+    single = budget.expected_noise(1) * (math.sqrt(2) if interactivity == "stream" else 1)
+
+    def noise(T: int) -> float:
+        return single * math.sqrt(T) if full and budget.calibration == "tight" else budget.expected_noise(T) if full else single
+
+    def evaluate(T: int, s: float) -> tuple[float, float, float | None, float]:
+        return _bound(problem, method, distance, users, users if full else users // T, T, s, full)
+
+    if rounds is None:
+        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], users, fewest=full)
+    whole("rounds", rounds, at_least=1, at_most=None if full else users, remedy="Sequential rounds share the users among them.")
+    batch = users if full else users // rounds
+    plan = budget.plan(batch, rounds if full else 1)
+    # A stream's batch gets two draws of the noise: one for intruders after a record, one for those before it.
+    draws = 2 if interactivity == "stream" else 1
+    noise_std = plan.noise_std_with(plan.levels, draws * plan.noise_bits, plan.noise_probability, batch)
+    bound, step, smoothing, std = evaluate(rounds, noise_std)
+    if constants == "paper" and method in ("acsa", "smoothed-acsa"):
+        step = (rounds + 2) ** 1.5 * std / distance + (smoothing or problem.smoothness or 0.0)
+    return Phase(
+        algorithm="acsa" if method.endswith("acsa") else "descent",
+        rounds=rounds,
+        batch=batch,
+        users=users,
+        step=step,
+        smoothing=smoothing,
+        distance=distance,
+        gradient_std=std,
+        bound=bound,
+        plan=plan,
+        paper_steps=constants == "paper" and method.endswith("acsa"),
+    )
+
+
+def _bound(
+    problem: Objective, method: str, D: float, users: int, batch: int, T: int, s: float, full: bool
+) -> tuple[float, float, float | None, float]:
+    """(bound, step or damping, smoothing, sigma) of T rounds with noise s per coordinate of a sum."""
+    L, beta = problem.lipschitz, problem.smoothness
+    v = problem.dim * s**2 / batch**2
+    if method == "sgd":  # Thm 4.1, erratum 2
+        step = D / math.sqrt(T * (L**2 + v))
+        return D * math.sqrt((L**2 + v) / T), step, None, math.sqrt(v + L**2 / batch)
+    if method == "gd":  # Thm 4.9, erratum 7
+        step = D / math.sqrt(T * (L**2 + v) + 2 * L**2 * T**2 / users)
+        kink = beta is None and isinstance(problem, Problem)
+        if beta is not None:
+            step = min(step, 2 / beta)
+        excess = D**2 / (2 * step * T) + step * (L**2 + v) / 2 + L**2 * T * step / users
+        return excess + (L**2 * step / 4 if kink else 0.0), step, 2 / step if kink else None, math.sqrt(v)
+    sigma = math.sqrt(v + (0.0 if full else L**2 / batch))
+    smoothing = L * math.sqrt(T * (T + 1)) / (2 * D) if method == "smoothed-acsa" else None  # Thm 4.7, erratum 4
+    curvature = smoothing if smoothing is not None else beta or 0.0
+    damping = 2 * curvature + sigma / D * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)  # erratum 3
+    bias = L**2 / (2 * smoothing) if smoothing else 0.0
+    return 2 * curvature * D**2 / (T * (T + 1)) + 2 / math.sqrt(3) * D * sigma / math.sqrt(T) + bias, damping, smoothing, sigma
+
+
+def _best_rounds(bound: Callable[[int], float], users: int, fewest: bool) -> int:
+    """The whole T of the smallest bound, or the fewest rounds within ENOUGH of it."""
+    grid = sorted({max(1, round(users ** (i / 300))) for i in range(301)})
+    values = [bound(T) for T in grid]
+    best = int(np.argmin(values))
+    if fewest:
+        best = next(i for i, value in enumerate(values) if value <= ENOUGH * values[best])
+    low, high = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+    near = range(low, high + 1) if high - low <= 2000 else grid[max(0, best - 1) : best + 2]
+    if fewest:
+        limit = ENOUGH * min(values)
+        return next((T for T in near if bound(T) <= limit), grid[best])
+    return min(near, key=bound)
+
+
+def _phased(
+    problem: Objective, budget: _Budget, users: int, distance: float, inner: str, interactivity: str, groups: str
+) -> tuple[Phase, ...]:
+    """Thm 4.8 and the strongly convex part of Thm 4.9, erratum 8: ceil(log2 log2 n) phases, each begun nearer to the optimum."""
+    strong = problem.strong_convexity
+    count = max(1, math.ceil(math.log2(max(2.0, math.log2(max(4, users))))))
+    D = min(distance, 2 * problem.lipschitz / strong)
+    phases: list[Phase] = []
+    for size in _group_sizes(users, count, groups):
+        phase = _phase(problem, budget, size, D, inner, interactivity)
+        phases.append(phase)
+        D = min(D, math.sqrt(2 * phase.bound / strong))
+    return tuple(phases)
+
+
+def _group_sizes(users: int, count: int, groups: str) -> list[int]:
+    """Disjoint groups: equal as in the paper, or doubling so that the last phase has half of the users."""
+    if groups == "equal":
+        sizes = [users // count] * count
+    else:
+        sizes = [users // 2**i for i in range(count - 1, 0, -1)]
+        sizes = [users - sum(sizes), *sizes] if count > 1 else [users]
+        sizes.sort()
+    if min(sizes) < 1:
+        raise ArgumentError("users", users, f"enough for {count} phases", "Strongly convex runs need a few users per phase.")
+    return sizes
+
+
+def objective_of(problem: Objective, phase: Phase) -> Objective:
+    """What a phase descends on: the problem, or its Moreau envelope."""
+    return Smoothed(problem, phase.smoothing) if phase.smoothing is not None and isinstance(problem, Problem) else problem

@@ -1,0 +1,354 @@
+"""Every method by independent routes: against a general solver without noise, against its bound with noise, and by its ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas
+import pyarrow
+import pytest
+import scipy.sparse
+
+import croupier as cr
+from croupier.optimizer import Result, StopTraining, replay, run
+from croupier.optimizer.schedule import METHODS
+from croupier.population import ArrayPopulation
+from croupier.privacy.audit import empirical_audit
+from croupier.privacy.ledger import BudgetExceededError, Ledger
+from croupier.problem import Absolute, Ball, Hinge, Logistic, Multinomial, Problem, Squared
+
+from .conftest import ExactPopulation, best_loss
+
+BUDGET = {"epsilon": 2.0, "delta": 1e-6}
+CASES = [
+    (Logistic(), 0.0, "sequential", "sgd"),
+    (Logistic(), 0.0, "sequential", "acsa"),
+    (Hinge(), 0.0, "sequential", "sgd"),
+    (Hinge(), 0.0, "sequential", "smoothed-acsa"),
+    (Logistic(), 0.3, "sequential", "phased"),
+    (Hinge(), 0.3, "sequential", "phased"),
+    (Logistic(), 0.0, "full", "gd"),
+    (Hinge(), 0.0, "full", "gd"),
+    (Logistic(), 0.0, "full", "acsa"),
+    (Logistic(), 0.3, "full", "phased-gd"),
+]
+NAMES = [f"{type(loss).__name__}-{l2}-{inter}-{method}" for loss, l2, inter, method in CASES]
+
+
+def problem_of(loss, l2=0.0, radius=3.0, dim=3):
+    return Problem(loss=loss, domain=Ball(dim=dim, radius=radius), l2=l2)
+
+
+def rounds_for(interactivity, method):
+    """Full runs take thousands of rounds by their bound; a test takes fewer, and the bound is that of the rounds taken."""
+    return {"rounds": 60} if interactivity == "full" and method != "phased-gd" else {}
+
+
+@pytest.mark.parametrize(("loss", "l2", "interactivity", "method"), CASES, ids=NAMES)
+def test_without_noise_every_method_is_within_its_bound(binary, loss, l2, interactivity, method):
+    """The bound counts noise and sampling; with exact sums of all users in each batch the excess must be below it."""
+    X, y = (part[:1000] for part in binary) if method == "phased-gd" else binary
+    problem = problem_of(loss, l2)
+    chosen = cr.schedule(problem, len(X), **BUDGET, method=method, interactivity=interactivity, **rounds_for(interactivity, method))
+    result = run(problem, ExactPopulation(X, y), chosen, start=np.zeros(3), seed=1)
+    excess = problem.losses(result.theta, X, y).mean() - best_loss(problem, X, y)
+    assert -1e-6 <= excess <= chosen.bound
+    assert np.linalg.norm(result.theta) <= 3 + 1e-9
+
+
+def test_accelerated_descent_has_the_accelerated_rate_without_noise(binary):
+    """2 beta D^2 / (T (T + 1)): full batches, exact sums, no noise in the steps."""
+    X, y = binary
+    problem = problem_of(Logistic())
+    best = best_loss(problem, X, y)
+    for rounds in (5, 20, 80):
+        chosen = cr.schedule(problem, len(X), **BUDGET, method="acsa", interactivity="full", rounds=rounds)
+        quiet = dataclasses.replace(chosen.phases[0], step=2 * problem.smoothness)
+        result = run(problem, ExactPopulation(X, y), dataclasses.replace(chosen, phases=(quiet,)), start=np.zeros(3), seed=1)
+        assert problem.losses(result.theta, X, y).mean() - best <= 2 * 0.25 * 9 / (rounds * (rounds + 1)) + 1e-6
+
+
+@pytest.mark.parametrize(("loss", "l2", "interactivity", "method"), CASES, ids=NAMES)
+def test_with_noise_the_mean_excess_is_within_the_bound_and_the_guarantee_holds(binary, loss, l2, interactivity, method):
+    X, y = (part[:600] for part in binary) if method == "phased-gd" else binary
+    problem = problem_of(loss, l2)
+    options = {**BUDGET, "method": method, "interactivity": interactivity, **rounds_for(interactivity, method)}
+    results = [cr.minimize(problem, (X, y), **options) for _ in range(1 if method == "phased-gd" else 3)]
+    for result in results:
+        assert result.private
+        assert result.method == method
+        assert result.guarantee.delta(BUDGET["epsilon"]) <= BUDGET["delta"]
+        assert result.rounds == result.schedule.rounds
+    best = best_loss(problem, X, y)
+    # The bound is loose by far more than the spread of one run, so a mean of three above it would be a wrong sign, not bad luck.
+    assert np.mean([problem.losses(result.theta, X, y).mean() for result in results]) - best <= results[0].bound
+
+
+@pytest.mark.parametrize(
+    ("interactivity", "method"), [(i, m) for i in ("sequential", "full") for m in METHODS[i] if m != "phased-gd"]
+)
+def test_every_method_runs_in_the_papers_calibration(interactivity, method):
+    """Ten users and epsilon 15 keep the paper's noise drawable."""
+    X, y = np.full((10, 1), 0.5), np.ones(10)
+    problem = Problem(Logistic(), Ball(dim=1, radius=1.0), l2=1.0)
+    options = {"method": method, "interactivity": interactivity, "calibration": "paper"}
+    rounds = {} if method == "phased" else {"rounds": 2}
+    result = cr.minimize(problem, (X, y), epsilon=15.0, delta=1e-6, **options, **rounds)
+    assert result.private
+    assert "paper" in result.guarantee.theorem
+    assert result.guarantee.delta(15.0) <= 1e-6
+
+
+def test_auto_follows_table_1():
+    def chosen(loss, l2, interactivity):
+        return cr.schedule(problem_of(loss, l2), 1000, **BUDGET, interactivity=interactivity)
+
+    assert chosen(Logistic(), 0, "sequential").method == "acsa"
+    assert chosen(Hinge(), 0, "sequential").method == "smoothed-acsa"
+    assert chosen(Logistic(), 1.0, "sequential").method == "phased"
+    assert chosen(Hinge(), 0, "full").method == "gd"
+    assert chosen(Logistic(), 0, "full").method == "acsa"
+    assert chosen(Hinge(), 1.0, "full").method == "phased-gd"
+    assert "Theorem 4.7" in chosen(Hinge(), 0, "sequential").why
+    own = cr.CustomProblem(lambda theta, X, y: np.sign(theta - X), Ball(dim=2, radius=1.0), lipschitz=2.0)
+    assert cr.schedule(own, 1000, **BUDGET).method == "sgd"
+
+
+@pytest.mark.parametrize("method", ["sgd", "acsa"])
+def test_the_number_of_rounds_minimises_the_explicit_bound(method):
+    problem = problem_of(Logistic())
+    best = cr.schedule(problem, 2000, **BUDGET, method=method)
+    others = [cr.schedule(problem, 2000, **BUDGET, method=method, rounds=T) for T in (1, best.rounds // 2, best.rounds * 2, 2000)]
+    # the true noise differs from the expected one by whole numbers of bits: a per cent
+    assert all(best.bound <= other.bound * 1.01 for other in others)
+
+
+def test_more_privacy_or_fewer_users_mean_a_worse_bound():
+    problem = problem_of(Logistic())
+    base = cr.schedule(problem, 10_000, **BUDGET).bound
+    assert cr.schedule(problem, 10_000, epsilon=0.5, delta=1e-6).bound > base
+    assert cr.schedule(problem, 1_000, **BUDGET).bound > base
+
+
+def test_sequential_asks_no_user_twice_and_full_asks_all_in_every_round(binary):
+    asked = []
+
+    class Watched(ArrayPopulation):
+        def answer(self, query, users, plan, random):
+            asked.append(users.copy())
+            return super().answer(query, users, plan, random)
+
+    cr.minimize(problem_of(Logistic()), Watched(*binary), **BUDGET, method="acsa")
+    everyone = np.concatenate(asked)
+    assert np.unique(everyone).size == everyone.size
+    assert not np.array_equal(everyone, np.sort(everyone))  # assigned by a random order
+    asked.clear()
+    cr.minimize(problem_of(Logistic()), Watched(*binary), **BUDGET, method="acsa", interactivity="full", rounds=3)
+    assert [users.size for users in asked] == [4000] * 3
+
+
+def test_ledger_refuses_and_records_nothing():
+    once, thrice = (cr.plan_sum(epsilon=1, delta=1e-6, users=10, dim=1, rounds=rounds) for rounds in (1, 3))
+    ledger = Ledger(30)
+    assert ledger.guarantee is None
+    ledger.charge(np.arange(10), once)
+    for users in (np.arange(5, 15), np.array([20, 20])):
+        with pytest.raises(BudgetExceededError):
+            ledger.charge(users, once)
+    with pytest.raises(BudgetExceededError, match="another plan"):
+        ledger.charge(np.arange(10), thrice)
+    ledger.charge(np.arange(10, 20), once)  # 10..14 were not charged by the refused batch
+    for _ in range(3):
+        ledger.charge(np.arange(20, 30), thrice)
+    with pytest.raises(BudgetExceededError, match="all 3 rounds"):
+        ledger.charge(np.arange(20, 30), thrice)
+    assert ledger.most_rounds == 3
+    assert ledger.guarantee.mu == max(once.mu, thrice.mu)
+
+
+def test_a_schedule_that_asks_too_often_is_stopped_before_anything_is_released(binary):
+    problem = problem_of(Logistic())
+    chosen = cr.schedule(problem, 4000, **BUDGET, method="acsa", interactivity="full", rounds=3)
+    longer = dataclasses.replace(chosen, phases=(dataclasses.replace(chosen.phases[0], rounds=4),))
+    seen = []
+    with pytest.raises(BudgetExceededError, match="all 3 rounds"):
+        run(problem, ArrayPopulation(*binary), longer, start=np.zeros(3), callbacks=[seen.append])
+    assert len(seen) == 3
+
+
+def test_a_callback_can_stop_and_the_guarantee_still_holds(binary):
+    def stop(entry):
+        if entry.index == 4:
+            raise StopTraining
+
+    result = cr.minimize(problem_of(Logistic()), binary, **BUDGET, callbacks=[stop])
+    assert result.stopped
+    assert result.rounds == 4
+    assert result.guarantee.delta(2.0) <= 1e-6
+
+
+def test_result_and_schedule_survive_json_and_the_transcript_replays(binary):
+    problem = problem_of(Logistic(), 0.3)
+    result = cr.minimize(problem, binary, **BUDGET)
+    again = Result.from_json(result.to_json())
+    assert again.to_dict() == result.to_dict()
+    assert again.schedule == result.schedule
+    np.testing.assert_allclose(replay(problem, again), result.theta, rtol=1e-12)
+    assert not {"X", "y", "vectors"} & set(json.loads(result.to_json()))
+    with pytest.raises(ValueError, match="other points"):
+        replay(problem_of(Logistic(), 0.3, radius=0.1), again)
+
+
+def test_seeded_runs_repeat_and_are_marked(binary):
+    first, second, other = (cr.minimize(problem_of(Logistic()), binary, **BUDGET, seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(first.theta, second.theta)
+    assert not np.array_equal(first.theta, other.theta)
+    assert not first.private
+    assert "NOT PRIVATE" in str(first)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        np.asarray,
+        lambda X: X.astype(np.float32).astype(float),
+        scipy.sparse.csr_array,
+        scipy.sparse.coo_matrix,
+        pandas.DataFrame,
+        lambda X: pyarrow.table({f"x{i}": X[:, i] for i in range(X.shape[1])}),
+    ],
+    ids=["numpy", "float32", "csr", "coo", "pandas", "arrow"],
+)
+def test_all_containers_give_the_same_theta(binary, convert):
+    X, y = binary
+    X = X.astype(np.float32).astype(float)
+    expected = cr.minimize(problem_of(Logistic()), (X, y), **BUDGET, seed=3, rounds=5).theta
+    found = cr.minimize(problem_of(Logistic()), (convert(X), pandas.Series(y)), **BUDGET, seed=3, rounds=5).theta
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_multinomial_regression_and_own_losses_learn():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(6000, 2))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    labels = (np.arctan2(X[:, 1], X[:, 0]) // (2 * np.pi / 3) + 2).astype(int).clip(0, 2)
+    classes = Problem(Multinomial(classes=3), Ball(dim=6, radius=10.0))
+    theta = cr.minimize(classes, (X, labels), epsilon=4.0, delta=1e-6, interactivity="full", rounds=40).theta
+    assert np.mean((X @ theta.reshape(3, 2).T).argmax(axis=1) == labels) > 0.85
+    targets = X @ [0.5, -0.3]
+    for loss in (Squared(), Absolute()):
+        line = cr.minimize(Problem(loss, Ball(dim=2, radius=1.0)), (X, targets), epsilon=4.0, delta=1e-6).theta
+        assert np.linalg.norm(line - [0.5, -0.3]) < 0.35
+    mean = cr.CustomProblem(
+        lambda theta, X, y: theta - X, Ball(dim=2, radius=1.0), lipschitz=2.0, smoothness=1.0, strong_convexity=1.0
+    )
+    assert np.linalg.norm(cr.minimize(mean, X / 2 + 0.2, epsilon=4.0, delta=1e-6).theta - (X / 2 + 0.2).mean(axis=0)) < 0.1
+
+
+def test_faithful_and_counting_rounds_lead_to_the_same_law(binary):
+    """One round of SGD from 0: theta is a multiple of the private mean, so its spread is the protocol's.
+
+    5.5 standard errors: 1e-7.
+    """
+    X, y = (part[:30] for part in binary)
+    problem = problem_of(Logistic())
+    chosen = cr.schedule(problem, 30, epsilon=8.0, delta=1e-6, method="acsa", rounds=1, interactivity="full")
+    runs = {
+        mode: np.array(
+            [
+                run(problem, ArrayPopulation(X, y, mode=mode), chosen, start=np.zeros(3), seed=s).history[0].gradient
+                for s in range(300)
+            ]
+        )
+        for mode in ("counting", "faithful")
+    }
+    exact = problem.gradients(np.zeros(3), X, y).mean(axis=0)
+    std = chosen.phases[0].plan.noise_std / 30
+    for gradients in runs.values():
+        assert np.abs(gradients.mean(axis=0) - exact).max() < 5.5 * std / np.sqrt(300)
+    assert runs["counting"].std() == pytest.approx(runs["faithful"].std(), rel=0.2)
+
+
+def test_a_whole_run_passes_the_membership_game():
+    """The final theta of neighbouring populations, all rounds of a full run composed."""
+    X, y = np.zeros((20, 1)), np.ones(20)
+    worlds = []
+    for sign in (1.0, -1.0):
+        here = X.copy()
+        here[0] = sign
+        worlds.append(here)
+    problem = Problem(Logistic(), Ball(dim=1, radius=5.0))
+    chosen = cr.schedule(problem, 20, epsilon=4.0, delta=1e-6, method="gd", interactivity="full", rounds=4)
+    guarantee = chosen.phases[0].plan.guarantee
+    seeds = iter(range(10**6))
+
+    def mechanism(neighbour):
+        population = ArrayPopulation(worlds[int(neighbour)], y)
+        result = run(problem, population, chosen, start=np.zeros(1), seed=next(seeds))
+        return sum(entry.gradient[0] for entry in result.history)
+
+    result = empirical_audit(mechanism, claim=guarantee, delta=1e-6, trials=4000)
+    assert result.passed
+    assert result.mu_lower > 0  # gradients at half of the bound: about half of mu
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": "newton"}, "method = 'newton'"),
+        ({"interactivity": "none"}, "interactivity"),
+        ({"interactivity": "stream"}, "PanPrivate"),
+        ({"method": "phased"}, "strongly convex"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"start": [1.0]}, "start"),
+        ({"rounds": 5000}, "rounds"),
+        ({"calibration": "loose"}, "calibration"),
+        ({"constants": "mine"}, "constants"),
+        ({"groups": "odd"}, "groups"),
+    ],
+)
+def test_bad_arguments_are_named_before_anyone_is_asked(binary, change, words):
+    class Silent(ArrayPopulation):
+        def answer(self, *_):
+            raise AssertionError("a user was asked")
+
+    with pytest.raises(cr.ArgumentError, match=words):
+        cr.minimize(problem_of(Logistic()), Silent(*binary), **{**BUDGET, **change})
+
+
+def test_bad_records_are_refused_before_anyone_is_asked(binary):
+    X, y = binary
+    problem = problem_of(Logistic())
+    holes = X.copy()
+    holes[7, 1] = np.nan
+    for data, words in [
+        ((holes, y), "X"),
+        ((X, y[:-1]), "as long as X"),
+        ((X[:, :2], y), r"X\.shape"),
+        (X, r"\(X, y\)"),
+        ((X, y, y), "data"),
+        ((X[:0], y[:0]), "X"),
+        ((X.astype(str), y), "X"),
+    ]:
+        with pytest.raises(cr.ArgumentError, match=words):
+            cr.minimize(problem, data, **BUDGET)
+    with pytest.raises(ValueError, match=r"^y = 4"):
+        cr.minimize(problem, (X, y + 4), **BUDGET)
+
+
+def test_paper_constants_run_and_differ(binary):
+    ours, printed = (cr.schedule(problem_of(Logistic()), 4000, **BUDGET, constants=constants) for constants in ("tight", "paper"))
+    assert printed.phases[0].paper_steps
+    assert printed.phases[0].step != ours.phases[0].step
+    assert cr.minimize(problem_of(Logistic()), binary, **BUDGET, constants="paper").private
+
+
+def test_equal_and_doubling_groups():
+    problem = problem_of(Logistic(), 0.3)
+    equal, doubling = (cr.schedule(problem, 4096, **BUDGET, groups=groups) for groups in ("equal", "doubling"))
+    assert len({phase.users for phase in equal.phases}) == 1
+    assert doubling.phases[-1].users == 2048
+    assert sum(phase.users for phase in doubling.phases) <= 4096
+    assert doubling.bound <= equal.bound
