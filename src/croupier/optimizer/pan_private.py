@@ -88,7 +88,7 @@ class PanPrivate:
         point = Iterate(state.round, state.theta, state.aggregate).middle()
         row, target = np.asarray(x, dtype=np.float64)[np.newaxis], None if y is None else np.asarray([y])
         gradient = objective_of(self.problem, phase).gradients(point, row, target)
-        encoded = Randomizer(phase.plan).rounded(gradient, self._random())[0]
+        encoded = Randomizer(phase.plan).rounded(gradient, self._random())[0].astype(np.int64)
         self.state = replace(state, taken=state.taken + 1, counts=state.counts + encoded)
         if self.state.taken == phase.batch:
             self._step(phase)

@@ -50,6 +50,9 @@ def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
 def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") -> None:
     """Refuse NaN and infinity, naming the first user that has one."""
     for start in rows:
+        with np.errstate(all="ignore"):
+            if np.isfinite(np.sum(vectors[start : start + rows.step], dtype=np.float64)):
+                continue  # a sum with NaN or infinity in it is not finite
         finite = np.isfinite(vectors[start : start + rows.step]).all(axis=1)
         if not finite.all():
             user = start + int(np.argmin(finite))
@@ -64,18 +67,22 @@ def clip_to_ball(vectors: NDArray[Any], norm: float) -> Floats:
 
     The true l2 norm of every row returned is at most 1, whatever the rounding: a computed norm is right to (d + 8) 2^-53.
     """
-    real = np.asarray(vectors, dtype=np.float64)
-    peak = np.abs(real).max(axis=1, keepdims=True)
-    unit = real / np.maximum(peak, norm)  # entries in [-1, 1], so squares cannot overflow
-    length = np.sqrt(np.einsum("ij,ij->i", unit, unit))[:, np.newaxis]
-    limit = 1 - (real.shape[1] + 8) * 2.0**-53
+    unit = np.array(vectors, dtype=np.float64, order="C")
+    peak = np.maximum(unit.max(axis=1), -unit.min(axis=1))
+    unit /= np.maximum(peak, norm)[:, np.newaxis]  # entries in [-1, 1], so squares cannot overflow
+    length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
+    limit = 1 - (unit.shape[1] + 8) * 2.0**-53
     long = (length > limit) | (peak > norm)
-    clipped: Floats = np.where(long, unit * (limit / np.maximum(length, limit)), unit) if long.any() else unit
-    return clipped
+    if long.any():
+        unit *= np.where(long, limit / np.maximum(length, limit), 1.0)[:, np.newaxis]
+    return unit
 
 
 def encode(unit: Floats, levels: int) -> tuple[Floats, Floats]:
     """Real encodings a = (x + 1) g / 2 in [0, g], as whole part and fraction; both exact parts of the float a."""
-    scaled = np.clip((unit + 1) * (levels / 2), 0, levels)
+    scaled = unit + 1
+    scaled *= levels / 2
+    np.clip(scaled, 0, levels, out=scaled)
     whole = np.floor(scaled)
-    return whole, scaled - whole
+    scaled -= whole
+    return whole, scaled

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..privacy import ArgumentError, SumPlan
-from .encoding import Integers, as_numbers, as_vectors, clip_to_ball, encode, require_finite
+from .encoding import Floats, as_numbers, as_vectors, clip_to_ball, encode, require_finite
 from .messages import Counts, Report
 from .randomness import RandomSource
 from .sampling import bernoulli, binomial
@@ -29,23 +30,29 @@ class Randomizer:
         row = row[np.newaxis]
         require_finite(row, range(0, 1), "vector")
         noise = binomial(random, self.plan.noise_bits, self.plan.noise_probability, self.plan.dim)
-        ones = self.rounded(row, random)[0] + noise
+        ones = self.rounded(row, random)[0].astype(np.int64) + noise
         bits = np.arange(self.plan.bits_per_coordinate) < ones[:, np.newaxis]
         return Report(bits, random.private)
 
     def counts(self, vectors: ArrayLike, random: RandomSource) -> Counts:
-        """The ones of many users added up, without making their bits.
+        """The ones of many users added up, without making their bits."""
+        return self.with_noise(self.encoded(vectors, random), random)
 
-        The users' independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once: the same law.
-        """
+    def encoded(self, vectors: ArrayLike, random: RandomSource) -> Counts:
+        """The users' rounded encodings added up, still without noise: for adding up pieces before `with_noise`, not for release."""
         vectors = as_vectors(vectors, self.plan.dim)
         users = len(vectors)
         require_finite(vectors, range(0, users, max(1, users)))
-        rounded = self.rounded(vectors, random).sum(axis=0)
-        noise = binomial(random, self.plan.noise_bits * users, self.plan.noise_probability, self.plan.dim)
-        return Counts(rounded + noise, users, random.private)
+        rounded = np.ones(users) @ self.rounded(vectors, random)  # whole numbers below 2^53: exact
+        return Counts(rounded.astype(np.int64), users, random.private)
 
-    def rounded(self, vectors: NDArray[Any], random: RandomSource) -> Integers:
-        """xhat: integers in 0..g whose means are the real encodings."""
+    def with_noise(self, encoded: Counts, random: RandomSource) -> Counts:
+        """The noise of all these users: their independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once."""
+        noise = binomial(random, self.plan.noise_bits * encoded.users, self.plan.noise_probability, self.plan.dim)
+        return replace(encoded, ones=encoded.ones + noise, private=encoded.private and random.private)
+
+    def rounded(self, vectors: NDArray[Any], random: RandomSource) -> Floats:
+        """xhat: whole numbers in 0..g whose means are the real encodings."""
         whole, fraction = encode(clip_to_ball(vectors, self.plan.norm), self.plan.levels)
-        return whole.astype(np.int64) + bernoulli(random, fraction)
+        whole += bernoulli(random, fraction)
+        return whole

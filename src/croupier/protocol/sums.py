@@ -110,14 +110,14 @@ class VectorSum:
                     reports.append(self.randomize(vector, source))
                     tell(len(reports))
             else:
-                total += self._randomizer.counts(chunk, source)
+                total += self._randomizer.encoded(chunk, source)
                 tell(total.users)
         arrived = max(len(reports), total.users)
         if arrived != users:
             raise ArgumentError(
                 "users", users, f"{arrived}, the number of vectors in chunks", "Count the vectors; nothing was released."
             )
-        return self.analyze(self.shuffle(reports, source) if mode == "faithful" else total)
+        return self.analyze(self.shuffle(reports, source) if mode == "faithful" else self._randomizer.with_noise(total, source))
 
     def _check_round(self, users: int, mode: str) -> None:
         one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
