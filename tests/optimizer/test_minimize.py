@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -352,3 +353,76 @@ def test_equal_and_doubling_groups():
     assert doubling.phases[-1].users == 2048
     assert sum(phase.users for phase in doubling.phases) <= 4096
     assert doubling.bound <= equal.bound
+
+
+def test_a_schedule_for_other_users_or_another_problem_is_refused_before_anyone_is_asked(binary):
+    X, y = binary
+    problem = problem_of(Logistic())
+    chosen = cr.schedule(problem, 4000, **BUDGET, rounds=4)
+
+    class Silent(ArrayPopulation):
+        def answer(self, *_):
+            raise AssertionError("a user was asked")
+
+    phase = chosen.phases[0]
+    wrong = [
+        (problem, Silent(X[:3900], y[:3900]), chosen),
+        (Problem(Logistic(), Ball(dim=3, radius=3.0), feature_norm=2.0), Silent(X, y), chosen),
+        *(
+            (problem, Silent(X, y), dataclasses.replace(chosen, phases=(dataclasses.replace(phase, **change),)))
+            for change in ({"rounds": 5}, {"batch": 999}, {"step": -1.0}, {"algorithm": "newton"}, {"users": -5})
+        ),
+        (problem, Silent(X, y), dataclasses.replace(chosen, phases=())),
+    ]
+    for given_problem, population, given_schedule in wrong:
+        with pytest.raises(cr.ArgumentError):
+            run(given_problem, population, given_schedule, start=np.zeros(3))
+
+
+def test_answers_that_are_not_private_make_a_result_that_is_not(binary):
+    class Careless(ArrayPopulation):
+        def answer(self, query, users, plan, random):
+            return super().answer(query, users, plan, cr.SeededRandom(1))
+
+    assert cr.minimize(problem_of(Logistic()), Careless(*binary), **BUDGET).guarantee is None
+
+
+def test_later_phases_start_within_the_diameter_and_never_worsen_the_bound():
+    """The distance of a later phase is from the output of the one before it, which may lie anywhere in the domain."""
+    problem = Problem(Logistic(), Ball(dim=3, radius=2.0), l2=0.01)
+    chosen = cr.schedule(problem, 2000, epsilon=1.0, delta=1e-6, method="phased")
+    for before, after in itertools.pairwise(chosen.phases):
+        assert after.distance == pytest.approx(min(4.0, np.sqrt(2 * before.bound / 0.01)))
+    assert chosen.bound <= cr.schedule(problem, 2000, epsilon=1.0, delta=1e-6, method="acsa").bound * 1.01
+
+
+def test_own_losses_with_kinks_are_not_smoothed_in_name_only():
+    own = cr.CustomProblem(lambda theta, X, y: 0.1 * theta - X, Ball(dim=3, radius=2.0), lipschitz=1.2, strong_convexity=0.1)
+    assert {phase.algorithm for phase in cr.schedule(own, 2000, **BUDGET).phases} == {"descent"}
+    assert all(phase.smoothing is None for phase in cr.schedule(own, 2000, **BUDGET).phases)
+    assert cr.schedule(own, 2000, **BUDGET, interactivity="full", method="gd").bound_on == "empirical"
+
+
+def test_overrides_that_would_be_ignored_are_refused():
+    strong = problem_of(Logistic(), 0.3)
+    for change in ({"rounds": 7}, {"constants": "paper"}):
+        with pytest.raises(cr.ArgumentError, match=next(iter(change))):
+            cr.schedule(strong, 2000, **BUDGET, **change)
+    assert cr.schedule(problem_of(Logistic()), 2000, **BUDGET, rounds=5.0).rounds == 5
+
+
+def test_stopped_runs_replay_as_far_as_they_went(binary):
+    def stop(entry):
+        if entry.index == 3:
+            raise StopTraining
+
+    result = cr.minimize(problem_of(Logistic()), binary, **BUDGET, callbacks=[stop])
+    assert result.bound is None
+    np.testing.assert_allclose(replay(problem_of(Logistic()), result), result.theta)
+
+
+def test_a_guarantee_pasted_onto_a_seeded_result_is_refused(binary):
+    seeded, private = (cr.minimize(problem_of(Logistic()), binary, **BUDGET, rounds=2, seed=seed) for seed in (1, None))
+    forged = {**seeded.to_dict(), "guarantee": private.guarantee.to_dict()}
+    with pytest.raises(cr.ArgumentError, match="seeded"):
+        Result.from_json(json.dumps(forged))

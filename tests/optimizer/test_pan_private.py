@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -98,3 +100,35 @@ def test_a_loss_with_a_kink_and_no_prox_is_refused():
     own = cr.CustomProblem(lambda theta, X, y: np.sign(theta - X), Ball(dim=2, radius=1.0), lipschitz=2.0)
     with pytest.raises(cr.ArgumentError, match="smooth"):
         cr.PanPrivate(own, 100, **BUDGET)
+
+
+def test_a_record_that_fails_is_not_in_the_state_and_can_be_fed_again(binary):
+    X, y = (part[:300] for part in binary)
+    problem = Problem(Logistic(), Ball(dim=3, radius=3.0))
+    stream = cr.PanPrivate(problem, 300, **BUDGET, rounds=30)
+    for row, target in zip(X[:9], y[:9], strict=True):
+        stream.feed(row, target)
+    before = stream.state
+    project = Ball.project
+
+    def broken(self, theta):
+        raise MemoryError
+
+    Ball.project = broken
+    try:
+        with pytest.raises(MemoryError):
+            stream.feed(X[9], y[9])  # the last of a batch of ten: the step fails
+    finally:
+        Ball.project = project
+    assert stream.state is before
+    stream.feed(X[9], y[9])
+    assert (stream.state.round, stream.state.taken) == (2, 0)
+    with pytest.raises(cr.ArgumentError):
+        stream.feed([np.nan, 0, 0], 1)
+
+
+def test_streams_cannot_be_copied():
+    stream = cr.PanPrivate(Problem(Logistic(), Ball(dim=2, radius=1.0)), 100, **BUDGET)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="copied"):
+            copied(stream)

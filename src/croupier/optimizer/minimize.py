@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,11 +12,11 @@ from ..population import ArrayPopulation, Population
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem
 from ..protocol import RandomSource, SecureRandom, SeededRandom, permutation
-from ..validation import ArgumentError
+from ..validation import ArgumentError, one_of, real, whole
 from .acsa import acsa
 from .descent import descent
 from .result import Result, Round
-from .schedule import Phase, Schedule, objective_of, schedule
+from .schedule import Phase, Schedule, objective_of, schedule, start_point
 
 Floats = NDArray[np.float64]
 Callback = Callable[[Round], None]
@@ -45,7 +45,8 @@ def minimize(
 
     `data` is (X, y), X alone, or a Population. Each round asks a batch of users for the sum of their clipped gradients through
     one private
-    vector sum; nothing else leaves a user. `overrides` go to `schedule`: rounds, groups, constants, neighbours, max_inflation.
+    vector sum; nothing else leaves a user. `honest` is the fraction of *every batch* that is counted on. `overrides` go to
+    `schedule`: rounds, groups, constants, neighbours, max_inflation.
     Guarantee: (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round
     beyond it.
 
@@ -65,7 +66,7 @@ def minimize(
     population = _population(data)
     if isinstance(problem, Problem) and isinstance(population, ArrayPopulation):
         _check_records(problem, population)
-    begin = problem.domain.start() if start is None else _start(start, problem)
+    begin = start_point(problem, start)
     chosen = schedule(
         problem,
         population.users,
@@ -91,6 +92,7 @@ def run(
     callbacks: Iterable[Callback] = (),
 ) -> Result:
     """Run a schedule. Users are assigned to rounds by a permutation that is drawn before any of them is asked."""
+    _check_fit(problem, population, chosen)
     random: RandomSource = SecureRandom() if seed is None else SeededRandom(seed)
     order = permutation(random, population.users)
     asked = _Asked(problem, population, random, Ledger(population.users), tuple(callbacks))
@@ -105,7 +107,7 @@ def run(
             break
     return Result(
         theta=theta,
-        guarantee=asked.ledger.guarantee if random.private else None,
+        guarantee=asked.ledger.guarantee if asked.private else None,
         schedule=chosen,
         history=tuple(asked.history),
         start=start,
@@ -124,13 +126,18 @@ def replay(problem: Objective, result: Result) -> Floats:
 
     def recorded(theta: Floats) -> Floats:
         entry = next(rounds, None)
+        if entry is None and result.stopped:
+            raise StopTraining
         if entry is None or not np.allclose(entry.theta, theta, rtol=1e-9, atol=1e-12):
             raise ValueError("the transcript does not belong to this problem and schedule: it asks about other points")
         return entry.gradient
 
     theta = result.start
-    for phase in result.schedule.phases:
-        theta = _run_phase(recorded, problem, phase, theta)
+    try:
+        for phase in result.schedule.phases:
+            theta = _run_phase(recorded, problem, phase, theta)
+    except StopTraining:
+        return result.history[-1].theta
     return theta
 
 
@@ -149,6 +156,7 @@ class _Asked:
         self.problem, self.population, self.random, self.ledger, self.callbacks = problem, population, random, ledger, callbacks
         self.history: list[Round] = []
         self.last = problem.domain.start()
+        self.private = random.private
 
     def oracle(self, index: int, phase: Phase, users: NDArray[np.int64], interactivity: str) -> Callable[[Floats], Floats]:
         """The private mean gradient at theta over the next batch of users, or over all of them."""
@@ -160,6 +168,7 @@ class _Asked:
             batch = users if interactivity == "full" else users[t * phase.batch : (t + 1) * phase.batch]
             self.ledger.charge(batch, phase.plan)
             estimate = self.population.answer(lambda X, y: objective.gradients(theta, X, y), batch, phase.plan, self.random)
+            self.private = self.private and estimate.private
             done = Round(index=len(self.history) + 1, phase=index + 1, theta=theta, gradient=estimate.mean, users=estimate.users)
             self.history.append(done)
             self.last = theta
@@ -172,7 +181,7 @@ class _Asked:
 
 def _population(data: Any) -> Population:
     if hasattr(data, "answer") and hasattr(data, "users"):
-        return data  # type: ignore[no-any-return]
+        return cast(Population, data)
     if isinstance(data, tuple):
         if len(data) != 2:
             raise ArgumentError(
@@ -180,6 +189,27 @@ def _population(data: Any) -> Population:
             )
         return ArrayPopulation(*data)
     return ArrayPopulation(data)
+
+
+def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> None:
+    """Refuse a schedule that was made for another problem or more users, before anyone is asked."""
+    remedy = "Make a schedule for this problem and this population."
+    needed = sum(phase.users for phase in chosen.phases)
+    if not chosen.phases or needed > population.users:
+        raise ArgumentError("chosen", f"a schedule for {needed} users", f"one for at most {population.users}", remedy)
+    for phase in chosen.phases:
+        whole("phase.rounds", phase.rounds, at_least=1, remedy=remedy)
+        whole("phase.batch", phase.batch, at_least=1, at_most=phase.users, remedy=remedy)
+        real("phase.step", phase.step, above=0, remedy=remedy)
+        one_of("phase.algorithm", phase.algorithm, ("descent", "acsa"), remedy)
+        asked = phase.batch if chosen.interactivity == "full" else phase.batch * phase.rounds
+        plan = phase.plan
+        if (
+            asked > phase.users
+            or (plan.users, plan.dim) != (phase.batch, problem.dim)
+            or plan.norm < problem.lipschitz * (1 - 1e-9)
+        ):
+            raise ArgumentError("chosen", str(phase), "a phase that fits its users, its plan and the problem", remedy)
 
 
 def _check_records(problem: Problem, population: ArrayPopulation) -> None:
@@ -190,10 +220,3 @@ def _check_records(problem: Problem, population: ArrayPopulation) -> None:
         remedy = f"Make the domain's dim {problem.loss.outputs} x the columns of X, or drop columns."
         raise ArgumentError("X.shape", population.X.shape, f"(users, {problem.features}) for this problem", remedy)
     problem.loss.targets(population.y)
-
-
-def _start(start: ArrayLike, problem: Objective) -> Floats:
-    point = np.asarray(start, dtype=np.float64)
-    if point.shape != (problem.dim,) or not np.all(np.isfinite(point)):
-        raise ArgumentError("start", point.shape, f"{problem.dim} finite numbers", "Leave it out to begin at the projection of 0.")
-    return problem.domain.project(point)

@@ -22,7 +22,7 @@ from ..privacy import Guarantee, SumPlan
 from ..problem import Objective
 from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
 from .acsa import Iterate
-from .schedule import Phase, Schedule, objective_of, schedule
+from .schedule import Phase, Schedule, objective_of, schedule, start_point
 
 Floats = NDArray[np.float64]
 
@@ -45,8 +45,11 @@ class PanState:
 
 
 class PanPrivate:
-    """Feed it `users` records, one by one; read `state` whenever you like; `theta` is the model so far.
+    """Feed it `users` records, one by one. `theta` is the model so far and may be read at will.
 
+    The guarantee covers *one* look at `state` at any moment, together with all of `theta`: two looks show what came between
+    them. The
+    intruder is assumed to see this object, not memory that the interpreter has freed. It cannot be copied, for the same reason.
     The order of the stream is as it comes, so population guarantees need records in random order.
 
     >>> from croupier import PanPrivate
@@ -71,7 +74,7 @@ class PanPrivate:
         **overrides: Any,
     ) -> None:
         self.problem = problem
-        begin = problem.domain.start() if start is None else problem.domain.project(np.asarray(start, dtype=np.float64))
+        begin = start_point(problem, start)
         self.schedule: Schedule = schedule(
             problem, users, epsilon=epsilon, delta=delta, method=method, interactivity="stream", start=begin, **overrides
         )
@@ -81,33 +84,38 @@ class PanPrivate:
         )
 
     def feed(self, x: ArrayLike, y: Any = None) -> None:
-        """Take in one record; after the last of a batch, step. Records beyond the schedule are not looked at."""
+        """Take in one record; after the last of a batch, step. Records beyond the schedule are not looked at.
+
+        The state changes once, at the end: a record that fails is not in it, and may be fed again.
+        """
         if self.finished:
             return
         phase, state = self._phase, self.state
-        point = Iterate(state.round, state.theta, state.aggregate).middle()
+        point = Iterate(state.round, state.theta, state.aggregate).middle(phase.paper_steps)
         row, target = np.asarray(x, dtype=np.float64)[np.newaxis], None if y is None else np.asarray([y])
         gradient = objective_of(self.problem, phase).gradients(point, row, target)
-        encoded = Randomizer(phase.plan).rounded(gradient, self._random())[0].astype(np.int64)
-        self.state = replace(state, taken=state.taken + 1, counts=state.counts + encoded)
-        if self.state.taken == phase.batch:
-            self._step(phase)
+        encoded = Randomizer(phase.plan).encoded(gradient, self._random()).ones
+        fuller = replace(state, taken=state.taken + 1, counts=state.counts + encoded)
+        self.state = fuller if fuller.taken < phase.batch else self._stepped(fuller, phase)
 
-    def _step(self, phase: Phase) -> None:
+    def _stepped(self, state: PanState, phase: Phase) -> PanState:
         """Second draw, estimate, AC-SA step, and a first draw for the next batch."""
-        state, plan = self.state, phase.plan
+        plan = phase.plan
         counts = state.counts + self._noise(plan)
         centre = phase.batch * (2 * plan.noise_bits * plan.noise_probability + plan.levels / 2)
         mean = 2 * plan.norm / plan.levels * (counts - centre) / phase.batch
-        moved = Iterate(state.round, state.theta, state.aggregate).step(mean, self.problem.domain.project, phase.step)
+        here = Iterate(state.round, state.theta, state.aggregate)
+        moved = here.step(mean, self.problem.domain.project, phase.step, phase.paper_steps)
         if state.round < phase.rounds:
             fresh = self._noise(plan)
-            self.state = replace(state, round=state.round + 1, taken=0, theta=moved.theta, aggregate=moved.aggregate, counts=fresh)
-            return
+            return replace(state, round=state.round + 1, taken=0, theta=moved.theta, aggregate=moved.aggregate, counts=fresh)
         last = state.phase + 1 == len(self.schedule.phases)
         fresh = np.zeros(self.problem.dim, dtype=np.int64) if last else self._noise(self.schedule.phases[state.phase + 1].plan)
         output = moved.aggregate
-        self.state = PanState(phase=state.phase + 1, round=1, taken=0, theta=output, aggregate=output, counts=fresh)
+        return PanState(phase=state.phase + 1, round=1, taken=0, theta=output, aggregate=output, counts=fresh)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a PanPrivate cannot be copied or pickled: two copies would go on from one draw of noise")
 
     @property
     def finished(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import Guarantee
+from ..validation import ArgumentError
 from .schedule import Schedule
 
 Floats = NDArray[np.float64]
@@ -27,6 +28,10 @@ class Round:
     theta: Floats
     gradient: Floats
     users: int
+
+    def __post_init__(self) -> None:
+        self.theta.setflags(write=False)
+        self.gradient.setflags(write=False)
 
     def to_dict(self) -> dict[str, Any]:
         plain = {"index": self.index, "phase": self.phase, "users": self.users}
@@ -63,8 +68,9 @@ class Result:
         return len(self.history)
 
     @property
-    def bound(self) -> float:
-        return self.schedule.bound
+    def bound(self) -> float | None:
+        """The schedule's bound on expected excess loss; None where the run was cut short or has none."""
+        return None if self.stopped else self.schedule.bound
 
     @property
     def bits_per_user(self) -> int:
@@ -92,6 +98,8 @@ class Result:
     @classmethod
     def from_json(cls, text: str) -> Result:
         values = json.loads(text)
+        if values["seed"] is not None and values["guarantee"] is not None:
+            raise ArgumentError("guarantee", values["guarantee"], "null for a seeded run", "A seeded result is not private.")
         arrays = ("theta", "gradient")
         history = tuple(Round(**entry | {name: np.asarray(entry[name]) for name in arrays}) for entry in values["history"])
         return cls(

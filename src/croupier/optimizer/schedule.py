@@ -15,11 +15,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from ..privacy import SumPlan, central_noise_std, plan_sum
 from ..problem import Objective, Problem, Smoothed
 from ..validation import ArgumentError, one_of, whole
 
+Floats = NDArray[np.float64]
 INTERACTIVITY = ("sequential", "full", "stream")
 METHODS = {
     "sequential": ("sgd", "acsa", "smoothed-acsa", "phased"),
@@ -43,7 +45,7 @@ class Phase:
     smoothing: float | None  # beta of the Moreau envelope, if the loss is smoothed
     distance: float  # D
     gradient_std: float  # square root of the total variance of a mean gradient
-    bound: float  # on the expected excess loss of this phase's output
+    bound: float | None  # on the expected excess loss of this phase's output; None for the paper's steps, which have none
     plan: SumPlan = field(repr=False)
     paper_steps: bool = False
 
@@ -56,7 +58,7 @@ class Schedule:
     method: str
     interactivity: str
     phases: tuple[Phase, ...]
-    bound: float
+    bound: float | None
     bound_on: str
     why: str
 
@@ -90,9 +92,10 @@ class Schedule:
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{p.rounds} x {p.batch}" for p in self.phases)
+        promise = "no bound" if self.bound is None else f"excess {self.bound_on} loss <= {self.bound:.4g}"
         return (
-            f"{self.method} ({self.interactivity}): {self.rounds} rounds ({sizes} users), excess {self.bound_on} loss "
-            f"<= {self.bound:.4g}, {self.bits_per_user} bits a user; {self.why}"
+            f"{self.method} ({self.interactivity}): {self.rounds} rounds ({sizes} users), {promise}, "
+            f"{self.bits_per_user} bits a user; {self.why}"
         )
 
 
@@ -119,16 +122,21 @@ def schedule(
     one_of("groups", groups, ("doubling", "equal"), "'equal' is the paper's split of a strongly convex run.")
     whole("users", users, at_least=1, remedy="Give the number of users.")
     method, why = _choose(problem, method, interactivity)
+    if rounds is not None and method.startswith("phased"):
+        raise ArgumentError("rounds", rounds, "left out for phased methods", "Every phase has its own number of rounds.")
+    if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
+        raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
     budget = _Budget(problem, epsilon, delta, calibration, honest, max_inflation, neighbours)
     distance = problem.domain.distance_bound(problem.domain.start() if start is None else start)
     if not distance > 0:
         raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")
     if method.startswith("phased"):
-        inner = "gd" if method == "phased-gd" else "smoothed-acsa" if problem.smoothness is None else "acsa"
+        inner = _inner(problem, method, interactivity)
         phases = _phased(problem, budget, users, distance, inner, interactivity, groups)
     else:
         phases = (_phase(problem, budget, users, distance, method, interactivity, rounds, constants),)
-    on = "empirical" if (method, interactivity) == ("acsa", "full") else "population"
+    stable = method != "acsa" and (problem.smoothness is not None or isinstance(problem, Problem))
+    on = "population" if interactivity != "full" or stable else "empirical"
     return Schedule(method=method, interactivity=interactivity, phases=phases, bound=phases[-1].bound, bound_on=on, why=why)
 
 
@@ -147,6 +155,8 @@ def _choose(problem: Objective, method: str, interactivity: str) -> tuple[str, s
             raise ArgumentError(
                 "method", method, "one that needs no prox for your own loss", "Use 'sgd', or 'acsa' if it is smooth."
             )
+        if method.startswith("phased"):
+            _inner(problem, method, interactivity)
         if method.startswith("phased") and not problem.strong_convexity:
             raise ArgumentError("method", method, "used with a strongly convex problem", "Set l2 > 0, or use another method.")
         return method, "as asked"
@@ -159,6 +169,7 @@ def _choose(problem: Objective, method: str, interactivity: str) -> tuple[str, s
             return "acsa", "smooth and convex, full interactivity: accelerated, beyond Theorem 4.9"
         return "gd", "convex with a kink, full interactivity (Theorem 4.9)"
     if strong:
+        _inner(problem, "phased", interactivity)
         return "phased", f"strongly convex, {where} (Theorem 4.8)"
     if smooth:
         return "acsa", f"smooth and convex, {where} (Theorem 4.3)"
@@ -169,6 +180,21 @@ def _choose(problem: Objective, method: str, interactivity: str) -> tuple[str, s
             "problem", "your own loss with a kink", "smooth, or a Problem whose prox is known", "State its smoothness."
         )
     return "sgd", "convex with a kink and no prox known, sequential (Theorem 4.1)"
+
+
+def _inner(problem: Objective, method: str, interactivity: str) -> str:
+    """The algorithm of every phase of a strongly convex run."""
+    if method == "phased-gd":
+        return "gd"
+    if problem.smoothness is not None:
+        return "acsa"
+    if isinstance(problem, Problem):
+        return "smoothed-acsa"
+    if interactivity == "stream":
+        raise ArgumentError(
+            "problem", "your own loss with a kink", "smooth, or a Problem whose prox is known", "State its smoothness."
+        )
+    return "sgd"
 
 
 @dataclass(frozen=True)
@@ -231,7 +257,7 @@ def _phase(
 
     if rounds is None:
         rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], users, fewest=full)
-    whole("rounds", rounds, at_least=1, at_most=None if full else users, remedy="Sequential rounds share the users among them.")
+    rounds = whole("rounds", rounds, at_least=1, at_most=None if full else users, remedy="Sequential rounds share the users.")
     batch = users if full else users // rounds
     plan = budget.plan(batch, rounds if full else 1)
     # A stream's batch gets two draws of the noise: one for intruders after a record, one for those before it.
@@ -249,7 +275,7 @@ def _phase(
         smoothing=smoothing,
         distance=distance,
         gradient_std=std,
-        bound=bound,
+        bound=None if constants == "paper" else bound,
         plan=plan,
         paper_steps=constants == "paper" and method.endswith("acsa"),
     )
@@ -269,7 +295,8 @@ def _bound(
         kink = beta is None and isinstance(problem, Problem)
         if beta is not None:
             step = min(step, 2 / beta)
-        excess = D**2 / (2 * step * T) + step * (L**2 + v) / 2 + L**2 * T * step / users
+        stability = L**2 * T * step / users if kink or beta is not None else 0.0  # without smoothness: empirical loss only
+        excess = D**2 / (2 * step * T) + step * (L**2 + v) / 2 + stability
         return excess + (L**2 * step / 4 if kink else 0.0), step, 2 / step if kink else None, math.sqrt(v)
     sigma = math.sqrt(v + (0.0 if full else L**2 / batch))
     smoothing = L * math.sqrt(T * (T + 1)) / (2 * D) if method == "smoothed-acsa" else None  # Thm 4.7, erratum 4
@@ -298,15 +325,21 @@ def _phased(
     problem: Objective, budget: _Budget, users: int, distance: float, inner: str, interactivity: str, groups: str
 ) -> tuple[Phase, ...]:
     """Thm 4.8 and the strongly convex part of Thm 4.9, erratum 8: ceil(log2 log2 n) phases, each begun nearer to the optimum."""
-    strong = problem.strong_convexity
-    count = max(1, math.ceil(math.log2(max(2.0, math.log2(max(4, users))))))
-    D = min(distance, 2 * problem.lipschitz / strong)
-    phases: list[Phase] = []
-    for size in _group_sizes(users, count, groups):
-        phase = _phase(problem, budget, size, D, inner, interactivity)
-        phases.append(phase)
-        D = min(D, math.sqrt(2 * phase.bound / strong))
-    return tuple(phases)
+    most = max(1, math.ceil(math.log2(max(2.0, math.log2(max(4, users))))))
+    strong, diameter = problem.strong_convexity, min(problem.domain.diameter, 2 * problem.lipschitz / problem.strong_convexity)
+
+    def run_of(count: int) -> tuple[Phase, ...]:
+        D = min(distance, 2 * problem.lipschitz / strong)
+        phases: list[Phase] = []
+        for size in _group_sizes(users, count, groups):
+            phase = _phase(problem, budget, size, D, inner, interactivity)
+            phases.append(phase)
+            D = min(diameter, math.sqrt(2 * (phase.bound or math.inf) / strong))  # the next start is this output, not ours
+        return tuple(phases)
+
+    # Few users or weak convexity: an early phase may not come nearer to the optimum than it began, and then only costs users.
+    choices = [run_of(count) for count in (range(1, most + 1) if groups == "doubling" else [most])]
+    return min(choices, key=lambda phases: phases[-1].bound or math.inf)
 
 
 def _group_sizes(users: int, count: int, groups: str) -> list[int]:
@@ -325,3 +358,13 @@ def _group_sizes(users: int, count: int, groups: str) -> list[int]:
 def objective_of(problem: Objective, phase: Phase) -> Objective:
     """What a phase descends on: the problem, or its Moreau envelope."""
     return Smoothed(problem, phase.smoothing) if phase.smoothing is not None and isinstance(problem, Problem) else problem
+
+
+def start_point(problem: Objective, start: ArrayLike | None) -> Floats:
+    """Where a run begins: the projection of `start`, or of 0."""
+    if start is None:
+        return problem.domain.start()
+    point = np.array(start, dtype=np.float64)
+    if point.shape != (problem.dim,) or not np.all(np.isfinite(point)):
+        raise ArgumentError("start", point.shape, f"{problem.dim} finite numbers", "Leave it out to begin at the projection of 0.")
+    return problem.domain.project(point)

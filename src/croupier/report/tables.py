@@ -38,8 +38,9 @@ def certified(plan: SumPlan) -> str:
 def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], central_noise_std: float) -> Table:
     """Calibrations and baselines side by side; a string in place of a plan says why there is none."""
     table = Table(title="The same sum, four ways", title_justify="left")
-    for name, justify in (("mechanism", "left"), ("noise", "right"), ("x central", "right"), ("bits/coord.", "right")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("mechanism", no_wrap=True)
+    for name in ("noise", "x central", "bits/coord."):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("must trust")
     for name, plan in plans.items():
         if isinstance(plan, str):
