@@ -14,6 +14,9 @@ class ArgumentError(ValueError):
         self.name, self.value, self.allowed, self.remedy = name, value, allowed, remedy
         super().__init__(f"{name} = {_short(value)} is not allowed: it must be {allowed}. {remedy}")
 
+    def __reduce__(self) -> tuple[type[ArgumentError], tuple[str, object, str, str]]:
+        return ArgumentError, (self.name, self.value, self.allowed, self.remedy)  # to survive the way out of a worker process
+
 
 def _short(value: object) -> str:
     """The value as text, its middle left out where it is long (a number of a thousand digits, an array)."""

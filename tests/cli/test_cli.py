@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 from unittest import mock
@@ -195,3 +196,21 @@ def test_demo_shows_plan_guarantee_and_errors():
     assert result.returncode == 0
     for word in ("Plan of a private sum", "Guarantee: (1, ", "shuffle (tight)", "central Gaussian", "local", "true mean"):
         assert word in result.stdout
+
+
+def test_ctrl_c_says_that_nothing_was_released():
+    with mock.patch("croupier.cli.audit.empirical_audit", side_effect=KeyboardInterrupt):
+        result = croupier("audit", "--trials", "100", "--dim", "1")
+    assert result.returncode == 130
+    assert "nothing was released" in result.stderr
+
+
+def test_the_install_hint_of_a_missing_extra_is_printed_whole():
+    with mock.patch.dict(sys.modules, {"dp_accounting.pld": None}), mock.patch.dict(os.environ, {"COLUMNS": "200"}):
+        assert "croupier[bench]" in croupier("audit", "--trials", "100", "--dim", "1").stdout
+
+
+def test_an_epsilon_too_small_for_the_paper_is_a_reason_not_a_crash():
+    result = croupier("plan", "--epsilon", "1e-300", "--delta", "1e-6", "--users", "10", "--dim", "1", "--compare")
+    assert result.returncode == 0
+    assert "not covered" in result.stdout

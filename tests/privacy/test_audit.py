@@ -178,3 +178,32 @@ def test_privacy_imports_no_other_room():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "['privacy', 'validation']"
+
+
+@pytest.mark.parametrize("epsilon", [50.0, 100.0])
+def test_dp_accounting_agrees_where_one_user_is_rare_under_the_other(epsilon):
+    """At large epsilon an outcome that is likely for one user is beyond rare for the other; it must not count as exposure."""
+    plan = plan_sum(epsilon=epsilon, delta=DELTA, users=20, dim=1)
+    arguments = {"trials": plan.noise_bits * 20, "probability": plan.noise_probability, "epsilon": epsilon}
+    exact = exact_delta([0.0], [float(plan.levels)], **arguments)
+    assert pld_delta([0.0], [float(plan.levels)], **arguments) == pytest.approx(exact, rel=1e-2)
+    assert exact <= plan.certified_delta
+
+
+def test_figures_below_the_accountants_floor_are_nothing():
+    plan = plan_sum(epsilon=1.0, delta=1e-20, users=100, dim=1)
+    found = pld_delta([0.0], [float(plan.levels)], trials=plan.noise_bits * 100, probability=plan.noise_probability, epsilon=1.0)
+    assert found == 0.0
+
+
+def test_too_few_trials_say_that_they_can_notice_nothing():
+    result = empirical_audit(float, claim=Guarantee(mu=2.0, theorem="test"), delta=DELTA, trials=100)
+    assert result.passed  # a hundred trials cannot refute mu = 2 at this false-alarm rate, and it says so
+    assert result.mu_detectable == math.inf
+    assert result.to_dict()["mu_detectable"] is None
+    assert "could notice nothing" in str(result)
+
+
+def test_releases_that_are_no_numbers_are_no_evidence():
+    with pytest.raises(ArgumentError, match="mechanism"):
+        empirical_audit(lambda neighbour: math.nan, claim=Guarantee(mu=1.0, theorem="test"), delta=DELTA, trials=100)

@@ -511,5 +511,5 @@ def test_more_users_than_the_certificate_covers_are_refused():
 
 
 def test_an_inflation_too_small_to_reach_is_refused_with_what_to_do():
-    with pytest.raises(ArgumentError, match=r"max_inflation = 1.0001 .* larger here.*Allow a little more noise"):
+    with pytest.raises(ArgumentError, match=r"max_inflation = 1.0001 .* within reach.*Allow more noise"):
         plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=10, max_inflation=1.0001)

@@ -130,8 +130,9 @@ def main() -> None:
     except typer.TyperException as error:
         _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
     except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    if code == 130:
         typer.echo("croupier: stopped; nothing was released", err=True)
-        sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 
 

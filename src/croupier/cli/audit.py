@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ..privacy import ArgumentError, SumPlan, plan_sum, round_up
 from ..privacy.audit import EmpiricalAudit, empirical_audit, exact_delta, pld_delta
 from ..protocol import SecureRandom, VectorSum
+from ..validation import whole
 
 # Beyond this many noise bits the laws are not enumerated.
 _MAX_ENUMERATED = 5_000_000
@@ -38,6 +40,7 @@ def audit_plan(
 
     Exit code 1 if the guarantee is refuted.
     """
+    whole("trials", trials, at_least=100, remedy="Fewer trials cannot refute anything.")
     plan = plan_sum(
         epsilon=epsilon,
         delta=delta,
@@ -118,7 +121,7 @@ def _table(plan: SumPlan, deltas: dict[str, float | str], game: EmpiricalAudit) 
     limit = plan.certified_delta
     for name, value in deltas.items():
         if isinstance(value, str):
-            table.add_row(name, value, "", "-")
+            table.add_row(name, escape(value), "", "-")
         else:
             verdict = "holds" if value <= limit else "[bold red]REFUTED[/]"
             table.add_row(name, f"delta {value:.4g}", f"delta {round_up(limit)}", verdict)
@@ -128,9 +131,11 @@ def _table(plan: SumPlan, deltas: dict[str, float | str], game: EmpiricalAudit) 
         f"mu {round_up(game.mu_claimed)}",
         "holds" if game.passed else "[bold red]REFUTED[/]",
     )
+    noticed = f"would notice mu >= {game.mu_detectable:.4g}"
+    power = noticed if math.isfinite(game.mu_detectable) else "could notice nothing: use more trials"
     table.caption = (
-        f"The game shows epsilon >= {game.epsilon_lower:.4g} at delta {game.delta:g} and would notice "
-        f"mu >= {game.mu_detectable:.4g}, at a false-alarm rate of {game.false_alarm:g}. Claim: {plan.guarantee}."
+        f"The game shows epsilon >= {game.epsilon_lower:.4g} at delta {game.delta:g} and {power}, at a false-alarm rate of "
+        f"{game.false_alarm:g}. Claim: {plan.guarantee}."
     )
     table.caption_justify = "left"
     return table

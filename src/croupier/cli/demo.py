@@ -16,7 +16,9 @@ from rich.table import Table
 
 from ..privacy import SumPlan, plan_sum
 from ..protocol import SumEstimate, VectorSum
+from ..protocol.sums import MODES
 from ..report import central, guarantee_line, local, plan_table, simulate_central, simulate_local
+from ..validation import one_of
 
 Floats = NDArray[np.float64]
 # A public bound: 64 pixels between 0 and 1; pictures with more ink than this are clipped.
@@ -31,6 +33,7 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Average 1 797 people's handwritten digits without seeing any of them."""
+    one_of("mode", mode, MODES, "The law is the same.")
     from sklearn.datasets import load_digits  # noqa: PLC0415  (slow to import, and only the demo needs it)
 
     pictures = np.asarray(load_digits().data, dtype=np.float64) / 16.0

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..population import ArrayPopulation, Population
+from ..privacy import is_proved
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem
 from ..protocol import RandomSource, SecureRandom, SeededRandom, permutation
@@ -208,6 +209,7 @@ def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> 
             asked > phase.users
             or (plan.users, plan.dim) != (phase.batch, problem.dim)
             or plan.norm < problem.lipschitz * (1 - 1e-9)
+            or not is_proved(plan)
         ):
             raise ArgumentError("chosen", str(phase), "a phase that fits its users, its plan and the problem", remedy)
 

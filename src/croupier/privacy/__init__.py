@@ -1,7 +1,7 @@
 """What is promised: guarantees, the Gaussian-dominance certificate, and the plans that rest on them."""
 
 from ..validation import ArgumentError
-from .calibration import plan_scalar_sum, plan_sum
+from .calibration import is_proved, plan_scalar_sum, plan_sum
 from .certificate import Certificate, NoCertificateError, certify
 from .gaussian import central_noise_std, gaussian_delta, gaussian_mu
 from .guarantee import Guarantee, round_up
@@ -17,6 +17,7 @@ __all__ = [
     "certify",
     "gaussian_delta",
     "gaussian_mu",
+    "is_proved",
     "plan_scalar_sum",
     "plan_sum",
     "round_up",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import lru_cache
 from types import ModuleType
 
-from ..validation import real
+from ..validation import ArgumentError, real
 from . import paper, tight
+from .certificate import NoCertificateError
 from .plan import REQUEST_FIELDS, SumPlan, SumRequest
 
 
@@ -122,6 +124,18 @@ def prove(request: SumRequest, levels: int, noise_bits: int, probability: float)
         pure_epsilon=guarantee.pure_epsilon,
         theorem=guarantee.theorem,
     )
+
+
+@lru_cache(maxsize=256)
+def is_proved(plan: SumPlan) -> bool:
+    """Whether the guarantee that a plan carries follows from its parameters: False for one that was edited by hand."""
+    try:
+        proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
+    except (ArgumentError, NoCertificateError):
+        return False
+    overclaims = (plan.mu or 0) < (proved.mu or 0) * (1 - 1e-6) or plan.slack < proved.slack * (1 - 1e-6)
+    overclaims = overclaims or plan.pure_epsilon < proved.pure_epsilon * (1 - 1e-6)
+    return not overclaims and proved.certified_delta <= proved.delta
 
 
 def _theory(request: SumRequest) -> ModuleType:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,7 @@ class Certificate:
     bulge: float  # kappa: largest excess of Phi^-1(F) over `step` times the distance
 
 
+@lru_cache(maxsize=1024)
 def certify(trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float) -> Certificate:
     """Theorem B for Bin(trials, probability): the smallest mu we can prove with tau <= tail.
 

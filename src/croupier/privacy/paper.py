@@ -16,7 +16,6 @@ from .plan import SumRequest
 MAX_ALPHA = 0.8585
 MAX_EPSILON = 15.0
 MIN_HONEST = 1 / 3
-# Algorithm 5 gives each of T rounds epsilon / (2 sqrt(2 T log(1/delta))) and delta / (T + 1).
 
 
 def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Guarantee:
@@ -60,6 +59,10 @@ def parameters(request: SumRequest) -> tuple[int, int, float]:
             f"at most {3 * MAX_ALPHA * levels:.4g} for {levels} levels (Lemma 3.1's proof needs eps / (3 g) <= {MAX_ALPHA})",
             "Use calibration='tight', which has no such limit, or more users.",
         )
+    if epsilon < 1e-9 * levels:
+        raise ArgumentError(
+            "epsilon", request.epsilon, "larger: the paper's noise would be beyond counting", "Use calibration='tight'."
+        )
     strength = levels**2 * math.log(2 / delta) / (epsilon**2 * request.users)
     noise_bits = math.floor(180 * strength) + 1
     return levels, noise_bits, 90 * strength / noise_bits
@@ -87,6 +90,7 @@ def _round_budget(request: SumRequest) -> tuple[float, float]:
     if request.rounds == 1:
         return request.epsilon, request.delta
     rounds = request.rounds
+    # Algorithm 5: each of T rounds gets epsilon / (2 sqrt(2 T log(1/delta))) and delta / (T + 1).
     epsilon = request.epsilon / (2 * math.sqrt(2 * rounds * math.log(1 / request.delta)))
     delta = request.delta / (rounds + 1)
     together = Guarantee(mu=0.0, slack=delta, theorem="Algorithm 5", pure_epsilon=epsilon, pure_rounds=1).repeated(rounds)

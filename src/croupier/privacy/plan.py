@@ -186,7 +186,7 @@ class SumPlan(SumRequest):
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SumPlan:
         """A plan from its dictionary. The guarantee is proved anew: a plan that promises too much is refused."""
-        from .calibration import prove  # noqa: PLC0415  (calibration makes plans; a plan is proved where it enters)
+        from .calibration import is_proved, prove  # noqa: PLC0415  (calibration makes plans; a plan is proved where it enters)
 
         if not isinstance(values, dict):
             raise ArgumentError("plan", values, "a JSON object", "Pass what SumPlan.to_json() gave.")
@@ -194,13 +194,12 @@ class SumPlan(SumRequest):
         known_fields(cls, own)
         plan = cls(**own)
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
-        overclaims = (plan.mu or 0) < (proved.mu or 0) * (1 - 1e-6) or plan.slack < proved.slack * (1 - 1e-6)
-        if overclaims or proved.certified_delta > proved.delta:
+        if not is_proved(plan):
             raise ArgumentError(
                 "plan",
                 str(plan),
-                f"backed by a proof, and the proof gives: {proved.guarantee}",
-                "Do not use it; ask whoever sent it for the output of plan_sum.",
+                f"one whose claim follows from its parameters; they give: {proved.guarantee}",
+                "Do not use it; ask for the output of plan_sum.",
             )
         return proved
 

@@ -102,24 +102,28 @@ def _fewest_bits(hidden: _Hidden) -> Parameters:
         # The honest users' noise is what the guarantee counts on; no plan escapes what the others add to it.
         return request.noise_std_with(levels, noise_bits, probability, request.honest_users) <= limit
 
-    def enough(levels: int) -> bool:
+    def within(levels: int) -> bool:
         noise_bits = hidden.fewest_noise_bits(levels)
         return noise_bits is not None and quiet(levels, noise_bits, hidden.smallest_probability(levels, noise_bits))
 
-    levels = _first(enough, MAX_LEVELS)
+    levels = _first(within, MAX_LEVELS)
     if levels is None:
         raise ArgumentError(
             "max_inflation",
             request.max_inflation,
-            f"larger here: no plan of up to {MAX_LEVELS} levels is certified for it",
-            "Allow a little more noise (1.05 is usual); or, where epsilon is above 500, give up less: so little noise has "
-            "tails beyond floating point.",
+            f"within reach of a certified plan (at most {MAX_LEVELS} levels and {MAX_TRIALS} noise bits of all users together)",
+            "Allow more noise; or, if epsilon or delta is very small, enlarge it; or, if epsilon is in the hundreds, lessen it, "
+            "since so little noise has tails beyond floating point.",
         )
     noise_bits = hidden.fewest_noise_bits(levels) or 1
     smallest = hidden.smallest_probability(levels, noise_bits)
-    # Of the probabilities that are private and quiet, the one with the fewest digits: 1/2 takes one popcount to sample.
+    # Of the probabilities that add next to no noise beyond the least, the one with the fewest digits: it is the quickest to sample.
+    enough = min(limit, 1.002 * request.noise_std_with(levels, noise_bits, smallest, request.honest_users))
     rounded_up = (math.ceil(smallest * 2**digits) / 2**digits for digits in range(1, 54))
-    return levels, noise_bits, next(p for p in rounded_up if p <= 0.5 and quiet(levels, noise_bits, p))
+    probability = next(
+        p for p in rounded_up if p <= 0.5 and request.noise_std_with(levels, noise_bits, p, request.honest_users) <= enough
+    )
+    return levels, noise_bits, probability
 
 
 def _least_noise(hidden: _Hidden) -> Parameters:

@@ -1,7 +1,7 @@
 """One round: randomizer, messages, shuffler and analyzer of the scalar and the vector sum, and exact randomness."""
 
 from .analyzer import Analyzer, SumEstimate
-from .messages import Counts, Report, ShuffledBatch
+from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import NotPrivateWarning, RandomSource, SecureRandom, SeededRandom
 from .sampling import bernoulli, binomial, fair_binomial, permutation
@@ -12,6 +12,7 @@ __all__ = [
     "Analyzer",
     "BatchTooSmallError",
     "Counts",
+    "Encoded",
     "NotPrivateWarning",
     "RandomSource",
     "Randomizer",

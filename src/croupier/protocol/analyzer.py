@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import ArgumentError, Guarantee, SumPlan
+from ..privacy import ArgumentError, Guarantee, SumPlan, is_proved
 from .messages import Counts, ShuffledBatch
 from .shuffler import require_crowd
 
@@ -19,7 +19,7 @@ class SumEstimate:
     """An unbiased estimate of the users' sum, with its noise and what it reveals.
 
     `noise_std` is the standard deviation per coordinate, at its largest over all inputs. `guarantee` is None where the
-    randomness was seeded: such a result is not private.
+    randomness was seeded, or the plan was edited so that its claim has no proof: such a result is not private.
     """
 
     sum: NDArray[np.float64]
@@ -63,7 +63,7 @@ class SumEstimate:
 
     def __str__(self) -> str:
         shape = "a number" if self.sum.ndim == 0 else f"{self.sum.size} coordinates"
-        promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness)"
+        promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness, or a plan without proof)"
         return f"sum over {self.users} users, {shape}, noise {self.noise_std:.4g} a coordinate; {promise}"
 
 
@@ -76,6 +76,8 @@ class Analyzer:
     def analyze(self, batch: ShuffledBatch | Counts) -> SumEstimate:
         """(2 Delta / g)(C - p b n') - n' Delta, n' the users that arrived: unbiased for them (accounting, section 5)."""
         counts = batch.counts(self.plan) if isinstance(batch, ShuffledBatch) else batch
+        if not isinstance(counts, Counts):
+            raise ArgumentError("batch", type(batch).__name__, "a ShuffledBatch or Counts", "Shuffle the users' reports first.")
         plan = self.plan
         require_crowd(plan, counts.users)  # no estimate under a guarantee that does not hold
         if counts.ones.shape != (plan.dim,):
@@ -88,5 +90,5 @@ class Analyzer:
             sum=np.asarray(2 * plan.norm / plan.levels * (counts.ones - centre), dtype=np.float64),
             users=counts.users,
             noise_std=plan.noise_std_for(counts.users),
-            guarantee=plan.guarantee if counts.private else None,
+            guarantee=plan.guarantee if counts.private and is_proved(plan) else None,
         )

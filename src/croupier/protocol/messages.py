@@ -53,8 +53,20 @@ class ShuffledBatch:
 
 
 @dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rounded encodings of some users added up, still without noise: not for release, and the analyzer refuses it."""
+
+    ones: NDArray[np.int64]
+    users: int
+
+    def __add__(self, other: Encoded) -> Encoded:
+        """The sum over two disjoint groups of users."""
+        return Encoded(_added(self.ones, other.ones), self.users + other.users)
+
+
+@dataclass(frozen=True, eq=False)
 class Counts:
-    """Ones per coordinate over all users that arrived."""
+    """Ones per coordinate over all users that arrived, their noise included. `private` tells if it was secure."""
 
     ones: NDArray[np.int64]
     users: int
@@ -62,6 +74,10 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """The counts of two disjoint groups of users of one batch."""
-        if self.ones.shape != other.ones.shape:
-            raise ArgumentError("other.ones.shape", other.ones.shape, str(self.ones.shape), "Add counts of one plan.")
-        return Counts(self.ones + other.ones, self.users + other.users, self.private and other.private)
+        return Counts(_added(self.ones, other.ones), self.users + other.users, self.private and other.private)
+
+
+def _added(ones: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    if ones.shape != others.shape:
+        raise ArgumentError("other.ones.shape", others.shape, str(ones.shape), "Add counts of one plan.")
+    return ones + others

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..privacy import ArgumentError, SumPlan
 from .encoding import Floats, as_numbers, as_vectors, clip_to_ball, encode, require_finite
-from .messages import Counts, Report
+from .messages import Counts, Encoded, Report
 from .randomness import RandomSource
 from .sampling import bernoulli, binomial
 
@@ -38,18 +37,18 @@ class Randomizer:
         """The ones of many users added up, without making their bits."""
         return self.with_noise(self.encoded(vectors, random), random)
 
-    def encoded(self, vectors: ArrayLike, random: RandomSource) -> Counts:
+    def encoded(self, vectors: ArrayLike, random: RandomSource) -> Encoded:
         """The users' rounded encodings added up, still without noise: for adding up pieces before `with_noise`, not for release."""
         vectors = as_vectors(vectors, self.plan.dim)
         users = len(vectors)
         require_finite(vectors, range(0, users, max(1, users)))
         rounded = np.ones(users) @ self.rounded(vectors, random)  # whole numbers below 2^53: exact
-        return Counts(rounded.astype(np.int64), users, random.private)
+        return Encoded(rounded.astype(np.int64), users)
 
-    def with_noise(self, encoded: Counts, random: RandomSource) -> Counts:
+    def with_noise(self, encoded: Encoded, random: RandomSource) -> Counts:
         """The noise of all these users: their independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once."""
         noise = binomial(random, self.plan.noise_bits * encoded.users, self.plan.noise_probability, self.plan.dim)
-        return replace(encoded, ones=encoded.ones + noise, private=encoded.private and random.private)
+        return Counts(encoded.ones + noise, encoded.users, random.private)
 
     def rounded(self, vectors: NDArray[Any], random: RandomSource) -> Floats:
         """xhat: whole numbers in 0..g whose means are the real encodings."""

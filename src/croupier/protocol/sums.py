@@ -12,7 +12,7 @@ from ..privacy import ArgumentError, SumPlan
 from ..validation import one_of, real, whole
 from .analyzer import Analyzer, SumEstimate
 from .encoding import as_numbers, as_vectors, require_finite
-from .messages import Counts, Report, ShuffledBatch
+from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import RandomSource, SecureRandom
 from .shuffler import Shuffler, require_crowd
@@ -20,7 +20,7 @@ from .shuffler import Shuffler, require_crowd
 MODES = ("counting", "faithful")
 # Entries worked on at a time: a few arrays of this size fit the processor's cache.
 _CHUNK_ENTRIES = 1 << 16
-# Noise bits that a round may draw: some minutes of keystream. Tight plans need a millionth of it.
+# Noise bits that a round may draw: some minutes of keystream.
 _MAX_NOISE_BITS = 10**13
 # Messages that a faithful round may hold in memory, one byte each.
 _MAX_MESSAGES = 1 << 30
@@ -101,7 +101,7 @@ class VectorSum:
         self._check_round(users, mode)
         source, tell = _source(random), progress or (lambda done: None)
         reports: list[Report] = []
-        total = Counts(np.zeros(self.plan.dim, dtype=np.int64), 0, True)
+        total = Encoded(np.zeros(self.plan.dim, dtype=np.int64), 0)
         for chunk in chunks:
             if mode == "faithful":
                 vectors = as_vectors(chunk, self.plan.dim)
@@ -128,7 +128,7 @@ class VectorSum:
                 "plan",
                 f"{noise:.2g} noise bits in all",
                 f"at most {_MAX_NOISE_BITS:.2g} to be run",
-                "The paper's constants are for comparison; use calibration='tight'.",
+                "Plan with fewer users or coordinates in a round; the paper's calibrations are for comparison only.",
             )
         messages = users * self.plan.bits_per_user
         if mode == "faithful" and messages > _MAX_MESSAGES:

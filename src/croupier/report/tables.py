@@ -14,7 +14,7 @@ def plan_table(plan: SumPlan) -> Table:
     table.add_column(style="bold")
     table.add_column()
     rows = {
-        "asked": f"epsilon {plan.epsilon:g}, delta {plan.delta:g}; {_rounds(plan)}",
+        "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; {_rounds(plan)}",
         "population": f"{plan.users:,} users, {plan.dim:,} coordinates, norm at most {plan.norm:g}",
         "neighbours": plan.neighbours,
         "honest users": f"at least {plan.honest_users:,} of {plan.users:,}",
@@ -32,7 +32,7 @@ def plan_table(plan: SumPlan) -> Table:
 def certified(plan: SumPlan) -> str:
     """The guarantee in a line, every figure rounded up."""
     gaussian = f" (mu {round_up(plan.mu)}, slack {round_up(plan.slack)})" if plan.mu else ""
-    return f"delta {round_up(plan.certified_delta)} at epsilon {plan.epsilon:g}{gaussian}"
+    return f"delta {round_up(plan.certified_delta)} at epsilon {round_up(plan.epsilon)}{gaussian}"
 
 
 def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], central_noise_std: float) -> Table:
@@ -46,7 +46,7 @@ def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], ce
         if isinstance(plan, str):
             table.add_row(name, "-", "-", "-", plan)
         else:
-            trust = "a shuffler" if plan.honest == 1 else f"a shuffler, {plan.honest:.0%} of users"
+            trust = "a shuffler" if plan.honest == 1 else f"a shuffler, {plan.honest:.4g} of users"
             table.add_row(name, f"{plan.noise_std:.5g}", f"{plan.inflation:.4g}", f"{plan.bits_per_coordinate:,}", trust)
     for base in baselines:
         ratio = base.noise_std / central_noise_std
@@ -58,8 +58,8 @@ def guarantee_line(guarantee: Guarantee, epsilon: float) -> str:
     """A promise in plain words."""
     who = "all users" if guarantee.honest == 1 else f"at least {guarantee.honest:.4g} of the users"
     return (
-        f"({epsilon:g}, {round_up(guarantee.delta(epsilon))})-differentially private for {guarantee.neighbours} neighbours, "
-        f"if {who} follow the protocol; by {guarantee.theorem}"
+        f"({round_up(epsilon)}, {round_up(guarantee.delta(epsilon))})-differentially private for {guarantee.neighbours} "
+        f"neighbours, if {who} follow the protocol; by {guarantee.theorem}"
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta as beta_law
 
-from ...validation import real, whole
+from ...validation import ArgumentError, real, whole
 from ..gaussian import gaussian_mu
 from ..guarantee import Guarantee
 
@@ -44,16 +44,19 @@ class EmpiricalAudit:
     false_negative_bound: float
     trials: int
     false_alarm: float
+    neighbours: str
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain JSON types; `mu_detectable` is None where so few trials can refute nothing."""
+        return asdict(self) | {"mu_detectable": self.mu_detectable if math.isfinite(self.mu_detectable) else None}
 
     def __str__(self) -> str:
         verdict = "passed" if self.passed else "REFUTED"
+        power = f"would notice mu >= {self.mu_detectable:.4g}" if math.isfinite(self.mu_detectable) else "could notice nothing"
         return (
             f"{verdict}: mu >= {self.mu_lower:.4g} (epsilon >= {self.epsilon_lower:.4g} at delta {self.delta:g}) from "
-            f"{self.trials} trials a side, claimed mu <= {self.mu_claimed:.4g}; would notice mu >= {self.mu_detectable:.4g}; "
-            f"false-alarm rate {self.false_alarm:g}"
+            f"{self.trials} trials a side, claimed mu <= {self.mu_claimed:.4g}; {power}; "
+            f"false-alarm rate {self.false_alarm:g}, {self.neighbours} neighbours"
         )
 
 
@@ -83,6 +86,10 @@ def empirical_audit(
             if progress:
                 progress(neighbour * trials + done)
         releases.append(np.stack(rows))
+        if not np.all(np.isfinite(releases[-1])):
+            raise ArgumentError(
+                "mechanism", "NaN or infinity", "a function that releases finite numbers", "Map failures to a number."
+            )
     chosen_on = trials // 4
     direction = releases[1][:chosen_on].mean(axis=0) - releases[0][:chosen_on].mean(axis=0)
     base, moved = releases[0] @ direction, releases[1] @ direction
@@ -102,6 +109,7 @@ def empirical_audit(
         false_negative_bound=beta,
         trials=trials,
         false_alarm=false_alarm,
+        neighbours=claim.neighbours,
     )
 
 
@@ -141,4 +149,4 @@ def _detectable(mu: float, trials: int, false_alarm: float) -> float:
         middle = (low + high) / 2
         errors = _upper(round(trials * float(ndtr(-middle / 2))), trials, false_alarm / 2)
         low, high = (low, middle) if _mu_from_errors(errors, errors) > mu else (middle, high)
-    return high
+    return high if high < mu + 20.0 else math.inf

@@ -12,6 +12,8 @@ from .exact import Law, count_law
 
 # Outcomes rarer than this under both users are left out; together they are far below any delta of interest.
 _RARE = 1e-24
+# The accountant's convolutions are not exact below this; smaller figures are reported as 0.
+_FLOOR = 1e-13
 
 
 def pld_delta(
@@ -36,8 +38,13 @@ def pld_delta(
         raise ArgumentError("second", list(second), f"as long as first ({len(first)})", "Give both users' encodings.")
 
     def loss(a: Law, b: Law) -> pld.PrivacyLossDistribution:
+        size = max(a.size, b.size)
+        a, b = (np.pad(law, (0, size - law.size)) for law in (a, b))
+        # An outcome is left out of both laws or of none: left out of one, it would count as certain exposure.
+        kept = np.flatnonzero(((a > _RARE) | (b > _RARE)) & (a > 0) & (b > 0))
+        logs = [dict(zip(kept.tolist(), np.log(law[kept]).tolist(), strict=True)) for law in (b, a)]
         return pld.from_two_probability_mass_functions(
-            _log_law(b), _log_law(a), pessimistic_estimate=False, value_discretization_interval=discretization
+            *logs, pessimistic_estimate=False, value_discretization_interval=discretization
         )
 
     worst = 0.0
@@ -47,8 +54,4 @@ def pld_delta(
             part = loss(count_law(a, trials, probability), count_law(b, trials, probability)).self_compose(times * rounds)
             total = part if total is None else total.compose(part)
         worst = max(worst, float(total.get_delta_for_epsilon(epsilon))) if total else worst
-    return worst
-
-
-def _log_law(law: Law) -> dict[int, float]:
-    return {int(y): float(np.log(law[y])) for y in np.flatnonzero(law > _RARE)}
+    return worst if worst > _FLOOR else 0.0
