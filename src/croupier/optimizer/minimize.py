@@ -45,11 +45,9 @@ def minimize(
     """Minimise the population loss of `problem` privately over the users in `data`.
 
     `data` is (X, y), X alone, or a Population. Each round asks a batch of users for the sum of their clipped gradients through
-    one private
-    vector sum; nothing else leaves a user. `honest` is the fraction of *every batch* that is counted on. `overrides` go to
-    `schedule`: rounds, groups, constants, neighbours, max_inflation.
-    Guarantee: (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round
-    beyond it.
+    one private vector sum; nothing else leaves a user. `honest` is the fraction of *every batch* that is counted on.
+    `overrides` go to `schedule`: rounds, groups, constants, neighbours, max_inflation. Guarantee: (epsilon, delta) for the
+    whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
 
     >>> import numpy as np
     >>> from croupier import minimize

@@ -1,12 +1,11 @@
 """Pan-private AC-SA (Algorithm 6 and the four variants of Theorem C.3): records arrive one at a time, and an intruder who sees
 the whole state once, together with the final output, learns no more about anyone than (epsilon, delta) allows.
 
-The running sum is an integer vector. It begins as one draw of noise, takes in the rounded encodings of a batch's gradients,
-and gets a
-second draw before it is used: an intruder who comes after a record is met by the first, one who came before it by the second.
-Each draw
-is Bin(b * batch, p) per coordinate, certified like the noise of a shuffled batch (accounting Theorem B), so no float is ever noisy.
-Nothing random is kept: every draw has a key of its own from the operating system, which is forgotten with it.
+The running sum is an integer vector. It begins as one draw of noise, takes in the rounded encodings of a batch's gradients, and
+gets a second draw before it is used: an intruder who comes after a record is met by the first, one who came before it by the
+second. Each draw is Bin(b * batch, p) per coordinate, certified like the noise of a shuffled batch (accounting Theorem B), so
+no float is ever noisy. Nothing random is kept: every draw has a key of its own from the operating system, which is forgotten
+with it.
 """
 
 from __future__ import annotations
@@ -48,9 +47,8 @@ class PanPrivate:
     """Feed it `users` records, one by one. `theta` is the model so far and may be read at will.
 
     The guarantee covers *one* look at `state` at any moment, together with all of `theta`: two looks show what came between
-    them. The
-    intruder is assumed to see this object, not memory that the interpreter has freed. It cannot be copied, for the same reason.
-    The order of the stream is as it comes, so population guarantees need records in random order.
+    them. The intruder is assumed to see this object, not memory that the interpreter has freed. It cannot be copied, for the
+    same reason. The order of the stream is as it comes, so population guarantees need records in random order.
 
     >>> from croupier import PanPrivate
     >>> from croupier.problem import Ball, Logistic, Problem

@@ -18,10 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Round:
-    """One round as everyone may know it:
-
-    The point that was asked about, the counts that came back, who (by number) and how many.
-    """
+    """One round as everyone may know it: the point asked about, the private mean gradient that came back, and of how many users."""
 
     index: int
     phase: int

@@ -1,9 +1,8 @@
 """How many rounds, how large a batch, which steps: from explicit bounds with the true noise, without touching data.
 
 Notation: T rounds, batch users each, L the Lipschitz constant, beta smoothness, D the distance from the start to any
-comparator, s the
-noise per coordinate of one private sum, v = d s^2 / batch^2 the total variance that privacy adds to a mean gradient,
-sigma^2 = L^2 / batch + v with sampling. Right constants and errata: docs/deviations.md.
+comparator, s the noise per coordinate of one private sum, v = d s^2 / batch^2 the total variance that privacy adds to a mean
+gradient, sigma^2 = L^2 / batch + v with sampling. Right constants and errata: docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def _choose(problem: Objective, method: str, interactivity: str) -> tuple[str, s
             raise ArgumentError("method", method, "used with a strongly convex problem", "Set l2 > 0, or use another method.")
         return method, "as asked"
     smooth, strong = problem.smoothness is not None, problem.strong_convexity > 0
-    where = "pan-private (Theorem C.3)" if interactivity == "stream" else "sequential"
+    where = "pan-private by Theorem C.3," if interactivity == "stream" else "sequential"
     if interactivity == "full":
         if strong:
             return "phased-gd", "strongly convex, full interactivity (Theorem 4.9)"
