@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from .. import __version__
-from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_sum
+from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_sum, round_up
 from ..report import central, compare_table, local, plan_table
 from .audit import audit_plan
 from .demo import demo
@@ -110,7 +110,7 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
     console = Console()
     console.print(compare_table({"shuffle (tight)": tight, "shuffle (paper)": paper}, baselines, tight.central_noise_std))
     console.print(
-        f"epsilon {tight.epsilon:g}, delta {tight.delta:g}, {tight.neighbours} neighbours, {tight.users:,} users, "
+        f"epsilon {round_up(tight.epsilon)}, delta {round_up(tight.delta)}, {tight.neighbours} neighbours, {tight.users:,} users, "
         f"{tight.dim:,} coordinates, {tight.rounds:,} round(s), honest fraction {tight.honest:g}; noise is the standard "
         f"deviation per coordinate of the sum in one round.",
         style="dim",

@@ -113,7 +113,7 @@ def _membership_game(plan: SumPlan, trials: int, show: bool) -> EmpiricalAudit:
 
 
 def _table(plan: SumPlan, deltas: dict[str, float | str], game: EmpiricalAudit) -> Table:
-    table = Table(title=f"Audit of one round at epsilon {plan.epsilon:g}", title_justify="left")
+    table = Table(title=f"Audit of one round at epsilon {round_up(plan.epsilon)}", title_justify="left")
     table.add_column("route", no_wrap=True)
     table.add_column("at least")
     table.add_column("claimed at most")
