@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 
 import numpy as np
 import pandas
@@ -16,9 +17,10 @@ import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, run
 from croupier.optimizer.schedule import METHODS
 from croupier.population import ArrayPopulation
+from croupier.privacy import honest_in_batch
 from croupier.privacy.audit import empirical_audit
 from croupier.privacy.ledger import BudgetExceededError, Ledger
-from croupier.problem import Absolute, Ball, Hinge, Logistic, Multinomial, Problem, Squared
+from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Problem, Squared
 
 from .conftest import ExactPopulation, best_loss
 
@@ -33,6 +35,7 @@ CASES = [
     (Logistic(), 0.0, "full", "gd"),
     (Hinge(), 0.0, "full", "gd"),
     (Logistic(), 0.0, "full", "acsa"),
+    (Hinge(), 0.0, "full", "smoothed-acsa"),
     (Logistic(), 0.3, "full", "phased-gd"),
 ]
 NAMES = [f"{type(loss).__name__}-{l2}-{inter}-{method}" for loss, l2, inter, method in CASES]
@@ -426,3 +429,80 @@ def test_a_guarantee_pasted_onto_a_seeded_result_is_refused(binary):
     forged = {**seeded.to_dict(), "guarantee": private.guarantee.to_dict()}
     with pytest.raises(cr.ArgumentError, match="seeded"):
         Result.from_json(json.dumps(forged))
+
+
+# --- the practical rule, clipping, honest users in random batches
+
+
+def test_practical_steps_are_public_and_clip_at_the_steepest_gradient_of_the_start():
+    problem = Problem(loss=Logistic(), domain=Ball(dim=20, radius=50.0), feature_norm=2.0)
+    chosen = cr.schedule(problem, 30_000, epsilon=1.0, delta=1e-6, schedule="practical")
+    phase = chosen.phases[0]
+    assert (chosen.method, chosen.bound, phase.plan.norm) == ("acsa", None, 1.0)
+    # T minimises 2 beta D^2 / (T (T + 1)) + (2 / sqrt 3) D sigma / sqrt T for the practical beta, D and L, by brute force
+    s = phase.plan.noise_std
+
+    def value(T):
+        batch = 30_000 // T
+        sigma = math.sqrt(20 * s**2 / batch**2 + 1.0 / batch)
+        return 2 * 0.2 * (50 / 3) ** 2 / (T * (T + 1)) + 2 / math.sqrt(3) * 50 / 3 * sigma / math.sqrt(T)
+
+    assert value(phase.rounds) <= 1.001 * min(value(T) for T in range(1, 2000))
+
+
+@pytest.mark.parametrize("interactivity", ["sequential", "full"])
+@pytest.mark.parametrize("loss", [Logistic(), Hinge(), Huber(kappa=1.0), Multinomial(classes=3)])
+def test_practical_runs_keep_the_guarantee_and_learn(loss, interactivity):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(20_000, 4)) / 4
+    score = X @ [4.0, -4.0, 2.0, 0.0]
+    y = score if isinstance(loss, Huber) else np.digitize(score, [-1, 1]) if isinstance(loss, Multinomial) else score > 0
+    problem = Problem(loss=loss, domain=Ball(dim=4 * loss.outputs, radius=20.0), feature_norm=1.0)
+    result = cr.minimize(problem, (X, y), epsilon=1.0, delta=1e-6, interactivity=interactivity, schedule="practical", seed=1)
+    secure = cr.minimize(problem, (X, y), epsilon=1.0, delta=1e-6, interactivity=interactivity, schedule="practical")
+    assert secure.guarantee.epsilon(1e-6) <= 1.0
+    assert result.bound is None
+    here, start = (problem.losses(theta, X, y).mean() for theta in (result.theta, np.zeros(problem.dim)))
+    assert here < 0.75 * start
+    assert np.array_equal(replay(problem, Result.from_json(result.to_json())), result.theta)
+
+
+def test_clipping_halves_the_noise_and_forfeits_the_bound(binary):
+    problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0)
+    plain, clipped, beyond = (
+        cr.schedule(problem, 4000, epsilon=1.0, delta=1e-6, rounds=8, clip=clip) for clip in (None, problem.lipschitz / 2, 100.0)
+    )
+    assert clipped.phases[0].plan.noise_std == pytest.approx(plain.phases[0].plan.noise_std / 2, rel=1e-6)
+    assert clipped.bound is None
+    assert beyond == plain
+    assert cr.minimize(problem, binary, epsilon=1.0, delta=1e-6, rounds=8, clip=0.5).guarantee.epsilon(1e-6) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schedule": "fast"}, "'bound'"),
+        ({"schedule": "practical", "method": "sgd"}, "schedule='bound'"),
+        ({"clip": -1.0}, "clip"),
+        ({"clip": 0.5, "method": "phased"}, "left out for phased"),
+    ],
+)
+def test_practical_and_clip_refuse_what_they_cannot_do(change, words):
+    problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0, l2=0.1)
+    with pytest.raises(cr.ArgumentError, match=words):
+        cr.schedule(problem, 4000, epsilon=1.0, delta=1e-6, **change)
+
+
+def test_batches_count_on_the_honest_users_that_random_batches_hold(binary):
+    problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0)
+    chosen = cr.schedule(problem, 4000, epsilon=1.0, delta=1e-6, honest=0.8, rounds=4)
+    plan = chosen.phases[0].plan
+    assert plan.honest_users == honest_in_batch(4000, 0.8, 1000, chosen.shortfall) < 800
+    result = cr.minimize(problem, binary, epsilon=1.0, delta=1e-6, honest=0.8, rounds=4)
+    assert result.guarantee.honest == 0.8
+    assert result.guarantee.slack == plan.guarantee.slack + chosen.shortfall
+    assert result.guarantee.epsilon(1e-6) <= 1.0
+    with pytest.raises(cr.ArgumentError, match="shortfall"):
+        run(problem, ArrayPopulation(*binary), dataclasses.replace(chosen, shortfall=1e-12), start=np.zeros(3))
+    full = cr.schedule(problem, 4000, epsilon=1.0, delta=1e-6, honest=0.8, interactivity="full")
+    assert (full.shortfall, full.phases[0].plan.honest_users) == (0.0, 3200)

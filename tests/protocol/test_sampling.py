@@ -14,6 +14,7 @@ from scipy import stats
 
 from croupier import ArgumentError
 from croupier.protocol import SeededRandom, bernoulli, binomial, fair_binomial, permutation, sampling
+from croupier.protocol.sampling import round_at_random
 
 exactly = settings(deadline=None, derandomize=True, max_examples=200)
 
@@ -284,6 +285,24 @@ def test_bernoulli_law(law_of, mean_of):
             law_of(column.astype(int), np.array([1 - value, value]))
         else:  # would err with probability 2e-11
             assert column.all() if value > 0.5 else not column.any()
+
+
+# --- rounding at random
+
+
+@pytest.mark.parametrize(("most", "whole"), [(1, 0), (255, 254), (256, 255), (10**9, 999_999_999)])
+@pytest.mark.parametrize("numerator", [0, 1, 255, 256, 0xABCD, 0xFFFF])
+def test_rounding_over_all_byte_pairs_is_exact(scripted, most, whole, numerator):
+    """Of all 2^16 pairs of bytes, exactly the fraction's share rounds up, below and above the 16-bit words' limit."""
+    source = scripted(np.repeat(np.arange(256, dtype=np.uint8), 256).tobytes() + bytes(range(256)))
+    rounded = round_at_random(source, np.full(1 << 16, whole + numerator / 2**16), most)
+    assert (rounded.astype(np.int64) - whole).sum() == numerator
+    assert set(np.unique(rounded.astype(np.int64) - whole)) <= {0, 1}
+
+
+@pytest.mark.parametrize("most", [1, 19, 255, 256, 70_000])
+def test_the_largest_number_stays(most):
+    assert round_at_random(SeededRandom(1), np.full(1000, float(most)), most).tolist() == [most] * 1000
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 3, 4), (0, 5)])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..population import ArrayPopulation, Population
-from ..privacy import is_proved
+from ..privacy import Guarantee, honest_in_batch, is_proved
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem
 from ..protocol import RandomSource, SecureRandom, SeededRandom, permutation
@@ -45,9 +46,9 @@ def minimize(
     """Minimise the population loss of `problem` privately over the users in `data`.
 
     `data` is (X, y), X alone, or a Population. Each round asks a batch of users for the sum of their clipped gradients through
-    one private vector sum; nothing else leaves a user. `honest` is the fraction of *every batch* that is counted on.
-    `overrides` go to `schedule`: rounds, groups, constants, neighbours, max_inflation. Guarantee: (epsilon, delta) for the
-    whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
+    one private vector sum; nothing else leaves a user. `honest` is the fraction of all users that is counted on.
+    `overrides` go to `schedule`: schedule="practical", rounds, clip, groups, constants, neighbours, max_inflation. Guarantee:
+    (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
 
     >>> import numpy as np
     >>> from croupier import minimize
@@ -106,7 +107,7 @@ def run(
             break
     return Result(
         theta=theta,
-        guarantee=asked.ledger.guarantee if asked.private else None,
+        guarantee=_guarantee(asked.ledger.guarantee, chosen) if asked.private else None,
         schedule=chosen,
         history=tuple(asked.history),
         start=start,
@@ -114,6 +115,13 @@ def run(
         seed=seed,
         stopped=stopped,
     )
+
+
+def _guarantee(charged: Guarantee | None, chosen: Schedule) -> Guarantee | None:
+    """What the ledger says, and the chance that a batch held fewer honest users than its plan needs."""
+    if charged is None or not chosen.shortfall:
+        return charged
+    return replace(charged, slack=min(1.0, charged.slack + chosen.shortfall), honest=chosen.honest)
 
 
 def replay(problem: Objective, result: Result) -> Floats:
@@ -206,10 +214,12 @@ def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> 
         if (
             asked > phase.users
             or (plan.users, plan.dim) != (phase.batch, problem.dim)
-            or plan.norm < problem.lipschitz * (1 - 1e-9)
+            or (phase.bound is not None and plan.norm < problem.lipschitz * (1 - 1e-9))
             or not is_proved(plan)
         ):
             raise ArgumentError("chosen", str(phase), "a phase that fits its users, its plan and the problem", remedy)
+        if chosen.shortfall and plan.honest_users > honest_in_batch(population.users, chosen.honest, phase.batch, chosen.shortfall):
+            raise ArgumentError("chosen.shortfall", chosen.shortfall, "the chance that a batch of these users falls short", remedy)
 
 
 def _check_records(problem: Problem, population: ArrayPopulation) -> None:

@@ -2,7 +2,8 @@
 
 Notation: T rounds, batch users each, L the Lipschitz constant, beta smoothness, D the distance from the start to any
 comparator, s the noise per coordinate of one private sum, v = d s^2 / batch^2 the total variance that privacy adds to a mean
-gradient, sigma^2 = L^2 / batch + v with sampling. Right constants and errata: docs/deviations.md.
+gradient, sigma^2 = L^2 / batch + v with sampling. Right constants and errata: docs/deviations.md. The practical rule
+(`_Rule.practical`) reads the same formulas with smaller constants: docs/optimizer.md.
 """
 
 from __future__ import annotations
@@ -10,26 +11,26 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..privacy import SumPlan, central_noise_std, plan_sum
+from ..privacy import SumPlan, central_noise_std, honest_in_batch, plan_sum
 from ..problem import Objective, Problem, Smoothed
-from ..validation import ArgumentError, one_of, whole
+from ..validation import ArgumentError, one_of, real, whole
 
 Floats = NDArray[np.float64]
 INTERACTIVITY = ("sequential", "full", "stream")
 METHODS = {
     "sequential": ("sgd", "acsa", "smoothed-acsa", "phased"),
-    "full": ("gd", "acsa", "phased-gd"),
+    "full": ("gd", "acsa", "smoothed-acsa", "phased-gd"),
     "stream": ("acsa", "smoothed-acsa", "phased"),
 }
-# A round more costs communication: take the fewest rounds whose bound is within this factor of the best (full interactivity).
-ENOUGH = 1.05
+RULES = ("bound", "practical")
 _INFLATION = 1.05
+_SHORTFALL_SHARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Phase:
     smoothing: float | None  # beta of the Moreau envelope, if the loss is smoothed
     distance: float  # D
     gradient_std: float  # square root of the total variance of a mean gradient
-    bound: float | None  # on the expected excess loss of this phase's output; None for the paper's steps, which have none
+    bound: float | None  # on the expected excess loss of this phase's output; None where the steps or the clipping have none
     plan: SumPlan = field(repr=False)
     paper_steps: bool = False
 
@@ -60,6 +61,8 @@ class Schedule:
     bound: float | None
     bound_on: str
     why: str
+    honest: float = 1.0  # fraction of all users that is counted on
+    shortfall: float = 0.0  # probability that a user's batch holds fewer honest users than its plan needs; part of delta
 
     @property
     def rounds(self) -> int:
@@ -112,31 +115,55 @@ def schedule(
     groups: str = "doubling",
     start: np.ndarray | None = None,
     rounds: int | None = None,
+    clip: float | None = None,
+    schedule: str = "bound",
     max_inflation: float = _INFLATION,
     neighbours: str = "replace-one",
 ) -> Schedule:
-    """The schedule that `minimize` would run, with its bound, computed from public facts alone."""
+    """The schedule that `minimize` would run, with its bound, computed from public facts alone.
+
+    `schedule="practical"` takes the steps and rounds that do well on real data instead of those with the best worst case: no
+    bound on the loss comes with it, the same guarantee of privacy does. `clip` is the norm to which gradients are clipped
+    (default: the Lipschitz constant, or for "practical" the steepest gradient at the start).
+    """
     one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
     one_of("constants", constants, ("tight", "paper"), "'tight' uses the corrected steps, 'paper' the printed ones.")
     one_of("groups", groups, ("doubling", "equal"), "'equal' is the paper's split of a strongly convex run.")
+    one_of("schedule", schedule, RULES, "'bound' has a bound on the loss, 'practical' does better on most data.")
     whole("users", users, at_least=1, remedy="Give the number of users.")
-    method, why = _choose(problem, method, interactivity)
+    practical = schedule == "practical"
+    method, why = _choose_practical(problem, method) if practical else _choose(problem, method, interactivity)
     if rounds is not None and method.startswith("phased"):
         raise ArgumentError("rounds", rounds, "left out for phased methods", "Every phase has its own number of rounds.")
     if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
         raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
-    budget = _Budget(problem, epsilon, delta, calibration, honest, max_inflation, neighbours)
+    rule = _Rule.practical(problem) if practical else _Rule(problem.lipschitz, problem.smoothness)
+    if clip is not None and method.startswith("phased"):
+        raise ArgumentError("clip", clip, "left out for phased methods", "Their phases are planned by the bound.")
+    if clip is not None:
+        rule = rule.clipped(clip, problem.lipschitz)
+    crowd = None if interactivity == "stream" else users  # a stream comes in an order that is not ours
+    budget = _Budget(problem, rule.clip, epsilon, delta, calibration, honest, max_inflation, neighbours, crowd)
     distance = problem.domain.distance_bound(problem.domain.start() if start is None else start)
     if not distance > 0:
         raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")
     if method.startswith("phased"):
         inner = _inner(problem, method, interactivity)
-        phases = _phased(problem, budget, users, distance, inner, interactivity, groups)
+        phases = _phased(problem, rule, budget, users, distance, inner, interactivity, groups)
     else:
-        phases = (_phase(problem, budget, users, distance, method, interactivity, rounds, constants),)
-    stable = method != "acsa" and (problem.smoothness is not None or isinstance(problem, Problem))
+        phases = (_phase(problem, rule, budget, users, distance, method, interactivity, rounds, constants),)
+    stable = not method.endswith("acsa") and (problem.smoothness is not None or isinstance(problem, Problem))
     on = "population" if interactivity != "full" or stable else "empirical"
-    return Schedule(method=method, interactivity=interactivity, phases=phases, bound=phases[-1].bound, bound_on=on, why=why)
+    return Schedule(
+        method=method,
+        interactivity=interactivity,
+        phases=phases,
+        bound=phases[-1].bound,
+        bound_on=on,
+        why=why,
+        honest=honest,
+        shortfall=max(budget.shortfall(phase.batch) for phase in phases),
+    )
 
 
 def _choose(problem: Objective, method: str, interactivity: str) -> tuple[str, str]:
@@ -181,6 +208,21 @@ def _choose(problem: Objective, method: str, interactivity: str) -> tuple[str, s
     return "sgd", "convex with a kink and no prox known, sequential (Theorem 4.1)"
 
 
+def _choose_practical(problem: Objective, method: str) -> tuple[str, str]:
+    """The practical rule has steps for AC-SA, with or without smoothing."""
+    smooth = problem.smoothness is not None
+    one_of("method", method, ("auto", "acsa", "smoothed-acsa"), "schedule='bound' has the other methods.")
+    if not smooth and not isinstance(problem, Problem):
+        raise ArgumentError("schedule", "practical", "'bound' for your own loss with a kink", "Or state its smoothness.")
+    if method == "acsa" and not smooth:
+        raise ArgumentError("method", method, "'smoothed-acsa' for a loss with a kink", "AC-SA needs a smooth loss (Theorem 4.3).")
+    if method == "smoothed-acsa" and not isinstance(problem, Problem):
+        raise ArgumentError("method", method, "'acsa' for your own loss", "Its prox is not known.")
+    if method != "auto":
+        return method, "as asked, practical steps"
+    return ("acsa" if smooth else "smoothed-acsa"), "practical steps: no bound on the loss"
+
+
 def _inner(problem: Objective, method: str, interactivity: str) -> str:
     """The algorithm of every phase of a strongly convex run."""
     if method == "phased-gd":
@@ -197,25 +239,63 @@ def _inner(problem: Objective, method: str, interactivity: str) -> str:
 
 
 @dataclass(frozen=True)
+class _Rule:
+    """The constants that schedules are made from: those with a proof, or those that do well on real data."""
+
+    clip: float  # L: gradients are clipped to this norm
+    smoothness: float | None  # beta
+    bounded: bool = True  # whether the bound on the loss holds
+    nearer: float = 1.0  # D is the distance divided by this
+    trust: float = 1.0  # factor of the noise's part of AC-SA's damping
+    enough: float = 1.05  # full interactivity: the fewest rounds whose bound is within this factor of the best, as rounds cost bits
+    most_rounds: int | None = None  # full interactivity
+
+    @classmethod
+    def practical(cls, problem: Objective) -> _Rule:
+        """docs/optimizer.md, "The practical rule", says where these numbers come from."""
+        clip, smoothness = problem.lipschitz, problem.smoothness
+        if isinstance(problem, Problem):
+            clip, smoothness = problem.usual_lipschitz, problem.usual_smoothness
+        return cls(clip, smoothness, bounded=False, nearer=3.0, trust=1 / 12, enough=1.25, most_rounds=100)
+
+    def clipped(self, clip: float, lipschitz: float) -> _Rule:
+        """No gradient is longer than the Lipschitz constant: clipping further out would only add noise."""
+        clip = real("clip", clip, above=0, remedy="Give the norm to which every user's gradient is clipped.")
+        return replace(self, clip=min(clip, lipschitz), bounded=self.bounded and clip >= lipschitz)
+
+
+@dataclass(frozen=True)
 class _Budget:
     """The privacy of a run, and the noise it means for a batch."""
 
     problem: Objective
+    norm: float
     epsilon: float
     delta: float
     calibration: str
     honest: float
     max_inflation: float
     neighbours: str
+    crowd: int | None  # all users, of whom batches are random parts
+
+    def shortfall(self, batch: int) -> float:
+        """The part of delta for the event that a random batch holds too few honest users."""
+        return 0.0 if self.crowd in (None, batch) or self.honest >= 1 else _SHORTFALL_SHARE * self.delta
+
+    def honest_of(self, batch: int) -> float:
+        """The fraction of a batch that is honest, but for the shortfall."""
+        if self.crowd is None or not (chance := self.shortfall(batch)):
+            return self.honest
+        return honest_in_batch(self.crowd, self.honest, batch, chance) / batch
 
     def plan(self, batch: int, rounds: int) -> SumPlan:
         return plan_sum(
             epsilon=self.epsilon,
-            delta=self.delta,
+            delta=self.delta - self.shortfall(batch),
             users=batch,
             dim=self.problem.dim,
-            norm=self.problem.lipschitz,
-            honest=self.honest,
+            norm=self.norm,
+            honest=self.honest_of(batch),
             rounds=rounds,
             neighbours=self.neighbours,
             calibration=self.calibration,
@@ -226,7 +306,7 @@ class _Budget:
         """s, to about the accuracy of max_inflation: it does not depend on the batch."""
         if self.calibration != "tight":
             return self.plan(1_000_000, rounds).noise_std
-        sensitivity = self.problem.lipschitz * (2 if self.neighbours == "replace-one" else 1)
+        sensitivity = self.norm * (2 if self.neighbours == "replace-one" else 1)
         central = central_noise_std(self.epsilon, self.delta, sensitivity, rounds)
         return self.max_inflation * central / math.sqrt(self.honest)
 
@@ -236,6 +316,7 @@ Bound = Callable[[int, float], tuple[float, float]]
 
 def _phase(
     problem: Objective,
+    rule: _Rule,
     budget: _Budget,
     users: int,
     distance: float,
@@ -252,10 +333,10 @@ def _phase(
         return single * math.sqrt(T) if full and budget.calibration == "tight" else budget.expected_noise(T) if full else single
 
     def evaluate(T: int, s: float) -> tuple[float, float, float | None, float]:
-        return _bound(problem, method, distance, users, users if full else users // T, T, s, full)
+        return _bound(problem, rule, method, distance / rule.nearer, users, users if full else users // T, T, s, full)
 
     if rounds is None:
-        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], users, fewest=full)
+        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], users, rule if full else None)
     rounds = whole("rounds", rounds, at_least=1, at_most=None if full else users, remedy="Sequential rounds share the users.")
     batch = users if full else users // rounds
     plan = budget.plan(batch, rounds if full else 1)
@@ -274,17 +355,17 @@ def _phase(
         smoothing=smoothing,
         distance=distance,
         gradient_std=std,
-        bound=None if constants == "paper" else bound,
+        bound=bound if rule.bounded and constants == "tight" else None,
         plan=plan,
         paper_steps=constants == "paper" and method.endswith("acsa"),
     )
 
 
 def _bound(
-    problem: Objective, method: str, D: float, users: int, batch: int, T: int, s: float, full: bool
+    problem: Objective, rule: _Rule, method: str, D: float, users: int, batch: int, T: int, s: float, full: bool
 ) -> tuple[float, float, float | None, float]:
     """(bound, step or damping, smoothing, sigma) of T rounds with noise s per coordinate of a sum."""
-    L, beta = problem.lipschitz, problem.smoothness
+    L, beta = rule.clip, rule.smoothness
     v = problem.dim * s**2 / batch**2
     if method == "sgd":  # Thm 4.1, erratum 2
         step = D / math.sqrt(T * (L**2 + v))
@@ -300,28 +381,28 @@ def _bound(
     sigma = math.sqrt(v + (0.0 if full else L**2 / batch))
     smoothing = L * math.sqrt(T * (T + 1)) / (2 * D) if method == "smoothed-acsa" else None  # Thm 4.7, erratum 4
     curvature = smoothing if smoothing is not None else beta or 0.0
-    damping = 2 * curvature + sigma / D * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)  # erratum 3
+    damping = 2 * curvature + rule.trust * sigma / D * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)  # erratum 3
     bias = L**2 / (2 * smoothing) if smoothing else 0.0
     return 2 * curvature * D**2 / (T * (T + 1)) + 2 / math.sqrt(3) * D * sigma / math.sqrt(T) + bias, damping, smoothing, sigma
 
 
-def _best_rounds(bound: Callable[[int], float], users: int, fewest: bool) -> int:
-    """The whole T of the smallest bound, or the fewest rounds within ENOUGH of it."""
+def _best_rounds(bound: Callable[[int], float], users: int, full: _Rule | None) -> int:
+    """The whole T of the smallest bound, or in the full model the fewest rounds that are enough."""
     grid = sorted({max(1, round(users ** (i / 300))) for i in range(301)})
     values = [bound(T) for T in grid]
     best = int(np.argmin(values))
-    if fewest:
-        best = next(i for i, value in enumerate(values) if value <= ENOUGH * values[best])
+    limit = full.enough * values[best] if full else values[best]
+    best = next(i for i, value in enumerate(values) if value <= limit)
     low, high = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
     near = range(low, high + 1) if high - low <= 2000 else grid[max(0, best - 1) : best + 2]
-    if fewest:
-        limit = ENOUGH * min(values)
-        return next((T for T in near if bound(T) <= limit), grid[best])
+    if full:
+        rounds = next((T for T in near if bound(T) <= limit), grid[best])
+        return min(rounds, full.most_rounds or rounds)
     return min(near, key=bound)
 
 
 def _phased(
-    problem: Objective, budget: _Budget, users: int, distance: float, inner: str, interactivity: str, groups: str
+    problem: Objective, rule: _Rule, budget: _Budget, users: int, distance: float, inner: str, interactivity: str, groups: str
 ) -> tuple[Phase, ...]:
     """Thm 4.8 and the strongly convex part of Thm 4.9, erratum 8: ceil(log2 log2 n) phases, each begun nearer to the optimum."""
     most = max(1, math.ceil(math.log2(max(2.0, math.log2(max(4, users))))))
@@ -331,7 +412,7 @@ def _phased(
         D = min(distance, 2 * problem.lipschitz / strong)
         phases: list[Phase] = []
         for size in _group_sizes(users, count, groups):
-            phase = _phase(problem, budget, size, D, inner, interactivity)
+            phase = _phase(problem, rule, budget, size, D, inner, interactivity)
             phases.append(phase)
             D = min(diameter, math.sqrt(2 * (phase.bound or math.inf) / strong))  # the next start is this output, not ours
         return tuple(phases)

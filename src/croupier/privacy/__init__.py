@@ -3,6 +3,7 @@
 from ..validation import ArgumentError
 from .calibration import is_proved, plan_scalar_sum, plan_sum
 from .certificate import Certificate, NoCertificateError, certify
+from .crowd import honest_in_batch
 from .gaussian import central_noise_std, gaussian_delta, gaussian_mu
 from .guarantee import Guarantee, round_up
 from .plan import SumPlan
@@ -17,6 +18,7 @@ __all__ = [
     "certify",
     "gaussian_delta",
     "gaussian_mu",
+    "honest_in_batch",
     "is_proved",
     "plan_scalar_sum",
     "plan_sum",

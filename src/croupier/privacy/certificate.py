@@ -82,9 +82,10 @@ def presume(trials: int, probability: float, *, shift: float, reach: int, dim: i
     """
     try:
         low, high, tau = _window(trials, probability, reach, tail)
-        left, right = (_scan(trials, probability, end, end + 1) for end in (low, high - 1))
-        step, slope, extreme = (max(pair) for pair in zip(left, right, strict=True))
-        mu = _certificate(low, high, tau, step, slope, extreme, shift, dim).mu
+        ends = np.array([low, low + 1, high - 1, high])
+        steps, log_slopes, z = _differences(ends, trials, probability)
+        step, slope = max(steps[0], steps[2]), math.exp(max(log_slopes[0], log_slopes[2]))
+        mu = _certificate(low, high, tau, step, max(slope, step), max(-z[0], z[-1]), shift, dim).mu
         return mu if high - low < SCAN_POINTS else mu * (1 + BLOCK_LOOSENESS)
     except NoCertificateError:
         return math.inf
@@ -131,8 +132,9 @@ def _scores(y: Integers, trials: int, probability: float) -> Floats:
     """z = Phi^-1(F(y)), each value from its own tail so that no digit is lost."""
     upper_half = y >= trials * probability
     tails = np.empty(y.size)
-    tails[~upper_half] = binom.cdf(y[~upper_half], trials, probability)
-    tails[upper_half] = binom.sf(y[upper_half], trials, probability)
+    for part, tail in ((~upper_half, binom.cdf), (upper_half, binom.sf)):
+        if part.any():
+            tails[part] = tail(y[part], trials, probability)
     if not np.all((tails > 0) & (tails < 1)):
         raise NoCertificateError("a tail of the noise is beyond floating point")
     z: Floats = ndtri_exp(np.log(tails))
@@ -150,17 +152,22 @@ def _log_pmf(y: Integers, trials: int, probability: float) -> Floats:
     return logs
 
 
+def _differences(y: Integers, trials: int, probability: float) -> tuple[Floats, Floats, Floats]:
+    """The steps of z between neighbours in y, the logarithms of the slopes there, and z."""
+    z = _scores(y, trials, probability)
+    log_density = _log_density(z)
+    log_slopes = _log_pmf(y[1:], trials, probability) - np.minimum(log_density[1:], log_density[:-1])
+    steps = np.diff(z)
+    if not (np.all(np.isfinite(log_slopes)) and np.all(steps > 0)):
+        raise NoCertificateError("the slopes of the noise could not be computed")
+    return steps, log_slopes, z
+
+
 def _scan(trials: int, probability: float, low: int, high: int) -> tuple[float, float, float]:
     """c, ct and max |z| over low..high, point by point, in chunks."""
     step, slope, extreme = 0.0, 0.0, 0.0
     for start in range(low, high, _CHUNK):
-        y = np.arange(start, min(start + _CHUNK, high) + 1)
-        z = _scores(y, trials, probability)
-        log_density = _log_density(z)
-        log_slopes = _log_pmf(y, trials, probability)[1:] - np.minimum(log_density[1:], log_density[:-1])
-        steps = np.diff(z)
-        if not (np.all(np.isfinite(log_slopes)) and np.all(steps > 0)):
-            raise NoCertificateError("the slopes of the noise could not be computed")
+        steps, log_slopes, z = _differences(np.arange(start, min(start + _CHUNK, high) + 1), trials, probability)
         step, extreme = max(step, float(np.max(steps))), max(extreme, float(np.max(np.abs(z))))
         slope = max(slope, math.exp(float(np.max(log_slopes))))
     return step, max(slope, step), extreme

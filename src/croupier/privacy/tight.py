@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..validation import ArgumentError
 from .certificate import MAX_TRIALS, NoCertificateError, certify, presume
@@ -50,6 +51,7 @@ def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: fl
     return one_round.repeated(request.rounds)
 
 
+@lru_cache(maxsize=256)
 def parameters(request: SumRequest) -> Parameters:
     """(levels, noise_bits, noise_probability) of the best plan whose full certificate meets the request."""
     target = gaussian_mu(request.epsilon, request.delta * (1 - TAIL_SHARE - SPARE)) / math.sqrt(request.rounds)

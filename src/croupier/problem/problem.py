@@ -115,6 +115,17 @@ class Problem:
     def strong_convexity(self) -> float:
         return self.l2
 
+    @property
+    def usual_lipschitz(self) -> float:
+        """The steepest gradient at theta = 0: few users have a steeper one once the model is any good."""
+        return min(self.lipschitz, self.loss.slope_bound(0.0) * self.feature_norm + (self.lipschitz - self._loss_lipschitz))
+
+    @property
+    def usual_smoothness(self) -> float | None:
+        """Smoothness of the mean loss as real data show it; see `Loss.usual_curvature`."""
+        usual = self.loss.usual_curvature
+        return None if usual is None else usual * self.feature_norm**2 + self.l2
+
     def losses(self, theta: Floats, X: Any, y: Any) -> Floats:
         """The loss of each user at theta, regularisation included."""
         rows, targets = self._records(X, y)
@@ -122,7 +133,8 @@ class Problem:
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         rows, targets = self._records(X, y)
-        return self._times_features(self.loss.slope(self._scores(theta, rows), targets), rows) + self.l2 * theta
+        gradients = self._times_features(self.loss.slope(self._scores(theta, rows), targets), rows)
+        return gradients + self.l2 * theta if self.l2 else gradients
 
     def moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
         """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6).
@@ -159,14 +171,20 @@ class Problem:
             raise ArgumentError("X", X, "a table of numbers", "Encode other features; make a sparse table dense.") from None
         if rows.ndim != 2 or rows.shape[1] != self.features:
             raise ArgumentError("X.shape", rows.shape, f"(users, {self.features})", "Give one row of features per user.")
+        # A part in a million is left: rows scaled in single precision, and gradients are clipped all the same.
+        squares = np.einsum("ij,ij->i", rows, rows)
+        if not np.all(squares <= (self.feature_norm * (1 + 1e-6)) ** 2):  # nor is NaN
+            rows = self._scaled_down(rows, squares)
+        return rows
+
+    def _scaled_down(self, rows: Floats, squares: Floats) -> Floats:
         if not np.all(np.isfinite(rows)):
             raise ArgumentError("X", float(rows[~np.isfinite(rows)][0]), "finite", "Fill in or leave out missing features.")
-        long = np.sqrt(np.einsum("ij,ij->i", rows, rows)) > self.feature_norm
-        if long.any():
-            unit = rows[long] / np.max(np.abs(rows[long]), axis=1, keepdims=True)  # squares of huge numbers overflow
-            rows = rows.copy()
-            rows[long] = unit * (self.feature_norm / np.linalg.norm(unit, axis=1, keepdims=True))
-        return rows
+        long = np.sqrt(squares) > self.feature_norm
+        unit = rows[long] / np.max(np.abs(rows[long]), axis=1, keepdims=True)  # squares of huge numbers overflow
+        scaled = rows.copy()
+        scaled[long] = unit * (self.feature_norm / np.linalg.norm(unit, axis=1, keepdims=True))
+        return scaled
 
     def _scores(self, theta: Floats, rows: Floats) -> Floats:
         outputs = self.loss.outputs

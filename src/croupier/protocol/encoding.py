@@ -67,22 +67,29 @@ def clip_to_ball(vectors: NDArray[Any], norm: float) -> Floats:
 
     The true l2 norm of every row returned is at most 1, whatever the rounding: a computed norm is right to (d + 8) 2^-53.
     """
-    unit = np.array(vectors, dtype=np.float64, order="C")
-    peak = np.maximum(unit.max(axis=1), -unit.min(axis=1))
-    unit /= np.maximum(peak, norm)[:, np.newaxis]  # entries in [-1, 1], so squares cannot overflow
-    length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
-    limit = 1 - (unit.shape[1] + 8) * 2.0**-53
-    long = (length > limit) | (peak > norm)
-    if long.any():
-        unit *= np.where(long, limit / np.maximum(length, limit), 1.0)[:, np.newaxis]
+    numbers = np.asarray(vectors, dtype=np.float64)
+    limit = 1 - (numbers.shape[1] + 8) * 2.0**-53
+    # Squares neither overflow nor vanish beside such a norm; NaN and infinity are not below anything.
+    inside = np.einsum("ij,ij->i", numbers, numbers) <= (limit * norm) ** 2
+    inside &= 1e-100 < norm < 1e100
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = np.ascontiguousarray(numbers / norm)
+    if not inside.all():
+        unit[~inside] = _scaled_back(numbers[~inside], norm, limit)
     return unit
 
 
-def encode(unit: Floats, levels: int) -> tuple[Floats, Floats]:
-    """Real encodings a = (x + 1) g / 2 in [0, g], as whole part and fraction; both exact parts of the float a."""
-    scaled = unit + 1
+def _scaled_back(vectors: Floats, norm: float, limit: float) -> Floats:
+    peak = np.max(np.abs(vectors), axis=1)
+    unit: Floats = vectors / np.maximum(peak, norm)[:, np.newaxis]  # entries in [-1, 1], so squares cannot overflow
+    length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
+    long = (length > limit) | (peak > norm)
+    unit *= np.where(long, limit / np.maximum(length, limit), 1.0)[:, np.newaxis]
+    return unit
+
+
+def encode(unit: Floats, levels: int) -> Floats:
+    """Real encodings a = (x + 1) g / 2, in [0, g] as x is in [-1, 1]."""
+    scaled: Floats = unit + 1
     scaled *= levels / 2
-    np.clip(scaled, 0, levels, out=scaled)
-    whole = np.floor(scaled)
-    scaled -= whole
-    return whole, scaled
+    return scaled

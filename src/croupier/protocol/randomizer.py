@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..privacy import ArgumentError, SumPlan
-from .encoding import Floats, as_numbers, as_vectors, clip_to_ball, encode, require_finite
+from .encoding import as_numbers, as_vectors, clip_to_ball, encode, require_finite
 from .messages import Counts, Encoded, Report
 from .randomness import RandomSource
-from .sampling import bernoulli, binomial
+from .sampling import binomial, round_at_random
 
 
 class Randomizer:
@@ -42,16 +42,17 @@ class Randomizer:
         vectors = as_vectors(vectors, self.plan.dim)
         users = len(vectors)
         require_finite(vectors, range(0, users, max(1, users)))
-        rounded = np.ones(users) @ self.rounded(vectors, random)  # whole numbers below 2^53: exact
-        return Encoded(rounded.astype(np.int64), users)
+        # whole numbers that add up to less than 2^24, or 2^53: exact
+        word = np.float32 if users * self.plan.levels < 1 << 24 else np.float64
+        ones = np.ones(users, word) @ self.rounded(vectors, random).astype(word)
+        return Encoded(ones.astype(np.int64), users)
 
     def with_noise(self, encoded: Encoded, random: RandomSource) -> Counts:
         """The noise of all these users: their independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once."""
         noise = binomial(random, self.plan.noise_bits * encoded.users, self.plan.noise_probability, self.plan.dim)
         return Counts(encoded.ones + noise, encoded.users, random.private)
 
-    def rounded(self, vectors: NDArray[Any], random: RandomSource) -> Floats:
+    def rounded(self, vectors: NDArray[Any], random: RandomSource) -> NDArray[Any]:
         """xhat: whole numbers in 0..g whose means are the real encodings."""
-        whole, fraction = encode(clip_to_ball(vectors, self.plan.norm), self.plan.levels)
-        whole += bernoulli(random, fraction)
-        return whole
+        encodings = encode(clip_to_ball(vectors, self.plan.norm), self.plan.levels)
+        return round_at_random(random, encodings, self.plan.levels)

@@ -6,6 +6,8 @@ digits, lazily, until the comparison is decided.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,28 +57,34 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
 
 
 def bernoulli(source: RandomSource, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Law: independent Bernoulli(p_i), for any floats 0 <= p_i < 1, met exactly.
-
-    Lazy bytes: one random byte against the leading byte of p; only on a tie, once in 256, another one.
-    """
+    """Law: independent Bernoulli(p_i), for any floats 0 <= p_i < 1, met exactly."""
     if probabilities.size and not (probabilities.min() >= 0 and probabilities.max() < 1):
         raise ArgumentError(
             "probabilities", (probabilities.min(), probabilities.max()), "at least 0 and less than 1", "Split off whole parts."
         )
-    flat = probabilities.ravel() * 256.0  # exact: a power of two
-    leading = flat.astype(np.uint8)
-    drawn = source.draw_bytes(flat.size)
-    below = drawn < leading
-    tied = np.flatnonzero(drawn == leading)
-    remainder = flat[tied] - leading[tied]  # exact
-    while (unsettled := remainder > 0).any():  # with nothing left of p, no number is below it
-        tied, remainder = tied[unsettled], remainder[unsettled] * 256.0
+    return round_at_random(source, probabilities, 1).astype(np.bool_)
+
+
+def round_at_random(source: RandomSource, numbers: NDArray[np.float64], most: int) -> NDArray[Any]:
+    """Law: independent floor(a_i) + Bernoulli(a_i - floor(a_i)), for any floats 0 <= a_i <= most, met exactly.
+
+    Lazy bytes: a fraction's leading byte is above a random byte if it carries when 255 less that byte is added; only where the two
+    are equal, once in 256, does the rest matter, and as many more bytes as it takes are compared with the rest's own.
+    """
+    flat = numbers.ravel() * 256.0  # exact: a power of two
+    total: NDArray[Any] = flat.astype(np.uint16 if most < 256 else np.int64)
+    total += ~source.draw_bytes(flat.size)
+    result: NDArray[Any] = total >> 8
+    tied = np.flatnonzero((total & 255) == 255)
+    remainder = np.modf(flat[tied])[0]
+    while (unsettled := remainder > 0).any():  # with nothing left of a, no number is below it
+        tied, remainder = tied[unsettled], remainder[unsettled] * 256.0  # exact
         leading = remainder.astype(np.uint8)
         drawn = source.draw_bytes(tied.size)
-        below[tied] = drawn < leading
+        result[tied[drawn < leading]] += 1
         equal = drawn == leading
         tied, remainder = tied[equal], (remainder - leading)[equal]
-    return below.reshape(probabilities.shape)
+    return result.reshape(numbers.shape)
 
 
 def permutation(source: RandomSource, size: int) -> Integers:
@@ -103,13 +111,12 @@ def _popcount_words(source: RandomSource, words: int, size: int) -> Integers:
 
 
 def _popcount_masked(source: RandomSource, trials: Integers) -> Integers:
-    """Bin(trials_i, 1/2), in words of the smallest type that holds them, the bits not asked for masked out."""
+    """Bin(trials_i, 1/2), in words of the smallest type that holds them, the bits not asked for shifted out."""
     longest = int(trials.max())
     bits, word = next(((b, t) for b, t in _WORD_TYPES if longest <= b), _WORD_TYPES[-1])
-    total = np.zeros(trials.size, dtype=np.int64)
-    for start in range(0, longest, bits):
-        unwanted = bits - np.clip(trials - start, 0, bits)
-        drawn = source.draw_bytes(trials.size * bits // 8).view(word)
-        half = unwanted // 2  # in two shifts, each less than the word's width
-        total += np.bitwise_count(drawn >> half.astype(word) >> (unwanted - half).astype(word))
-    return total
+    starts = np.arange(0, longest, bits)
+    drawn = source.draw_bytes(trials.size * starts.size * bits // 8).view(word).reshape(starts.size, trials.size)
+    unwanted = np.minimum(np.maximum(bits - trials + starts[:, np.newaxis], 0), bits)
+    half = unwanted // 2  # in two shifts, each less than the word's width
+    ones: Integers = np.bitwise_count(drawn >> half.astype(word) >> (unwanted - half).astype(word)).sum(axis=0, dtype=np.int64)
+    return ones
