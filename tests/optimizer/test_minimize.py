@@ -506,3 +506,40 @@ def test_batches_count_on_the_honest_users_that_random_batches_hold(binary):
         run(problem, ArrayPopulation(*binary), dataclasses.replace(chosen, shortfall=1e-12), start=np.zeros(3))
     full = cr.schedule(problem, 4000, epsilon=1.0, delta=1e-6, honest=0.8, interactivity="full")
     assert (full.shortfall, full.phases[0].plan.honest_users) == (0.0, 3200)
+
+
+# --- what goes wrong is said, and nothing that was paid for is lost
+
+
+def test_an_error_in_a_callback_carries_the_rounds_done(binary):
+    def fail(done):
+        if done.index == 3:
+            raise KeyError("a mistake of mine")
+
+    with pytest.raises(KeyError) as caught:
+        cr.minimize(problem_of(Logistic()), binary, **BUDGET, rounds=8, callbacks=fail)
+    partial = caught.value.result
+    assert (partial.rounds, partial.stopped, partial.private) == (3, True, True)
+    assert any(".result" in note for note in caught.value.__notes__)
+
+
+def test_lists_columns_and_json_of_others_are_told_apart(binary):
+    X, y = binary
+    with pytest.raises(cr.ArgumentError, match="tuple of features"):
+        cr.minimize(problem_of(Logistic()), [X, y], **BUDGET)
+    frame = pandas.DataFrame(X, columns=["users", "answer", "x"])
+    assert cr.minimize(problem_of(Logistic()), (frame, y), **BUDGET, rounds=2).rounds == 2
+    chosen = cr.schedule(problem_of(Logistic()), 4000, **BUDGET)
+    plain = chosen.to_dict()
+    with pytest.raises(cr.ArgumentError, match="flavour"):
+        cr.Schedule.from_dict(plain | {"flavour": 1})
+    older = {name: value for name, value in plain.items() if name not in ("honest", "shortfall")}
+    assert cr.Schedule.from_dict(older) == chosen
+
+
+def test_a_transcript_with_rounds_to_spare_does_not_replay(binary):
+    problem = problem_of(Logistic())
+    result = cr.minimize(problem, binary, **BUDGET, rounds=3)
+    longer = dataclasses.replace(result, history=(*result.history, result.history[-1]))
+    with pytest.raises(ValueError, match="more rounds"):
+        replay(problem, longer)

@@ -40,7 +40,7 @@ def minimize(
     honest: float = 1.0,
     start: ArrayLike | None = None,
     seed: int | None = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
     **overrides: Any,
 ) -> Result:
     """Minimise the population loss of `problem` privately over the users in `data`.
@@ -89,32 +89,40 @@ def run(
     *,
     start: Floats,
     seed: int | None = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
 ) -> Result:
     """Run a schedule. Users are assigned to rounds by a permutation that is drawn before any of them is asked."""
     _check_fit(problem, population, chosen)
     random: RandomSource = SecureRandom() if seed is None else SeededRandom(seed)
     order = permutation(random, population.users)
-    asked = _Asked(problem, population, random, Ledger(population.users), tuple(callbacks))
-    theta, stopped, first = start, False, 0
-    for index, phase in enumerate(chosen.phases):
-        users = order[first : first + phase.users]
-        first += phase.users
-        try:
+    asked = _Asked(problem, population, random, Ledger(population.users), _functions(callbacks))
+
+    def result(theta: Floats, stopped: bool) -> Result:
+        return Result(
+            theta=theta,
+            guarantee=_guarantee(asked.ledger.guarantee, chosen) if asked.private else None,
+            schedule=chosen,
+            history=tuple(asked.history),
+            start=start,
+            users=population.users,
+            seed=seed,
+            stopped=stopped,
+        )
+
+    theta, first = start, 0
+    try:
+        for index, phase in enumerate(chosen.phases):
+            users = order[first : first + phase.users]
+            first += phase.users
             theta = _run_phase(asked.oracle(index, phase, users, chosen.interactivity), problem, phase, theta)
-        except StopTraining:
-            stopped, theta = True, asked.last
-            break
-    return Result(
-        theta=theta,
-        guarantee=_guarantee(asked.ledger.guarantee, chosen) if asked.private else None,
-        schedule=chosen,
-        history=tuple(asked.history),
-        start=start,
-        users=population.users,
-        seed=seed,
-        stopped=stopped,
-    )
+    except StopTraining:
+        return result(asked.last, stopped=True)
+    except BaseException as error:  # what was released was paid for: it goes with the error
+        if asked.history:
+            error.result = result(asked.last, stopped=True)  # type: ignore[attr-defined]
+            error.add_note(f"The {len(asked.history)} rounds done before this are not lost: they are in this exception's .result")
+        raise
+    return result(theta, stopped=False)
 
 
 def _guarantee(charged: Guarantee | None, chosen: Schedule) -> Guarantee | None:
@@ -145,6 +153,8 @@ def replay(problem: Objective, result: Result) -> Floats:
             theta = _run_phase(recorded, problem, phase, theta)
     except StopTraining:
         return result.history[-1].theta
+    if next(rounds, None) is not None:
+        raise ValueError("the transcript does not belong to this problem and schedule: it has more rounds")
     return theta
 
 
@@ -186,9 +196,18 @@ class _Asked:
         return gradient
 
 
+def _functions(callbacks: Callback | Iterable[Callback]) -> tuple[Callback, ...]:
+    every = (callbacks,) if callable(callbacks) else tuple(callbacks)
+    if not all(callable(callback) for callback in every):
+        raise ArgumentError("callbacks", every, "functions of a Round", "Pass a function, or a list of them.")
+    return every
+
+
 def _population(data: Any) -> Population:
-    if hasattr(data, "answer") and hasattr(data, "users"):
+    if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
         return cast(Population, data)
+    if isinstance(data, list):
+        raise ArgumentError("data", "a list", "(X, y), X or a Population", "Pass a tuple of features and targets, or an array.")
     if isinstance(data, tuple):
         if len(data) != 2:
             raise ArgumentError(

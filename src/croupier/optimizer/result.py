@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import Guarantee
+from ..privacy.guarantee import known_fields
 from ..validation import ArgumentError
 from .schedule import Schedule
 
@@ -95,6 +96,7 @@ class Result:
     @classmethod
     def from_json(cls, text: str) -> Result:
         values = json.loads(text)
+        known_fields(cls, values, defaults=True)
         if values["seed"] is not None and values["guarantee"] is not None:
             raise ArgumentError("guarantee", values["guarantee"], "null for a seeded run", "A seeded result is not private.")
         arrays = ("theta", "gradient")
@@ -107,7 +109,7 @@ class Result:
             start=np.asarray(values["start"]),
             users=values["users"],
             seed=values["seed"],
-            stopped=values["stopped"],
+            stopped=values.get("stopped", False),
         )
 
     def __str__(self) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..privacy import SumPlan, central_noise_std, honest_in_batch, plan_sum
+from ..privacy.guarantee import known_fields
 from ..problem import Objective, Problem, Smoothed
 from ..validation import ArgumentError, one_of, real, whole
 
@@ -48,6 +49,11 @@ class Phase:
     bound: float | None  # on the expected excess loss of this phase's output; None where the steps or the clipping have none
     plan: SumPlan = field(repr=False)
     paper_steps: bool = False
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Phase:
+        known_fields(cls, values, defaults=True)
+        return cls(**values | {"plan": SumPlan.from_dict(values["plan"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +88,8 @@ class Schedule:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Schedule:
-        phases = tuple(Phase(**phase | {"plan": SumPlan.from_dict(phase["plan"])}) for phase in values["phases"])
-        return cls(**values | {"phases": phases})
+        known_fields(cls, values, defaults=True)
+        return cls(**values | {"phases": tuple(Phase.from_dict(phase) for phase in values["phases"])})
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict())

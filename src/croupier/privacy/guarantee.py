@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
@@ -161,13 +161,17 @@ def round_up(value: float, digits: int = 4) -> str:
     return f"{float(rounded):.{digits}g}"
 
 
-def known_fields(cls: type, values: dict[str, Any]) -> None:
-    """Refuse JSON with a field we do not know or without one we need: it was made by something else."""
+def known_fields(cls: type, values: dict[str, Any], *, defaults: bool = False) -> None:
+    """Refuse JSON with a field we do not know or without one we need: it was made by something else.
+
+    With `defaults`, fields that have one may be missing: a later version may add such fields and still read what this one wrote.
+    """
     if not isinstance(values, dict):
         raise ArgumentError(cls.__name__, values, "a JSON object", "Pass what to_json() gave.")
     names = {f.name for f in fields(cls)}
-    if set(values) != names:
-        odd = sorted(set(values) ^ names)
+    needed = {f.name for f in fields(cls) if not (defaults and f.default is not MISSING)}
+    if not needed <= set(values) <= names:
+        odd = sorted((set(values) - names) | (needed - set(values)))
         raise ArgumentError(
             f"{cls.__name__} JSON", ", ".join(odd), "exactly the fields of this version", "Pass what to_json() gave."
         )
