@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..population import ArrayPopulation, Population
-from ..privacy import Guarantee, honest_in_batch, is_proved
+from ..privacy import is_proved
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem
 from ..protocol import RandomSource, SecureRandom, SeededRandom, permutation
@@ -18,7 +17,7 @@ from ..validation import ArgumentError, one_of, real, whole
 from .acsa import acsa
 from .descent import descent
 from .result import Result, Round
-from .schedule import Phase, Schedule, objective_of, schedule, start_point
+from .schedule import Phase, Schedule, honest_enough, objective_of, schedule, start_point
 
 Floats = NDArray[np.float64]
 Callback = Callable[[Round], None]
@@ -98,9 +97,10 @@ def run(
     asked = _Asked(problem, population, random, Ledger(population.users), _functions(callbacks))
 
     def result(theta: Floats, stopped: bool) -> Result:
+        charged = asked.ledger.guarantee
         return Result(
             theta=theta,
-            guarantee=_guarantee(asked.ledger.guarantee, chosen) if asked.private else None,
+            guarantee=chosen.with_shortfall(charged) if asked.private and charged else None,
             schedule=chosen,
             history=tuple(asked.history),
             start=start,
@@ -123,13 +123,6 @@ def run(
             error.add_note(f"The {len(asked.history)} rounds done before this are not lost: they are in this exception's .result")
         raise
     return result(theta, stopped=False)
-
-
-def _guarantee(charged: Guarantee | None, chosen: Schedule) -> Guarantee | None:
-    """What the ledger says, and the chance that a batch held fewer honest users than its plan needs."""
-    if charged is None or not chosen.shortfall:
-        return charged
-    return replace(charged, slack=min(1.0, charged.slack + chosen.shortfall), honest=chosen.honest)
 
 
 def replay(problem: Objective, result: Result) -> Floats:
@@ -237,8 +230,8 @@ def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> 
             or not is_proved(plan)
         ):
             raise ArgumentError("chosen", str(phase), "a phase that fits its users, its plan and the problem", remedy)
-        if chosen.shortfall and plan.honest_users > honest_in_batch(population.users, chosen.honest, phase.batch, chosen.shortfall):
-            raise ArgumentError("chosen.shortfall", chosen.shortfall, "the chance that a batch of these users falls short", remedy)
+    if not honest_enough(chosen, chosen.phases, population.users):
+        raise ArgumentError("chosen.shortfall", chosen.shortfall, "the chance that a batch of these users falls short", remedy)
 
 
 def _check_records(problem: Problem, population: ArrayPopulation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from ..privacy import Guarantee
 from ..privacy.guarantee import known_fields
 from ..validation import ArgumentError
-from .schedule import Schedule
+from .schedule import Schedule, honest_enough
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +102,7 @@ class Result:
             raise ArgumentError("guarantee", values["guarantee"], "null for a seeded run", "A seeded result is not private.")
         arrays = ("theta", "gradient")
         history = tuple(Round(**entry | {name: np.asarray(entry[name]) for name in arrays}) for entry in values["history"])
-        return cls(
+        made = cls(
             theta=np.asarray(values["theta"]),
             guarantee=Guarantee.from_dict(values["guarantee"]) if values["guarantee"] else None,
             schedule=Schedule.from_dict(values["schedule"]),
@@ -111,6 +112,26 @@ class Result:
             seed=values["seed"],
             stopped=values.get("stopped", False),
         )
+        made._check_guarantee()
+        return made
+
+    def _check_guarantee(self) -> None:
+        """Refuse a claim beyond the plans of the phases that were begun, which were proved when they were read."""
+        if self.guarantee is None:
+            return
+        begun = self.schedule.phases[: max((entry.phase for entry in self.history), default=0)]
+        remedy = "Do not use this file."
+        done = Counter(entry.phase for entry in self.history)
+        covered = all(done[index] <= phase.rounds for index, phase in enumerate(begun, start=1))
+        if not begun or not covered or not honest_enough(self.schedule, begun, self.users):
+            allowed = "one whose rounds its plans cover, with honest users enough"
+            raise ArgumentError("guarantee", str(self.guarantee), allowed, remedy)
+        proved = self.schedule.guarantee_of(begun)
+        figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
+        weaker = all(getattr(self.guarantee, name) >= getattr(proved, name) * (1 - 1e-6) for name in figures)
+        same = (self.guarantee.neighbours, self.guarantee.theorem) == (proved.neighbours, proved.theorem)
+        if not (weaker and same):
+            raise ArgumentError("guarantee", str(self.guarantee), f"no stronger than its plans: {proved}", remedy)
 
     def __str__(self) -> str:
         promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness)"

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..privacy import SumPlan, central_noise_std, honest_in_batch, plan_sum
+from ..privacy import Guarantee, SumPlan, central_noise_std, honest_in_batch, plan_sum
 from ..privacy.guarantee import known_fields
 from ..problem import Objective, Problem, Smoothed
 from ..validation import ArgumentError, one_of, real, whole
@@ -80,6 +80,22 @@ class Schedule:
         per_user = (p.plan.bits_per_user * (p.rounds if self.interactivity == "full" else 1) for p in self.phases)
         return max(per_user)
 
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a whole run reveals about one user."""
+        return self.guarantee_of(self.phases)
+
+    def guarantee_of(self, phases: Iterable[Phase]) -> Guarantee:
+        """What these phases reveal: the worst of their plans, as no user is in two, and the chance that a batch falls short."""
+        first, *others = [phase.plan.guarantee for phase in phases]
+        return self.with_shortfall(first.worst_of(*others))
+
+    def with_shortfall(self, guarantee: Guarantee) -> Guarantee:
+        """A guarantee of plans that count on honest users in every batch, as one that counts on a fraction of all users."""
+        if not self.shortfall:
+            return guarantee
+        return replace(guarantee, slack=min(1.0, guarantee.slack + self.shortfall), honest=self.honest)
+
     def to_dict(self) -> dict[str, Any]:
         plain = asdict(self)
         for phase, made in zip(plain["phases"], self.phases, strict=True):
@@ -137,6 +153,7 @@ def schedule(
     one_of("groups", groups, ("doubling", "equal"), "'equal' is the paper's split of a strongly convex run.")
     one_of("schedule", schedule, RULES, "'bound' has a bound on the loss, 'practical' does better on most data.")
     whole("users", users, at_least=1, remedy="Give the number of users.")
+    real("honest", honest, above=0, at_most=1, remedy="Give the fraction of all users that is trusted to add its noise.")
     practical = schedule == "practical"
     method, why = _choose_practical(problem, method) if practical else _choose(problem, method, interactivity)
     if rounds is not None and method.startswith("phased"):
@@ -439,6 +456,14 @@ def _group_sizes(users: int, count: int, groups: str) -> list[int]:
     if min(sizes) < 1:
         raise ArgumentError("users", users, f"enough for {count} phases", "Strongly convex runs need a few users per phase.")
     return sizes
+
+
+def honest_enough(chosen: Schedule, phases: Iterable[Phase], users: int) -> bool:
+    """Whether batches hold the honest users that their plans count on, but for the stated shortfall."""
+    if not chosen.shortfall:
+        return True
+    counted = ((p.plan.honest_users, honest_in_batch(users, chosen.honest, p.batch, chosen.shortfall)) for p in phases)
+    return all(needed <= held for needed, held in counted)
 
 
 def objective_of(problem: Objective, phase: Phase) -> Objective:

@@ -1,0 +1,426 @@
+"""What all estimators share: public facts as parameters, a fit that spends a budget, and a plain account of what it means."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..optimizer import Result, Round, Schedule, run, schedule
+from ..population import ArrayPopulation, Population
+from ..privacy import Guarantee, round_up
+from ..privacy.ledger import BudgetExceededError
+from ..problem import Ball, Loss, Problem
+from ..validation import ArgumentError, one_of, real, whole
+from .account import BudgetWarning, PrivacyAccount
+from .files import JsonModel, Promise
+from .rows import clip_rows, row_norms, with_constant
+
+Floats = NDArray[np.float64]
+# An epsilon beyond which a promise is hardly one: odds may change by a factor of 22 000.
+_WEAK_EPSILON = 10.0
+_NO_PROMISE = 100.0
+# Noise in the mean of all gradients, relative to the largest gradient that one user can have.
+_MOSTLY_NOISE = 0.5
+_NOTHING: tuple[str, ...] = ()
+
+
+class PublicDataWarning(UserWarning):
+    """A fact that the guarantee takes as public was read off the data, because data_is_public=True says so."""
+
+
+class WeakPrivacyWarning(UserWarning):
+    """epsilon is so large that the guarantee says little."""
+
+
+class MostlyNoiseWarning(UserWarning):
+    """Too few users for this budget: what was learned is noise for the most part."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateEstimator(JsonModel, BaseEstimator):  # type: ignore[misc]
+    """Parameters of every estimator that has users, and what it does before and after it asks them."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    honest: float = 1.0
+    neighbours: str = "replace-one"
+    calibration: str = "tight"
+    random_state: int | None = None
+    account: PrivacyAccount | None = None
+    data_is_public: bool = False
+
+    read_off_data_ = _NOTHING
+
+    def __sklearn_clone__(self) -> Self:
+        """A clone that counts on the same account, so that a search over clones is noticed."""
+        clone: Self = super().__sklearn_clone__()
+        clone._own_account = self._family
+        return clone
+
+    @property
+    def _family(self) -> PrivacyAccount:
+        """The account of this estimator and its clones, for those who have not given one."""
+        own: PrivacyAccount = self.__dict__.setdefault("_own_account", PrivacyAccount())
+        return own
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit learned, so that a failed one leaves no model whose promise is another's."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _population(self, X: Any, y: Any, groups: Any, refused: dict[str, Any]) -> ArrayPopulation:
+        """The people behind the rows: one each, or one per distinct label in `groups`."""
+        if refused.pop("sample_weight", None) is not None:
+            raise ArgumentError(
+                "sample_weight",
+                "given",
+                "left out",
+                "A weight multiplies what one person can change, so the noise would have to grow for everybody with the largest "
+                "weight, which would have to be public. Several rows of one person belong together through groups=.",
+            )
+        if refused:
+            raise TypeError(f"fit() got an unexpected keyword argument {next(iter(refused))!r}")
+        population = ArrayPopulation(X, y) if groups is None else ArrayPopulation(X, y, groups=groups)
+        self.check_request(population.users)
+        return population
+
+    def check_request(self, users: int) -> None:
+        """Refuse, before anybody is asked, what no fit on so many users can promise."""
+        if users < 2:
+            raise ArgumentError("groups", f"{users} user", "at least 2 users", "One person alone has nowhere to hide.")
+        if not isinstance(self.data_is_public, bool):
+            raise ArgumentError("data_is_public", self.data_is_public, "True or False", "True gives up part of the guarantee.")
+        remedy = "1 is a strong promise, 4 a moderate one. At 100 none is left: scikit-learn's own estimators are then more honest."
+        real("epsilon", self.epsilon, above=0, at_most=_NO_PROMISE, remedy=remedy)
+        if self.random_state is not None:
+            whole(
+                "random_state",
+                self.random_state,
+                at_least=0,
+                remedy="Leave it out: a seed makes the fit reproducible, NOT private.",
+            )
+        if not isinstance(self.account, PrivacyAccount | None):
+            raise ArgumentError("account", self.account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
+        real("honest", self.honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise.")
+        remedy = f"delta = 1 / users would allow publishing somebody's record; {0.01 / users:.0e} is a careful choice."
+        real("delta", self.delta, above=0, below=1 / users, remedy=remedy)
+
+    def _charge(self, population: Population, guarantee: Guarantee) -> None:
+        """Write the fit down before anybody is asked, and say what a careful person would want to hear."""
+        name, seeded = type(self).__name__, self.random_state is not None
+        if self.epsilon > _WEAK_EPSILON:
+            text = f"epsilon = {self.epsilon:g}: the odds of what can be concluded about a person may change by a factor of"
+            _warn(f"{text} {math.exp(self.epsilon):.0e}; epsilon 1 is a strong promise, 4 a moderate one", WeakPrivacyWarning)
+        promised = None if seeded else guarantee
+        if self.account is not None:
+            self.account.charge(name, population.users, promised)
+            return
+        which = None
+        try:
+            fits = self._family.charge(name, population.users, promised)
+            if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
+                which = f"fit {fits} of it and its clones"
+        except (BudgetExceededError, ArgumentError):
+            which = "earlier fits, in another process or with other neighbours, are not counted here"
+            self._own_account = PrivacyAccount()
+            self._own_account.charge(name, population.users, promised)
+        if which and not seeded:
+            so_far = self._family.guarantee
+            total = "" if so_far is None else f"; together epsilon = {round_up(so_far.epsilon(1.01 * so_far.slack + self.delta))}"
+            total += f" at about delta = {self.delta:g}" if total else ""
+            _warn(
+                f"{name}: {which}. Every fit on the same people spends budget anew{total}. Tuning on private data is paid for: "
+                f"give account=PrivacyAccount() to count it (or one account each, if the fits saw different people). Scores on "
+                f"held-out people are releases that no account covers.",
+                BudgetWarning,
+            )
+
+    def _read_off(self, name: str, value: Any, how: str, read: Callable[[], Any] | None) -> Any:
+        """A public fact: as declared, or read off the data where that was declared to be public and the data is at hand."""
+        if value is not None:
+            return value
+        if not self.data_is_public or read is None:
+            raise ArgumentError(
+                name,
+                None,
+                "given, since it would have to be read off the data",
+                f"{how} If the data may be seen by everyone, data_is_public=True reads it off.",
+            )
+        _warn(f"{name} is read off the data, which no guarantee covers, since data_is_public=True", PublicDataWarning)
+        self.read_off_data_ = (*self.read_off_data_, name)
+        return read()
+
+    def _covering(self, guarantee: Guarantee | None) -> Guarantee | None:
+        """The guarantee, saying what it does not cover."""
+        if guarantee is None or not self.read_off_data_:
+            return guarantee
+        return replace(guarantee, theorem=f"{guarantee.theorem}, but for {', '.join(self.read_off_data_)} read off the data")
+
+    @property
+    def guarantee_(self) -> Guarantee | None:
+        """What the fit reveals about one user; None where it was seeded."""
+        raise NotImplementedError
+
+    def _asked_how(self) -> tuple[str, str]:
+        """The interactivity, and in words how often users are asked."""
+        raise NotImplementedError
+
+    def _promise(self) -> Promise:
+        """What the fit promised; before it, what it will promise."""
+        made: Promise | None = getattr(self, "promise_", None)
+        return made or Promise(self.epsilon, self.delta, self.honest, self.neighbours)
+
+    def __str__(self) -> str:
+        made = self._promise()
+        promise = f"epsilon = {_figure(made.epsilon)}, delta = {_figure(made.delta)}, neighbours {made.neighbours}, "
+        promise += f"{self._asked_how()[0]}, honest fraction {made.honest:g}"
+        if not hasattr(self, "promise_"):
+            return f"{type(self).__name__} (not fitted): {promise}"
+        notes = "" if self.guarantee_ else "; NOT PRIVATE (seeded randomness)"
+        notes += f"; read off the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
+        return f"{type(self).__name__} of {self.n_users_} users: {promise}{notes}"
+
+    def explain(self) -> str:
+        """In plain words: who could learn what about whom, and what is assumed."""
+        made, fitted = self._promise(), hasattr(self, "promise_")
+        epsilon = real("epsilon", made.epsilon, above=0, at_most=_NO_PROMISE, remedy="1 is a strong promise, 4 a moderate one.")
+        other = "any other data" if made.neighbours == "replace-one" else "having sent nothing but noise"
+        crowd = "all users" if made.honest == 1 else f"at least {made.honest:.0%} of all users, wherever they are,"
+        lines = [
+            str(self),
+            "",
+            f"A user is one person: one row, or all rows that fit(groups=...) gave the same label. {self._asked_how()[1]}",
+            f"Whoever sees the model, or everything the analyst saw while it was made: exchanging one person's data for {other} "
+            f"changes the probability of whatever they conclude by a factor of at most {round_up(math.exp(epsilon), 3)} "
+            f"(e^epsilon), but for a probability of {_figure(made.delta)} (delta). What the model says about people in general, "
+            f"it may say about that person too.",
+            "Assumed of the shuffler: it mixes the messages of a round before the analyst sees them, withholds a round with fewer "
+            "users than planned, and does not tell who sent what. A shuffler that colludes with the analyst leaves each person "
+            "with their own few noise bits, which is little.",
+            f"Assumed of the others: {crowd} add the noise that they should.",
+            "A fit runs in one process that holds all the data. The promise is about what leaves it, not about who looks inside.",
+            "Taken as public: the parameters, the number of users, the names and number of the columns.",
+        ]
+        if self.guarantee_ is None if fitted else self.random_state is not None:
+            lines.append("NOT PRIVATE: the randomness was seeded (random_state). Whoever knows the seed can take the noise away.")
+        if self.read_off_data_:
+            lines.append(f"NOT COVERED: {', '.join(self.read_off_data_)} read off the data, since data_is_public=True.")
+        lines.append("Fitting again on the same people, or publishing scores on them, spends more than this.")
+        return "\n".join(lines)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearModel(PrivateEstimator):
+    """A linear model that the optimizers train: rows of norm at most `feature_norm`, weights in a ball.
+
+    feature_norm : longer rows are scaled down to it, in training and prediction; a public choice, never read off the data.
+    radius : the largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm (and
+        targets scaled to [-1, 1]).
+    l2 : adds (l2 / 2) |weights|^2, for such rows. fit_intercept, intercept_scaling : a constant beside a row of norm 1.
+    interactivity, method, schedule, rounds, clip, calibration, honest, neighbours, callbacks : as in `croupier.minimize`.
+    epsilon, delta : what each user is promised. random_state : seeds the noise; NOT private. account : counts what fits spend.
+    data_is_public : allows public facts that were left out to be read off the data.
+    """
+
+    feature_norm: float | None = 1.0
+    radius: float = 50.0
+    l2: float = 0.0
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    interactivity: str = "sequential"
+    method: str = "auto"
+    schedule: str = "practical"
+    rounds: int | None = None
+    clip: float | None = None
+    callbacks: tuple[Callable[[Round], None], ...] = ()
+
+    _numeric_target = False
+
+    def _loss(self) -> Loss:
+        """The loss of one row, for targets that `_targets` gives and scores of rows of norm 1."""
+        raise NotImplementedError
+
+    def _declare_target(self, y: NDArray[Any] | None) -> None:
+        """Set the attributes that hold public facts about the target: as declared, or read off y."""
+        raise NotImplementedError
+
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Labels or targets as the loss wants them, by these facts."""
+        raise NotImplementedError
+
+    def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
+        """coef_ and intercept_ from one row of weights per output, for rows as they come."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
+        """Train on users' rows X with labels or targets y, privately; rows with the same entry in `groups` are one user."""
+        self._forget()
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            y_numeric=self._numeric_target,
+            ensure_min_samples=2,
+        )
+        self._declare_target(y)
+        targets = self._targets(y)
+        self._declare_norm(lambda: float(max(row_norms(X).max(), 1e-12)))
+        return self._train(self._population(self._rows(X, self._constant()), targets, groups, refused))
+
+    def fit_population(self, population: Population, features: int, *, read_off: tuple[str, ...] = ()) -> Self:
+        """Train on people whose records are rows and targets as `records` makes them, of so many features, wherever they are.
+
+        For data that is not in memory. Public facts must be declared; `read_off` names those that were read off the data all the
+        same, which the guarantee then says that it does not cover.
+        """
+        self._forget()
+        self._declare(features)
+        self.check_request(population.users)
+        self.read_off_data_ = read_off
+        return self._train(population)
+
+    def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """What each user does to its own record, by public facts alone: rows scaled down, the constant beside them; targets."""
+        declared = copy.copy(self)
+        declared._declare(X.shape[1])
+        return declared._rows(X, declared._constant()), declared._targets(np.asarray(y))
+
+    def schedule_for(self, users: int, features: int) -> Schedule:
+        """The schedule that a fit on so many users with so many features would run; no data is touched."""
+        declared = copy.copy(self)
+        declared._declare(features)
+        declared.check_request(users)
+        return schedule(declared._problem(features, declared._constant()), users, **declared._schedule_options())
+
+    def _declare(self, features: int) -> None:
+        """Set what a fit would find in X and y, from the parameters alone."""
+        self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
+        self._declare_target(None)
+        self._declare_norm(None)
+
+    def _declare_norm(self, read: Callable[[], float] | None) -> None:
+        how = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
+        norm = self._read_off("feature_norm", self.feature_norm, how, read)
+        self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=how)
+
+    def _train(self, population: Population) -> Self:
+        """Ask them, round by round; public facts are set."""
+        constant = self._constant()
+        problem = self._problem(self.n_features_in_, constant)
+        chosen = schedule(problem, population.users, **self._schedule_options())
+        _warn_of_noise(chosen, population.users)
+        self._charge(population, chosen.guarantee)
+        start = problem.domain.start()
+        self.result_ = run(problem, population, chosen, start=start, seed=self.random_state, callbacks=self.callbacks)
+        theta = self.result_.theta.reshape(problem.loss.outputs, -1)
+        intercepts = theta[:, -1] * constant if constant else np.zeros(len(theta))
+        self._set_weights(theta[:, : self.n_features_in_] / self.feature_norm_, intercepts)
+        self.promise_ = self._promise()
+        return self
+
+    def _constant(self) -> float:
+        """The entry that everybody's scaled row gets for the intercept; 0 where there is none."""
+        remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
+        scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
+        return scaling if self.fit_intercept else 0.0
+
+    def _rows(self, X: Any, constant: float) -> Any:
+        """Rows as the problem has them: at most 1 long, with the constant at the end."""
+        if self.feature_norm_ == 1 and not constant:
+            return X  # the problem scales long rows down itself: bit for bit what the optimizer does
+        rows = clip_rows(X, self.feature_norm_)
+        rows = rows if self.feature_norm_ == 1 else rows * (1 / self.feature_norm_)
+        return with_constant(rows, constant) if constant else rows
+
+    def _problem(self, features: int, constant: float) -> Problem:
+        loss = self._loss()
+        radius = real("radius", self.radius, above=0, remedy="50 suits classifiers, 2 regressors.") * math.sqrt(loss.outputs)
+        domain = Ball(dim=loss.outputs * (features + bool(constant)), radius=radius)
+        return Problem(loss=loss, domain=domain, feature_norm=math.hypot(1.0, constant), l2=self.l2)
+
+    def _schedule_options(self) -> dict[str, Any]:
+        remedy = "'sequential' asks each user once, 'full' asks all users in every round; for streams there is PanPrivate."
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "method": self.method,
+            "interactivity": one_of("interactivity", self.interactivity, ("sequential", "full"), remedy),
+            "calibration": self.calibration,
+            "honest": self.honest,
+            "schedule": self.schedule,
+            "rounds": self.rounds,
+            "clip": self.clip,
+            "neighbours": self.neighbours,
+        }
+
+    def _scores(self, X: Any) -> Floats:
+        """<coef_, x> + intercept_ for rows scaled down to feature_norm, as they were in training."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        return np.asarray(clip_rows(X, self.feature_norm_) @ self.coef_.T + self.intercept_)
+
+    def _row_lengths(self, X: Any) -> Floats:
+        """How long the rows of X are as the problem has them, with their constant: as the gradients were clipped by."""
+        rows = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        return np.asarray(np.hypot(row_norms(clip_rows(rows, self.feature_norm_)) / self.feature_norm_, self._constant()))
+
+    @property
+    def plan_(self) -> Schedule:
+        """The schedule that was run, with the plan of every round."""
+        return self.result_.schedule
+
+    @property
+    def n_users_(self) -> int:
+        """How many people the model was trained on."""
+        return self.result_.users
+
+    @property
+    def guarantee_(self) -> Guarantee | None:
+        """What the whole training reveals about one user; None where it was seeded."""
+        return self._covering(self.result_.guarantee)
+
+    def _asked_how(self) -> tuple[str, str]:
+        result: Result | None = getattr(self, "result_", None)
+        interactivity = self.interactivity if result is None else result.schedule.interactivity
+        once = "Each user is asked at most once" if interactivity == "sequential" else "All users are asked in every round"
+        asked = f"{once}, for the noisy sum of their gradients."
+        if result is not None and result.stopped:
+            asked += f" Training was cut short after {result.rounds} of {result.schedule.rounds} rounds."
+        return f"{interactivity} interactivity", asked
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _warn_of_noise(chosen: Schedule, users: int) -> None:
+    """Warn, from public facts alone, where the noise in the mean of all gradients rivals a gradient."""
+    noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in chosen.phases))
+    share = noise / sum(p.rounds * p.batch for p in chosen.phases)
+    if share > _MOSTLY_NOISE:
+        _warn(
+            f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "
+            f"the model will say little. Ask more users, use fewer features, or spend a larger epsilon.",
+            MostlyNoiseWarning,
+        )
+
+
+def _figure(value: Any) -> str:
+    """A privacy figure, never printed smaller than it is; what is not a number, as it is."""
+    return round_up(float(value)) if isinstance(value, int | float | np.number) else repr(value)
+
+
+def _warn(text: str, category: type[Warning]) -> None:
+    warnings.warn(text, category, stacklevel=5)

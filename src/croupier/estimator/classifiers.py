@@ -1,0 +1,142 @@
+"""Classifiers: logistic regression for two or more classes, and the support vector machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge
+from ..validation import ArgumentError, one_of
+from .base import Floats, LinearModel
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+    """Labels from declared classes, scores, and the class of the largest."""
+
+    classes: Sequence[Any] | NDArray[Any] | None = None
+
+    def _declare_target(self, y: NDArray[Any] | None) -> None:
+        if y is not None:
+            check_classification_targets(y)
+        how = "Pass all labels that may occur, for example classes=[0, 1], whether or not they occur in this data."
+        declared = np.asarray(self._read_off("classes", self.classes, how, None if y is None else lambda: np.unique(y)))
+        self.classes_ = np.unique(declared)
+        if declared.ndim != 1 or len(self.classes_) != declared.size or len(self.classes_) < 2:
+            raise ArgumentError("classes", declared.tolist(), "a list of at least two classes, each once", how)
+        if len(self.classes_) > 2 and not self.__sklearn_tags__().classifier_tags.multi_class:
+            remedy = "Only binary classification is supported. Use ShuffleLogisticRegression for more classes."
+            raise ArgumentError("classes", declared.tolist(), "two classes here", remedy)
+
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        place = {label: index for index, label in enumerate(self.classes_.tolist())}
+        index = np.array([place.get(label, -1) for label in y.tolist()])
+        if (index < 0).any():
+            odd = y[index < 0][:1].tolist()[0]
+            raise ArgumentError("y", odd, f"one of the declared classes {self.classes_.tolist()}", "Declare it; nobody was asked.")
+        return index
+
+    def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
+        self.coef_, self.intercept_ = weights, intercepts
+
+    def decision_function(self, X: Any) -> Floats:
+        """One score per row for two classes, one per row and class for more."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of the largest score; rows are scaled down to feature_norm as in training."""
+        scores = self.decision_function(X)
+        return np.asarray(self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)])
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleLogisticRegression(LinearClassifier):
+    """Classification with probabilities, from people who keep their records.
+
+    Algorithm: AC-SA on the logistic loss, or on the cross-entropy of the softmax for more than two `classes`. With
+    interactivity="full", every user is asked in every round: more accurate, more bits. The practical schedule caps the loss's
+    slope; `predict_proba` undoes what that does to probabilities (but for l2).
+
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made (`guarantee_`,
+    `explain()`). `classes`, `feature_norm` and `radius` are taken as public and never read off the data.
+
+    Choose it for most classification; ShuffleLinearSVC where only the sign matters.
+
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 3)) / 3
+    >>> model = ShuffleLogisticRegression(epsilon=1.0, classes=["no", "yes"]).fit(X, np.where(X[:, 0] > 0, "yes", "no"))
+    >>> print(model)  # doctest: +ELLIPSIS
+    ShuffleLogisticRegression of 20000 users: epsilon = 1, delta = 1e-06, neighbours replace-one, sequential interactivity...
+    >>> model.predict([[2.0, 0.0, 0.0]]).tolist()
+    ['yes']
+
+    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+    """
+
+    def _loss(self) -> Loss:
+        return Logistic() if len(self.classes_) == 2 else Multinomial(classes=len(self.classes_))
+
+    def predict_proba(self, X: Any) -> Floats:
+        """One probability per row and class, in the order of `classes_`.
+
+        Where gradients were clipped, the loss's minimiser is not the log-odds: among people whose scores give the probabilities p,
+        class k has a share in proportion to p_k / w_k, w_k being the factor by which its gradients were scaled down.
+        """
+        scores = self._scores(X)
+        if scores.shape[1] == 1:
+            p = np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
+            slopes = 1 - p
+        else:
+            p = np.asarray(softmax(scores, axis=1))
+            slopes = np.sqrt(np.maximum(np.sum(p**2, axis=1, keepdims=True) - 2 * p + 1, 0.0))
+        lengths = self._row_lengths(X)[:, np.newaxis] * slopes
+        shares = p * np.maximum(1.0, lengths / self.plan_.phases[-1].plan.norm)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleLinearSVC(LinearClassifier):
+    """Two classes, separated by a wide margin, from people who keep their records.
+
+    Algorithm: AC-SA on the Moreau envelope of the hinge loss; on the loss itself for `loss="smoothed_hinge"` (the kink replaced by
+    a parabola) and "squared_hinge".
+
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made.
+
+    Choose it where only the sign of the score matters; ShuffleLogisticRegression gives probabilities and more classes.
+
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLinearSVC
+    >>> X = np.random.default_rng(0).normal(size=(5000, 2)) / 3
+    >>> model = ShuffleLinearSVC(classes=[-1, 1], radius=10.0).fit(X, np.sign(X[:, 0]).astype(int))
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]]).tolist()
+    [1, -1]
+
+    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 4.7.
+    """
+
+    loss: str = "hinge"
+
+    def _loss(self) -> Loss:
+        losses = {"hinge": Hinge, "smoothed_hinge": SmoothedHinge, "squared_hinge": SquaredHinge}
+        loss: Loss = losses[one_of("loss", self.loss, tuple(losses), "'hinge' is the usual one.")]()
+        return loss
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags

@@ -1,0 +1,140 @@
+"""Models as JSON: parameters, what was learned, the transcript, and plans that are proved again when they are read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ..optimizer import Result
+from ..privacy import Guarantee, SumPlan
+from ..protocol import SumEstimate
+from ..validation import ArgumentError
+
+FORMAT, VERSION = "croupier model", 1
+# Parameters that are objects of this process and not facts about the model.
+_NOT_SAVED = ("account", "callbacks")
+
+
+class JsonModel:
+    """to_json, from_json and save. No code is run by reading a file, unlike with pickle."""
+
+    def to_json(self) -> str:
+        """Parameters and everything learned, but for `account` and `callbacks`."""
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in _NOT_SAVED}  # type: ignore[attr-defined]
+        state = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        plain = {"format": FORMAT, "version": VERSION, "kind": type(self).__name__}
+        return json.dumps(plain | {"parameters": _encode(params), "fitted": _encode(state)}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The model that `to_json` wrote. Its guarantee is proved anew; a file that promises too much is refused."""
+        model: Self = _decoded(text, {cls.__name__: cls})
+        return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_json()` to a file; `load_model` reads it."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """The estimator that `save` wrote to this file."""
+    from .. import estimator  # noqa: PLC0415  (the room's own table of contents)
+
+    kinds = {name: kind for name in estimator.__all__ if isinstance(kind := getattr(estimator, name), type)}
+    models = {name: kind for name, kind in kinds.items() if issubclass(kind, JsonModel)}
+    return _decoded(Path(path).read_text(encoding="utf-8"), models)
+
+
+def _decoded(text: str, kinds: dict[str, type]) -> Any:
+    remedy = "Pass what to_json() or save() of an estimator gave."
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise ArgumentError("model", str(problem), "JSON", remedy) from None
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise ArgumentError("model", type(values).__name__, f"a JSON object of format {FORMAT!r}", remedy)
+    if values.get("version") != VERSION:
+        remedy = "It was written by another version of croupier: read it with that one, or train again."
+        raise ArgumentError("version", values.get("version"), f"{VERSION}", remedy)
+    if values.get("kind") not in kinds:
+        raise ArgumentError("kind", values.get("kind"), " or ".join(kinds), "Use load_model, or the class that wrote it.")
+    try:
+        model = kinds[values["kind"]](**_decode(values["parameters"]))
+        vars(model).update({name: value for name, value in _decode(values["fitted"]).items() if name.endswith("_")})
+    except (AttributeError, KeyError, TypeError) as problem:
+        raise ArgumentError("model", f"{type(problem).__name__}: {problem}", "complete and of this version", remedy) from None
+    _check_promise(vars(model))
+    return model
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What was asked for when a model was fitted; the guarantee keeps it."""
+
+    epsilon: float
+    delta: float
+    honest: float
+    neighbours: str
+
+
+def _check_promise(state: dict[str, Any]) -> None:
+    """Refuse a claim that goes beyond plans, which were proved when they were read, as was a result's own guarantee."""
+    result, promise = state.get("result_") or state.get("estimate_"), state.get("promise_")
+    if result is None or result.guarantee is None:
+        return
+    claim: Guarantee = result.guarantee
+    if isinstance(result, SumEstimate) and claim != state["plan_"].guarantee:
+        raise ArgumentError(
+            "guarantee", str(claim), f"no stronger than its plans: {state['plan_'].guarantee}", "Do not use this file."
+        )
+    if (
+        not isinstance(promise, Promise)
+        or claim.delta(promise.epsilon) > promise.delta * (1 + 1e-9)
+        or (promise.neighbours, promise.honest) != (claim.neighbours, claim.honest)
+    ):
+        raise ArgumentError("promise", promise, f"kept by the guarantee: {claim}", "Do not use this file.")
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "array": lambda values: np.asarray(values["values"], dtype=values["dtype"]),
+    "tuple": lambda values: tuple(_decode(entry) for entry in values),
+    "result": lambda values: Result.from_json(json.dumps(values)),
+    "estimate": lambda values: SumEstimate.from_json(json.dumps(values)),
+    "plan": SumPlan.from_dict,
+    "promise": lambda values: Promise(**values),
+}
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _encode(entry) for name, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        return {"a": "array", "of": {"dtype": "object" if value.dtype.kind == "O" else value.dtype.str, "values": value.tolist()}}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple):
+        return {"a": "tuple", "of": [_encode(entry) for entry in value]}
+    if isinstance(value, list):
+        return [_encode(entry) for entry in value]
+    for name, kind in (("result", Result), ("estimate", SumEstimate), ("plan", SumPlan)):
+        if isinstance(value, kind):
+            return {"a": name, "of": value.to_dict()}
+    if isinstance(value, Promise):
+        return {"a": "promise", "of": _encode(asdict(value))}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ArgumentError("model", type(value).__name__, "made of numbers, text and arrays to be saved", "Simplify the parameter.")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"a", "of"}:
+        return _DECODERS[value["a"]](value["of"])
+    if isinstance(value, dict):
+        return {name: _decode(entry) for name, entry in value.items()}
+    return [_decode(entry) for entry in value] if isinstance(value, list) else value

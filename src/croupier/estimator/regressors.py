@@ -1,0 +1,135 @@
+"""Regressors: least squares, Huber's loss and quantiles, for targets in a declared range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+
+from ..problem import Huber, Loss, Pinball, Squared
+from ..validation import ArgumentError, real
+from .base import Floats, LinearModel
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
+    """Targets clipped to a declared range and scaled to [-1, 1] for training; predictions in the target's own units."""
+
+    target_range: tuple[float, float] | None = None
+    radius: float = 2.0
+
+    _numeric_target = True
+
+    def _declare_target(self, y: NDArray[Any] | None) -> None:
+        how = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
+        read = None if y is None else lambda: (float(y.min()), float(y.max()))
+        declared = self._read_off("target_range", self.target_range, how, read)
+        try:
+            low, high = (real("target_range", end, above=-1e100, below=1e100, remedy=how) for end in declared)
+        except (TypeError, ValueError):
+            low = high = 0.0
+        if not low < high:
+            raise ArgumentError("target_range", declared, "(low, high) with low < high", how)
+        self.target_range_ = (low, high)
+
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        low, high = self.target_range_
+        middle, half = self._scale()
+        return np.asarray((np.clip(y, low, high) - middle) / half)
+
+    def _scale(self) -> tuple[float, float]:
+        """Middle and half-width of the range; without an intercept, about 0."""
+        low, high = self.target_range_
+        return ((low + high) / 2, (high - low) / 2) if self.fit_intercept else (0.0, max(abs(low), abs(high)))
+
+    def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
+        middle, half = self._scale()
+        self.coef_, self.intercept_ = weights[0] * half, float(middle + half * intercepts[0])
+
+    def predict(self, X: Any) -> Floats:
+        """<coef_, x> + intercept_; rows are scaled down to feature_norm as in training."""
+        return self._scores(X)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleRidge(LinearRegressor):
+    """The mean of a bounded target, by least squares, from people who keep their records.
+
+    Algorithm: AC-SA on the mean over users of (prediction - target)^2 / 2 + (l2 / 2) |weights|^2, rows and target scaled to norm 1
+    and [-1, 1]. scikit-learn's Ridge(alpha) on such rows is l2 = alpha / users.
+
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made. `target_range`,
+    `feature_norm` and `radius` are taken as public and never read off the data.
+
+    Choose it where the mean is wanted and targets fill their range; otherwise ShuffleHuberRegressor, which needs less noise.
+
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleRidge
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
+    >>> model = ShuffleRidge(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 15)
+    True
+
+    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+    """
+
+    def _loss(self) -> Loss:
+        return Squared(target_bound=1.0)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleHuberRegressor(LinearRegressor):
+    """The mean of a bounded target without the pull of outliers, from people who keep their records.
+
+    Algorithm: AC-SA on Huber's loss: squared for residuals up to `kappa` times the width of
+    target_range, linear beyond. (scikit-learn calls its threshold epsilon; that is taken.)
+
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made.
+
+    Choose it for most regression: nobody's gradient exceeds kappa, so the noise is small.
+
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleHuberRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
+    >>> model = ShuffleHuberRegressor(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 15)
+    True
+
+    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+    """
+
+    kappa: float = 0.1
+
+    def _loss(self) -> Loss:
+        remedy = "Give the residual from which on the loss is linear, as a fraction of the width of target_range."
+        width = self.target_range_[1] - self.target_range_[0]
+        return Huber(kappa=real("kappa", self.kappa, above=0, remedy=remedy) * width / self._scale()[1])
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleQuantileRegressor(LinearRegressor):
+    """A quantile of a bounded target, the median unless told otherwise, from people who keep their records.
+
+    Algorithm: AC-SA on the Moreau envelope of the pinball loss.
+
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made.
+
+    Choose it for medians, and for two quantiles that make a prediction interval (which are two fits, and cost two budgets).
+
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleQuantileRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 1))
+    >>> model = ShuffleQuantileRegressor(epsilon=2.0, quantile=0.5, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5]])[0] - 65) < 10)
+    True
+
+    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 4.7.
+    """
+
+    quantile: float = 0.5
+
+    def _loss(self) -> Loss:
+        return Pinball(quantile=self.quantile)

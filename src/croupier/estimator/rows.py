@@ -1,0 +1,46 @@
+"""What every user does to its own row, in training and in prediction alike: scale it down to the public norm, add the constant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array, hstack, issparse
+
+Floats = NDArray[np.float64]
+
+
+def clip_rows(X: Any, norm: float) -> Any:
+    """X with every row longer than `norm` scaled down to it; a map of each row alone. Dense or CSR, as it came."""
+    with np.errstate(over="ignore"):  # squares of huge numbers: infinite is longer than norm, which is all we ask
+        long = np.flatnonzero(~(row_norms(X) <= norm))
+    if not long.size:
+        return X
+    largest = np.ones(X.shape[0])
+    largest[long] = _dense(np.abs(X[long]).max(axis=1))
+    unit = _times(X, 1 / largest)
+    factor = np.ones(X.shape[0])
+    factor[long] = norm / row_norms(unit[long])
+    return _times(unit, factor)
+
+
+def with_constant(X: Any, constant: float) -> Any:
+    """X with one more column, the same for everybody: the intercept's."""
+    column = np.full((X.shape[0], 1), constant, dtype=X.dtype)
+    return hstack([X, csr_array(column)], format="csr") if issparse(X) else np.hstack([X, column])
+
+
+def row_norms(X: Any) -> Floats:
+    """The length of every row."""
+    if issparse(X):
+        return np.sqrt(_dense(X.multiply(X).sum(axis=1)))
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64)))
+
+
+def _times(X: Any, factors: Floats) -> Any:
+    return csr_array(diags_array(factors) @ X) if issparse(X) else X * factors[:, np.newaxis]
+
+
+def _dense(column: Any) -> Floats:
+    return np.asarray(column.toarray() if issparse(column) else column, dtype=np.float64).ravel()

@@ -1,0 +1,56 @@
+"""Shared data and stand-ins for estimator tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+
+import numpy as np
+import pytest
+
+import croupier as cr
+from croupier.population import ArrayPopulation
+from croupier.protocol import SumEstimate
+
+
+@functools.cache
+def _unit_plan(**request):
+    return cr.plan_sum(**request)
+
+
+def remembered_plan(*, norm=1.0, **request):
+    """plan_sum, computed once per request: the certificate does not depend on the norm."""
+    return dataclasses.replace(_unit_plan(**request), norm=norm)
+
+
+@pytest.fixture(autouse=True)
+def _fast_plans(monkeypatch):
+    """Plans are remembered: scikit-learn's checks alone fit hundreds of times on data of few shapes. Every run proves its plans."""
+    for module in ("croupier.optimizer.schedule", "croupier.estimator.scaler"):
+        monkeypatch.setattr(importlib.import_module(module), "plan_sum", remembered_plan)
+
+
+class ExactPopulation(ArrayPopulation):
+    """Answers with the exact sum of the clipped vectors, no noise and no rounding; remembers how large they were."""
+
+    def answer(self, query, users, plan, random):
+        vectors = np.vstack(list(self._vectors(query, users, 1000)))
+        lengths = np.linalg.norm(vectors, axis=1)
+        vectors = vectors * np.minimum(1.0, plan.norm / np.maximum(lengths, 1e-300))[:, np.newaxis]
+        return SumEstimate(sum=vectors.sum(axis=0), users=len(users), noise_std=0.0, guarantee=None)
+
+
+@pytest.fixture
+def without_noise(monkeypatch):
+    """Fits that see exact sums: what the estimators compute when privacy costs nothing."""
+    monkeypatch.setattr(importlib.import_module("croupier.estimator.base"), "ArrayPopulation", ExactPopulation)
+
+
+@pytest.fixture(scope="session")
+def people():
+    """5 000 people, 3 features of norm at most 1, and a score that labels and targets are made from."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 3))
+    X /= np.maximum(1.0, np.linalg.norm(X, axis=1, keepdims=True))
+    return X, X @ [3.0, -2.0, 0.0] + 0.5 + rng.logistic(size=5000) / 2
