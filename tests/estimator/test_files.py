@@ -122,13 +122,13 @@ def test_too_few_honest_users_in_a_batch_are_noticed(people):
     assert ShuffleLogisticRegression.from_json(model.to_json()).guarantee_ == model.guarantee_
     fitted = values["fitted"]
     fitted["result_"]["of"]["schedule"]["shortfall"] = 1e-20  # as if batches fell short less often
-    with pytest.raises(ArgumentError, match="honest users enough"):
+    with pytest.raises(ArgumentError, match="honest users that a batch"):
         ShuffleLogisticRegression.from_json(json.dumps(values))
     values = json.loads(model.to_json())
     for part in (values["fitted"]["result_"]["of"]["schedule"], values["fitted"]["result_"]["of"]["guarantee"]):
         part["honest"] = 0.5  # as if fewer were assumed
     values["fitted"]["promise_"]["of"]["honest"] = 0.5
-    with pytest.raises(ArgumentError, match="honest users enough"):
+    with pytest.raises(ArgumentError, match="honest users that a batch"):
         ShuffleLogisticRegression.from_json(json.dumps(values))
 
 

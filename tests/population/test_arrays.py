@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse
 
@@ -53,8 +56,55 @@ def test_a_person_with_many_rows_moves_the_sum_no_further_than_one_user_may():
         ([1.0, np.nan, 2.0, 3.0], "missing"),
         (["a", None, "b", "c"], "missing"),
         ([[1, 2]] * 4, "one column"),
+        (["a", float("nan"), "b", "c"], "missing"),
+        (pandas.Series(["a", None, "b", "c"], dtype="string"), "missing"),
+        (np.array(["2020-01-01", "NaT"] * 2, dtype="M8[ns]"), "missing"),
+        ([Decimal("NaN")] * 4, "missing"),
+        (["a", b"a", "b", "c"], "one kind"),
+        (np.ma.masked_array([1, 2, 3, 4], [0, 1, 0, 0]), "mask"),
     ],
 )
 def test_labels_that_do_not_say_whose_row_it_is_are_refused(groups, words):
     with pytest.raises(cr.ArgumentError, match=words):
         ArrayPopulation(np.zeros((4, 2)), groups=groups)
+
+
+def test_labels_that_are_equal_are_one_user():
+    labels = np.array([1, 1.0, True, np.int64(1), 2], dtype=object)
+    assert ArrayPopulation(np.zeros((5, 1)), groups=labels).users == 2
+    assert ArrayPopulation(np.zeros((4, 1)), groups=pandas.Series(["a", "b", "a", "b"], dtype="category")).users == 2
+
+
+def test_someone_with_more_rows_than_a_chunk_is_worked_on_in_pieces(monkeypatch):
+    monkeypatch.setattr(arrays, "_CHUNK_ENTRIES", 30)
+    sizes = []
+
+    def query(X, y):
+        sizes.append(len(X))
+        return X
+
+    X = np.concatenate([np.full((100, 3), 0.5), np.zeros((99, 3))])
+    groups = np.concatenate([np.zeros(100), np.arange(1, 100)])
+    found, noise = answer(ArrayPopulation(X, groups=groups), query, np.arange(100), 3, 1.0)
+    assert max(sizes) <= 10
+    assert np.abs(found - 0.5).max() < 6 * noise
+
+
+def test_a_query_that_does_not_map_each_record_alone_is_refused():
+    people = ArrayPopulation(np.zeros((100, 2)), groups=np.arange(100) // 2)
+    with pytest.raises(cr.ArgumentError, match="one per record"):
+        answer(people, lambda X, y: np.vstack([X, X]), np.arange(50), 2, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (np.ma.masked_array(np.zeros((4, 2)), np.eye(4, 2)), "mask"),
+        (np.full((4, 2), np.longdouble("1e400")), "inf"),
+        (scipy.sparse.csr_matrix([[0, 0], [1, 2], [0, np.nan]]), r"X\[2\]"),
+        (scipy.sparse.csr_matrix([[1j, 0]]), "table of numbers"),
+    ],
+)
+def test_records_that_are_no_finite_numbers_are_refused_at_once(X, words):
+    with pytest.raises(cr.ArgumentError, match=words):
+        ArrayPopulation(X)

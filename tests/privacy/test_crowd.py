@@ -7,7 +7,8 @@ import math
 import pytest
 from scipy.stats import hypergeom
 
-from croupier.privacy import ArgumentError, honest_in_batch
+from croupier.privacy import honest_in_batch
+from croupier.privacy.crowd import surely_honest
 
 
 @pytest.mark.parametrize("users", [2, 10, 1000, 100_000])
@@ -16,12 +17,7 @@ from croupier.privacy import ArgumentError, honest_in_batch
 @pytest.mark.parametrize("chance", [1e-3, 1e-8])
 def test_fewer_honest_users_are_as_improbable_as_stated(users, honest, share, chance):
     batch = max(1, round(share * users))
-    try:
-        counted = honest_in_batch(users, honest, batch, chance)
-    except ArgumentError:
-        # refused: then even one honest user beside the one at stake could not be promised by the bound
-        assert batch < users
-        return
+    counted = honest_in_batch(users, honest, batch, chance)
     total = math.ceil(honest * users)
     assert 1 <= counted <= min(batch, total)
     # the user at stake is honest; the others are drawn from the rest
@@ -36,6 +32,11 @@ def test_the_margin_is_no_larger_than_it_need_be():
     assert honest * batch - honest_in_batch(users, honest, batch, chance) <= 1.5 * (honest * batch - exact)
 
 
-def test_batches_too_small_for_a_promise_are_refused():
-    with pytest.raises(ArgumentError, match="fewer rounds"):
-        honest_in_batch(10_000, 0.5, 10, 1e-8)
+def test_of_small_batches_only_the_user_itself_is_counted_on():
+    assert honest_in_batch(10_000, 0.5, 10, 1e-8) == 1
+    assert honest_in_batch(10_000, 0.5, 1, 1e-8) == 1
+
+
+@pytest.mark.parametrize(("honest", "batch", "sure"), [(1.0, 7, 7), (0.5, 100, 50), (0.5, 60, 10), (0.5, 50, 1), (0.9, 95, 85)])
+def test_what_is_sure_is_what_is_left_if_all_others_are_in_the_batch(honest, batch, sure):
+    assert surely_honest(100, honest, batch) == sure

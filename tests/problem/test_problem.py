@@ -479,7 +479,7 @@ def test_no_loss_is_more_strongly_convex_than_smooth():
 @pytest.mark.parametrize("wrong", [lambda theta, X, y: theta, lambda theta, X, y: X @ theta, lambda theta, X, y: X[:, :1]])
 def test_own_gradients_must_be_one_row_per_user(wrong):
     problem = CustomProblem(**GOOD | {"gradient": wrong})
-    with pytest.raises(ArgumentError, match=r"^gradient.* \(users, 2\)"):
+    with pytest.raises(ArgumentError, match=r"^gradient.* \(4, 2\)"):
         problem.gradients(np.zeros(2), np.ones((4, 2)), None)
 
 
@@ -565,3 +565,44 @@ def test_check_says_what_it_found_and_repeats_itself():
 def test_check_of_a_single_point_and_of_the_whole_space():
     assert check(Problem(loss=Squared(), domain=Simplex(1, 2.0)), [[1.0]], [0.5]) == []
     assert check(Problem(loss=Logistic(), domain=WholeSpace(3, 1.0)), ROWS, np.ones(6)) == []
+
+
+# --- a user's gradient is made from that user's record alone: privacy rests on it
+
+ALL_LOSSES = [
+    Logistic(),
+    Hinge(),
+    SmoothedHinge(),
+    SquaredHinge(),
+    Squared(target_bound=1.0),
+    Huber(),
+    Pinball(quantile=0.3),
+    Absolute(),
+    EpsilonInsensitive(),
+    Multinomial(classes=3),
+]
+
+
+@pytest.mark.parametrize("loss", ALL_LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("moreau", [False, True])
+def test_other_peoples_records_do_not_move_a_gradient(loss, moreau):
+    """Bit for bit, whatever the others' rows are and however many; Newton's method of a Moreau gradient to 1e-14."""
+    rng = np.random.default_rng(0)
+    dim = 7
+    problem = Problem(loss=loss, domain=Ball(dim=dim * loss.outputs, radius=5.0), feature_norm=1.0)
+    theta = rng.normal(size=problem.dim)
+    mine = rng.normal(size=(20, dim))
+    mine /= np.linalg.norm(mine, axis=1, keepdims=True)
+    mine[:10] *= 1 + 9e-7  # within the tolerance that rows of single precision need
+    y = rng.integers(0, 2, size=20).astype(float)
+
+    def gradients(X, y):
+        return problem.moreau_gradients(theta, X, y, 3.0) if moreau else problem.gradients(theta, X, y)
+
+    alone = gradients(mine, y)
+    for others in (np.zeros((1, dim)), np.full((3, dim), 1e6), rng.normal(size=(1001, dim)), np.full((2, dim), 1e-200)):
+        together = gradients(np.vstack([others, mine]), np.concatenate([np.ones(len(others)), y]))[len(others) :]
+        if moreau:
+            np.testing.assert_allclose(together, alone, rtol=0, atol=1e-14)
+        else:
+            np.testing.assert_array_equal(together, alone)

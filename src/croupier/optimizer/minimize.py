@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,11 +16,11 @@ from ..privacy import is_proved
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem
 from ..protocol import RandomSource, SecureRandom, SeededRandom, permutation
-from ..validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, one_of, real
 from .acsa import acsa
 from .descent import descent
 from .result import Result, Round
-from .schedule import Phase, Schedule, honest_enough, objective_of, schedule, start_point
+from .schedule import Phase, Schedule, check_schedule, objective_of, schedule, start_point
 
 Floats = NDArray[np.float64]
 Callback = Callable[[Round], None]
@@ -96,8 +99,8 @@ def run(
     order = permutation(random, population.users)
     asked = _Asked(problem, population, random, Ledger(population.users), _functions(callbacks))
 
-    def result(theta: Floats, stopped: bool) -> Result:
-        charged = asked.ledger.guarantee
+    def result(theta: Floats, stopped: bool, covered: bool = True) -> Result:
+        charged = asked.ledger.guarantee if covered else None
         return Result(
             theta=theta,
             guarantee=chosen.with_shortfall(charged) if asked.private and charged else None,
@@ -116,11 +119,16 @@ def run(
             first += phase.users
             theta = _run_phase(asked.oracle(index, phase, users, chosen.interactivity), problem, phase, theta)
     except StopTraining:
-        return result(asked.last, stopped=True)
+        return result(_replayed(problem, chosen, start, asked.history), stopped=True)
     except BaseException as error:  # what was released was paid for: it goes with the error
         if asked.history:
-            error.result = result(asked.last, stopped=True)  # type: ignore[attr-defined]
-            error.add_note(f"The {len(asked.history)} rounds done before this are not lost: they are in this exception's .result")
+            # A round that fails may fail because of somebody's record: that the run ended there is then not covered.
+            covered = not (asked.answering and isinstance(error, Exception))
+            partial = result(_replayed(problem, chosen, start, asked.history), stopped=True, covered=covered)
+            with contextlib.suppress(AttributeError, TypeError):  # an exception may not take attributes
+                error.result = partial  # type: ignore[attr-defined]
+            note = f"The {partial.rounds} rounds done before this are not lost: they are in this exception's .result"
+            error.add_note(note if covered else f"{note}, which has no guarantee, since a record may have ended the run.")
         raise
     return result(theta, stopped=False)
 
@@ -128,26 +136,31 @@ def run(
 def replay(problem: Objective, result: Result) -> Floats:
     """theta again, from the transcript alone: what the run did is what its schedule says, given the gradients that were released.
 
-    Raises ValueError where the transcript asks about other points than the algorithm would have.
+    Raises ValueError where the transcript asks about other points than the algorithm would have, or has other rounds.
     """
-    rounds = iter(result.history)
+    planned = [phase.rounds for phase in result.schedule.phases]
+    done = Counter(entry.phase for entry in result.history)
+    rounds = [done[index + 1] for index in range(len(planned))]
+    if sum(rounds) != len(result.history) or rounds > planned or (rounds != planned and not result.stopped):
+        raise ValueError("the transcript does not belong to this problem and schedule: it has other rounds")
+    return _replayed(problem, result.schedule, result.start, result.history)
+
+
+def _replayed(problem: Objective, chosen: Schedule, start: Floats, history: Sequence[Round]) -> Floats:
+    """What the algorithm makes of the rounds so far: each phase as if it had been planned to end there."""
+    rounds = iter(history)
+    done = Counter(entry.phase for entry in history)
 
     def recorded(theta: Floats) -> Floats:
-        entry = next(rounds, None)
-        if entry is None and result.stopped:
-            raise StopTraining
-        if entry is None or not np.allclose(entry.theta, theta, rtol=1e-9, atol=1e-12):
+        entry = next(rounds)
+        if not np.allclose(entry.theta, theta, rtol=1e-9, atol=1e-12):
             raise ValueError("the transcript does not belong to this problem and schedule: it asks about other points")
         return entry.gradient
 
-    theta = result.start
-    try:
-        for phase in result.schedule.phases:
-            theta = _run_phase(recorded, problem, phase, theta)
-    except StopTraining:
-        return result.history[-1].theta
-    if next(rounds, None) is not None:
-        raise ValueError("the transcript does not belong to this problem and schedule: it has more rounds")
+    theta = start
+    for index, phase in enumerate(chosen.phases, start=1):
+        if done[index]:
+            theta = _run_phase(recorded, problem, replace(phase, rounds=done[index]), theta)
     return theta
 
 
@@ -165,8 +178,8 @@ class _Asked:
     ) -> None:
         self.problem, self.population, self.random, self.ledger, self.callbacks = problem, population, random, ledger, callbacks
         self.history: list[Round] = []
-        self.last = problem.domain.start()
         self.private = random.private
+        self.answering = False
 
     def oracle(self, index: int, phase: Phase, users: NDArray[np.int64], interactivity: str) -> Callable[[Floats], Floats]:
         """The private mean gradient at theta over the next batch of users, or over all of them."""
@@ -177,11 +190,12 @@ class _Asked:
             t = len(self.history) - begun
             batch = users if interactivity == "full" else users[t * phase.batch : (t + 1) * phase.batch]
             self.ledger.charge(batch, phase.plan)
+            self.answering = True
             estimate = self.population.answer(lambda X, y: objective.gradients(theta, X, y), batch, phase.plan, self.random)
+            self.answering = False
             self.private = self.private and estimate.private
             done = Round(index=len(self.history) + 1, phase=index + 1, theta=theta, gradient=estimate.mean, users=estimate.users)
             self.history.append(done)
-            self.last = theta
             for callback in self.callbacks:
                 callback(done)
             return done.gradient
@@ -190,7 +204,7 @@ class _Asked:
 
 
 def _functions(callbacks: Callback | Iterable[Callback]) -> tuple[Callback, ...]:
-    every = (callbacks,) if callable(callbacks) else tuple(callbacks)
+    every = (callbacks,) if callable(callbacks) or not isinstance(callbacks, Iterable) else tuple(callbacks)
     if not all(callable(callback) for callback in every):
         raise ArgumentError("callbacks", every, "functions of a Round", "Pass a function, or a list of them.")
     return every
@@ -212,26 +226,15 @@ def _population(data: Any) -> Population:
 
 def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> None:
     """Refuse a schedule that was made for another problem or more users, before anyone is asked."""
+    check_schedule(chosen, population.users)
     remedy = "Make a schedule for this problem and this population."
-    needed = sum(phase.users for phase in chosen.phases)
-    if not chosen.phases or needed > population.users:
-        raise ArgumentError("chosen", f"a schedule for {needed} users", f"one for at most {population.users}", remedy)
     for phase in chosen.phases:
-        whole("phase.rounds", phase.rounds, at_least=1, remedy=remedy)
-        whole("phase.batch", phase.batch, at_least=1, at_most=phase.users, remedy=remedy)
         real("phase.step", phase.step, above=0, remedy=remedy)
         one_of("phase.algorithm", phase.algorithm, ("descent", "acsa"), remedy)
-        asked = phase.batch if chosen.interactivity == "full" else phase.batch * phase.rounds
         plan = phase.plan
-        if (
-            asked > phase.users
-            or (plan.users, plan.dim) != (phase.batch, problem.dim)
-            or (phase.bound is not None and plan.norm < problem.lipschitz * (1 - 1e-9))
-            or not is_proved(plan)
-        ):
-            raise ArgumentError("chosen", str(phase), "a phase that fits its users, its plan and the problem", remedy)
-    if not honest_enough(chosen, chosen.phases, population.users):
-        raise ArgumentError("chosen.shortfall", chosen.shortfall, "the chance that a batch of these users falls short", remedy)
+        too_short = phase.bound is not None and plan.norm < problem.lipschitz * (1 - 1e-9)
+        if plan.dim != problem.dim or too_short or not is_proved(plan):
+            raise ArgumentError("chosen", str(phase), "a phase that fits its plan and the problem", remedy)
 
 
 def _check_records(problem: Problem, population: ArrayPopulation) -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..privacy import Guarantee
 from ..privacy.guarantee import known_fields
-from ..validation import ArgumentError
-from .schedule import Schedule, honest_enough
+from ..validation import ArgumentError, whole
+from .schedule import Schedule, check_schedule
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +35,11 @@ class Round:
     def to_dict(self) -> dict[str, Any]:
         plain = {"index": self.index, "phase": self.phase, "users": self.users}
         return plain | {"theta": self.theta.tolist(), "gradient": self.gradient.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Round:
+        known_fields(cls, values)
+        return cls(**values | {name: np.asarray(values[name], dtype=np.float64) for name in ("theta", "gradient")})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,8 +105,7 @@ class Result:
         known_fields(cls, values, defaults=True)
         if values["seed"] is not None and values["guarantee"] is not None:
             raise ArgumentError("guarantee", values["guarantee"], "null for a seeded run", "A seeded result is not private.")
-        arrays = ("theta", "gradient")
-        history = tuple(Round(**entry | {name: np.asarray(entry[name]) for name in arrays}) for entry in values["history"])
+        history = tuple(Round.from_dict(entry) for entry in values["history"])
         made = cls(
             theta=np.asarray(values["theta"]),
             guarantee=Guarantee.from_dict(values["guarantee"]) if values["guarantee"] else None,
@@ -117,16 +121,20 @@ class Result:
 
     def _check_guarantee(self) -> None:
         """Refuse a claim beyond the plans of the phases that were begun, which were proved when they were read."""
-        if self.guarantee is None:
+        if self.guarantee is None or not self.history:
             return
-        begun = self.schedule.phases[: max((entry.phase for entry in self.history), default=0)]
         remedy = "Do not use this file."
-        done = Counter(entry.phase for entry in self.history)
-        covered = all(done[index] <= phase.rounds for index, phase in enumerate(begun, start=1))
-        if not begun or not covered or not honest_enough(self.schedule, begun, self.users):
-            allowed = "one whose rounds its plans cover, with honest users enough"
-            raise ArgumentError("guarantee", str(self.guarantee), allowed, remedy)
-        proved = self.schedule.guarantee_of(begun)
+        begun = self.history[-1].phase
+        whole("history[-1].phase", begun, at_least=1, at_most=len(self.schedule.phases), remedy=remedy)
+        check_schedule(self.schedule, self.users)
+        for place, (entry, before) in enumerate(zip(self.history, (None, *self.history), strict=False), start=1):
+            whole("history.phase", entry.phase, at_least=before.phase if before else 1, at_most=begun, remedy=remedy)
+            whole("history.index", entry.index, at_least=place, at_most=place, remedy=remedy)
+            phase = self.schedule.phases[entry.phase - 1]
+            whole("history.users", entry.users, at_least=phase.plan.honest_users, at_most=phase.batch, remedy=remedy)
+        for number, rounds in Counter(entry.phase for entry in self.history).items():
+            whole("rounds in history", rounds, at_least=1, at_most=self.schedule.phases[number - 1].rounds, remedy=remedy)
+        proved = self.schedule.guarantee_of(self.schedule.phases[:begun])
         figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
         weaker = all(getattr(self.guarantee, name) >= getattr(proved, name) * (1 - 1e-6) for name in figures)
         same = (self.guarantee.neighbours, self.guarantee.theorem) == (proved.neighbours, proved.theorem)

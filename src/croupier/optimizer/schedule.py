@@ -12,12 +12,14 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..privacy import Guarantee, SumPlan, central_noise_std, honest_in_batch, plan_sum
+from ..privacy import Guarantee, NoCertificateError, SumPlan, central_noise_std, honest_in_batch, plan_sum
+from ..privacy.crowd import surely_honest
 from ..privacy.guarantee import known_fields
 from ..problem import Objective, Problem, Smoothed
 from ..validation import ArgumentError, one_of, real, whole
@@ -92,9 +94,8 @@ class Schedule:
 
     def with_shortfall(self, guarantee: Guarantee) -> Guarantee:
         """A guarantee of plans that count on honest users in every batch, as one that counts on a fraction of all users."""
-        if not self.shortfall:
-            return guarantee
-        return replace(guarantee, slack=min(1.0, guarantee.slack + self.shortfall), honest=self.honest)
+        honest = self.honest if self.shortfall else max(guarantee.honest, self.honest)
+        return replace(guarantee, slack=min(1.0, guarantee.slack + self.shortfall), honest=honest)
 
     def to_dict(self) -> dict[str, Any]:
         plain = asdict(self)
@@ -312,29 +313,34 @@ class _Budget:
         return honest_in_batch(self.crowd, self.honest, batch, chance) / batch
 
     def plan(self, batch: int, rounds: int) -> SumPlan:
+        return self._plan(batch, rounds, self.honest_of(batch))
+
+    def _plan(self, batch: int, rounds: int, honest: float) -> SumPlan:
         return plan_sum(
             epsilon=self.epsilon,
             delta=self.delta - self.shortfall(batch),
             users=batch,
             dim=self.problem.dim,
             norm=self.norm,
-            honest=self.honest_of(batch),
+            honest=honest,
             rounds=rounds,
             neighbours=self.neighbours,
             calibration=self.calibration,
             max_inflation=self.max_inflation,
         )
 
-    def expected_noise(self, rounds: int) -> float:
-        """s, to about the accuracy of max_inflation: it does not depend on the batch."""
+    def expected_noise(self, batch: int, rounds: int) -> float:
+        """s, to about the accuracy of max_inflation: it depends on the batch through its honest users alone."""
         if self.calibration != "tight":
-            return self.plan(1_000_000, rounds).noise_std
-        sensitivity = self.norm * (2 if self.neighbours == "replace-one" else 1)
-        central = central_noise_std(self.epsilon, self.delta, sensitivity, rounds)
-        return self.max_inflation * central / math.sqrt(self.honest)
+            return self._paper_noise(rounds)
+        return self.max_inflation * self._central * math.sqrt(rounds / self.honest_of(batch))
 
+    @cached_property
+    def _central(self) -> float:
+        return central_noise_std(self.epsilon, self.delta, self.norm * (2 if self.neighbours == "replace-one" else 1))
 
-Bound = Callable[[int, float], tuple[float, float]]
+    def _paper_noise(self, rounds: int) -> float:
+        return self._plan(1_000_000, rounds, self.honest).noise_std
 
 
 def _phase(
@@ -350,10 +356,13 @@ def _phase(
 ) -> Phase:
     """The best number of rounds for `users` users who start within `distance`, and everything that follows from it."""
     full = interactivity == "full"
-    single = budget.expected_noise(1) * (math.sqrt(2) if interactivity == "stream" else 1)
+    # A stream's batch gets two draws of the noise: one for intruders after a record, one for those before it.
+    draws = 2 if interactivity == "stream" else 1
+    fixed = budget.expected_noise(users, 1) if budget.calibration != "tight" and not full else None  # costs a plan
 
     def noise(T: int) -> float:
-        return single * math.sqrt(T) if full and budget.calibration == "tight" else budget.expected_noise(T) if full else single
+        one = fixed if fixed is not None else budget.expected_noise(users if full else users // T, T if full else 1)
+        return one * math.sqrt(draws)
 
     def evaluate(T: int, s: float) -> tuple[float, float, float | None, float]:
         return _bound(problem, rule, method, distance / rule.nearer, users, users if full else users // T, T, s, full)
@@ -363,8 +372,6 @@ def _phase(
     rounds = whole("rounds", rounds, at_least=1, at_most=None if full else users, remedy="Sequential rounds share the users.")
     batch = users if full else users // rounds
     plan = budget.plan(batch, rounds if full else 1)
-    # A stream's batch gets two draws of the noise: one for intruders after a record, one for those before it.
-    draws = 2 if interactivity == "stream" else 1
     noise_std = plan.noise_std_with(plan.levels, draws * plan.noise_bits, plan.noise_probability, batch)
     bound, step, smoothing, std = evaluate(rounds, noise_std)
     if constants == "paper" and method in ("acsa", "smoothed-acsa"):
@@ -441,7 +448,14 @@ def _phased(
         return tuple(phases)
 
     # Few users or weak convexity: an early phase may not come nearer to the optimum than it began, and then only costs users.
-    choices = [run_of(count) for count in (range(1, most + 1) if groups == "doubling" else [most])]
+    choices, refused = [], None
+    for count in range(1, most + 1) if groups == "doubling" else [most]:
+        try:
+            choices.append(run_of(count))
+        except (ArgumentError, NoCertificateError) as error:  # a group too small for its honest users
+            refused = error
+    if refused is not None and not choices:
+        raise refused
     return min(choices, key=lambda phases: phases[-1].bound or math.inf)
 
 
@@ -458,12 +472,28 @@ def _group_sizes(users: int, count: int, groups: str) -> list[int]:
     return sizes
 
 
-def honest_enough(chosen: Schedule, phases: Iterable[Phase], users: int) -> bool:
-    """Whether batches hold the honest users that their plans count on, but for the stated shortfall."""
-    if not chosen.shortfall:
-        return True
-    counted = ((p.plan.honest_users, honest_in_batch(users, chosen.honest, p.batch, chosen.shortfall)) for p in phases)
-    return all(needed <= held for needed, held in counted)
+def check_schedule(chosen: Schedule, users: int) -> None:
+    """Refuse a schedule whose plans do not prove what it claims for so many users; the problem is not looked at."""
+    remedy = "Make a schedule for this problem and this population."
+    one_of("interactivity", chosen.interactivity, INTERACTIVITY[:2], remedy)
+    whole("users", users, at_least=1, remedy=remedy)
+    full = chosen.interactivity == "full"
+    if not chosen.phases or sum(phase.users for phase in chosen.phases) > users:
+        needed = sum(phase.users for phase in chosen.phases)
+        raise ArgumentError("chosen", f"a schedule for {needed} users", f"one for at most {users}", remedy)
+    for phase in chosen.phases:
+        whole("phase.rounds", phase.rounds, at_least=1, at_most=phase.plan.rounds if full else None, remedy=remedy)
+        whole("phase.batch", phase.batch, at_least=1, at_most=phase.users, remedy=remedy)
+        asked = phase.batch if full else phase.batch * phase.rounds
+        if asked > phase.users or phase.plan.users != phase.batch:
+            raise ArgumentError("chosen", str(phase), "a phase that fits its users and its plan", remedy)
+        if chosen.shortfall:
+            held = honest_in_batch(users, chosen.honest, phase.batch, chosen.shortfall)
+        else:
+            held = surely_honest(users, chosen.honest, phase.batch)
+        if phase.plan.honest_users > held:
+            allowed = f"enough for the {phase.plan.honest_users} honest users that a batch's plan counts on, not {held}"
+            raise ArgumentError("chosen.shortfall", chosen.shortfall, allowed, remedy)
 
 
 def objective_of(problem: Objective, phase: Phase) -> Objective:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import rel_entr
-
-from ..validation import ArgumentError, real, whole
+from ..validation import real, whole
 
 
 def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int:
@@ -32,16 +30,16 @@ def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int
         middle = (few + many) // 2
         improbable = drawn * _divergence(middle / drawn, others) >= -math.log(chance) * (1 + 1e-9)
         few, many = (middle, many) if improbable else (few, middle)
-    if few < 0:
-        raise ArgumentError(
-            "honest",
-            honest,
-            f"enough for some honest users in every batch of {batch}",
-            "Take fewer rounds, so that batches are larger, or count on more users.",
-        )
     return few + 2  # more than `few` of the others, and the user itself
+
+
+def surely_honest(users: int, honest: float, batch: int) -> int:
+    """At least this many of any batch that holds the user at stake are honest, whoever is in it."""
+    return max(1, math.ceil(honest * users * (1 - 1e-12)) - (users - batch))
 
 
 def _divergence(a: float, p: float) -> float:
     """KL(Bernoulli(a) || Bernoulli(p)) for a <= p; 0 beyond, where there is nothing to bound."""
-    return float(rel_entr(a, p) + rel_entr(1 - a, 1 - p)) if a < p else 0.0
+    if a >= p:
+        return 0.0
+    return (a * math.log(a / p) if a else 0.0) + (1 - a) * math.log((1 - a) / (1 - p))

@@ -355,4 +355,4 @@ def _numbers(y: NDArray[np.generic]) -> Floats:
     try:
         return np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ArgumentError("y", y, "numbers, one per user", "Map labels to numbers.") from None
+        raise ArgumentError("y", type(y).__name__, "numbers, one per user", "Map labels to numbers.") from None

@@ -168,28 +168,27 @@ class Problem:
         try:
             rows = np.asarray(X, dtype=np.float64)
         except (TypeError, ValueError):
-            raise ArgumentError("X", X, "a table of numbers", "Encode other features; make a sparse table dense.") from None
+            raise ArgumentError("X", type(X).__name__, "a table of numbers", "Encode other features; make sparse dense.") from None
         if rows.ndim != 2 or rows.shape[1] != self.features:
             raise ArgumentError("X.shape", rows.shape, f"(users, {self.features})", "Give one row of features per user.")
-        # A part in a million is left: rows scaled in single precision, and gradients are clipped all the same.
-        squares = np.einsum("ij,ij->i", rows, rows)
-        if not np.all(squares <= (self.feature_norm * (1 + 1e-6)) ** 2):  # nor is NaN
-            rows = self._scaled_down(rows, squares)
-        return rows
+        # Rows longer than a part in a million more are scaled down, each by a rule of its own: rows that were scaled in single
+        # precision are left, and gradients are clipped all the same. NaN is not below anything.
+        short = np.einsum("ij,ij->i", rows, rows) <= (self.feature_norm * (1 + 1e-6)) ** 2
+        return rows if short.all() else self._scaled_down(rows, ~short)
 
-    def _scaled_down(self, rows: Floats, squares: Floats) -> Floats:
+    def _scaled_down(self, rows: Floats, long: NDArray[np.bool_]) -> Floats:
         if not np.all(np.isfinite(rows)):
             raise ArgumentError("X", float(rows[~np.isfinite(rows)][0]), "finite", "Fill in or leave out missing features.")
-        long = np.sqrt(squares) > self.feature_norm
         unit = rows[long] / np.max(np.abs(rows[long]), axis=1, keepdims=True)  # squares of huge numbers overflow
         scaled = rows.copy()
         scaled[long] = unit * (self.feature_norm / np.linalg.norm(unit, axis=1, keepdims=True))
         return scaled
 
     def _scores(self, theta: Floats, rows: Floats) -> Floats:
-        outputs = self.loss.outputs
-        scores: Floats = rows @ theta if outputs == 1 else rows @ theta.reshape(outputs, -1).T
-        return scores
+        # einsum, not BLAS, whose rounding of one row depends on where it stands among the others
+        if self.loss.outputs == 1:
+            return np.asarray(np.einsum("ij,j->i", rows, theta))
+        return np.stack([np.einsum("ij,j->i", rows, weights) for weights in theta.reshape(self.loss.outputs, -1)], axis=1)
 
     def _times_features(self, slopes: Floats, rows: Floats) -> Floats:
         if slopes.ndim == 1:
@@ -271,6 +270,7 @@ class CustomProblem:
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         rows = np.asarray(self.gradient(theta, X, y), dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.dim:
-            raise ArgumentError("gradient(theta, X, y).shape", rows.shape, f"(users, {self.dim})", "Return one gradient per user.")
+        if rows.ndim != 2 or rows.shape != (np.shape(X)[0], self.dim):
+            allowed = f"({np.shape(X)[0]}, {self.dim})"
+            raise ArgumentError("gradient(theta, X, y).shape", rows.shape, allowed, "Return one gradient per record.")
         return rows

@@ -115,8 +115,13 @@ def _popcount_masked(source: RandomSource, trials: Integers) -> Integers:
     longest = int(trials.max())
     bits, word = next(((b, t) for b, t in _WORD_TYPES if longest <= b), _WORD_TYPES[-1])
     starts = np.arange(0, longest, bits)
-    drawn = source.draw_bytes(trials.size * starts.size * bits // 8).view(word).reshape(starts.size, trials.size)
-    unwanted = np.minimum(np.maximum(bits - trials + starts[:, np.newaxis], 0), bits)
-    half = unwanted // 2  # in two shifts, each less than the word's width
-    ones: Integers = np.bitwise_count(drawn >> half.astype(word) >> (unwanted - half).astype(word)).sum(axis=0, dtype=np.int64)
-    return ones
+    total = np.zeros(trials.size, dtype=np.int64)
+    together = max(1, _CHUNK_WORDS // max(1, starts.size))
+    for first in range(0, trials.size, together):
+        some = trials[first : first + together]
+        drawn = source.draw_bytes(some.size * starts.size * bits // 8).view(word).reshape(starts.size, some.size)
+        unwanted = np.minimum(np.maximum(bits - some + starts[:, np.newaxis], 0), bits)
+        half = unwanted // 2  # in two shifts, each less than the word's width
+        ones = np.bitwise_count(drawn >> half.astype(word) >> (unwanted - half).astype(word))
+        total[first : first + together] = ones.sum(axis=0, dtype=np.int64)
+    return total
