@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv)
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo test lint types check bench rates gallery docs clean
 
-demo: $(VENV)/core.stamp
+demo: $(VENV)/demo.stamp
 	$(BIN)/croupier demo
 
 test: lint types check
@@ -24,16 +24,30 @@ check: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/round.py
 
+rates: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/rates.py
+
+gallery: $(VENV)/dev.stamp
+	for name in mean_pictures price_of_privacy prediction_band stream; do $(BIN)/python examples/$$name.py || exit 1; done
+
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the site is in site/index.html"
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(if $(UV),$(UV) venv --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
 
-$(VENV)/core.stamp: $(BIN)/python pyproject.toml
-	$(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -e .,$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .)
+$(VENV)/demo.stamp: $(BIN)/python pyproject.toml
+	$(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -e ".[demo]",$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[demo]")
 	touch $@
 
 $(VENV)/dev.stamp: $(BIN)/python pyproject.toml
 	$(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -e ".[dev]",$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]")
-	touch $@ $(VENV)/core.stamp
+	touch $@ $(VENV)/demo.stamp
+
+$(VENV)/docs.stamp: $(BIN)/python pyproject.toml
+	$(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -e ".[docs]",$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]")
+	touch $@

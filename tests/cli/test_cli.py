@@ -181,23 +181,6 @@ def test_audit_of_robust_zero_out_and_paper_plans():
     assert as_json("audit", "--trials", "100", "--calibration", "paper", "--users", "10", "--epsilon", "15", "--dim", "1")["passed"]
 
 
-def test_demo_is_private_and_close_to_the_curator():
-    result = as_json("demo", "--mode", "counting")
-    shuffle, central, local = result["comparison"]
-    assert result["estimate"]["guarantee"]["neighbours"] == "replace-one"
-    # 64 coordinates: a root mean square beyond 1.7 times the plan's has probability below 1e-6 (chi-square with 64 degrees)
-    assert shuffle["error_of_sum"] < 1.7 * shuffle["noise_planned"]
-    assert central["noise_planned"] < shuffle["noise_planned"] < 1.05 * central["noise_planned"]
-    assert local["error_of_sum"] > 5 * shuffle["error_of_sum"]
-
-
-def test_demo_shows_plan_guarantee_and_errors():
-    result = croupier("demo")
-    assert result.returncode == 0
-    for word in ("Plan of a private sum", "Guarantee: (1, ", "shuffle (tight)", "central Gaussian", "local", "true mean"):
-        assert word in result.stdout
-
-
 def test_ctrl_c_says_that_nothing_was_released():
     with mock.patch("croupier.cli.audit.empirical_audit", side_effect=KeyboardInterrupt):
         result = croupier("audit", "--trials", "100", "--dim", "1")

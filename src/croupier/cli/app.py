@@ -1,4 +1,4 @@
-"""Commands `plan`, `audit` and `demo`. Bad arguments end with exit code 2 and one line on what to do."""
+"""The commands. Bad arguments end with exit code 2 and one line on what to do."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_sum, roun
 from ..report import central, compare_table, local, plan_table
 from .audit import audit_plan
 from .demo import demo
+from .evaluate import evaluate
+from .fit import fit
+from .predict import predict
+from .progress import Stopped, messages, say
+from .report import report
+from .schema import schema
+from .show import show
 
 app = typer.Typer(
     name="croupier",
-    help="Private sums in the shuffle model: plan them, audit them, see one run.",
+    help="Learn from people who keep their data: models and sums in the shuffle model, with a proof of what they reveal.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -48,7 +55,6 @@ def croupier(
         typer.echo(context.get_help())
 
 
-@app.command()
 def plan(
     epsilon: Epsilon,
     delta: Delta,
@@ -117,8 +123,10 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
     )
 
 
+# In the order in which a new user needs them.
+for command in (demo, schema, fit, predict, evaluate, show, report, plan):
+    app.command(name=command.__name__)(command)
 app.command(name="audit")(audit_plan)
-app.command(name="demo")(demo)
 
 
 def main() -> None:
@@ -129,6 +137,11 @@ def main() -> None:
         _refuse(str(error))
     except typer.TyperException as error:
         _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
+    except OSError as error:
+        _refuse(f"{error.filename or 'output'}: {error.strerror or error}. Check that it can be read or written, and has room.")
+    except Stopped as stop:
+        say(messages(), f"croupier: {stop}")
+        sys.exit(130)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     if code == 130:
@@ -137,5 +150,5 @@ def main() -> None:
 
 
 def _refuse(message: str) -> None:
-    typer.echo("croupier: " + " ".join(message.split()), err=True)
+    say(messages(), "croupier: " + " ".join(message.split()))
     sys.exit(2)

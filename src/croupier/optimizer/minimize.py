@@ -188,7 +188,7 @@ class _Asked:
 
         def gradient(theta: Floats) -> Floats:
             t = len(self.history) - begun
-            batch = users if interactivity == "full" else users[t * phase.batch : (t + 1) * phase.batch]
+            batch = users if interactivity == "full" else np.sort(users[t * phase.batch : (t + 1) * phase.batch])
             self.ledger.charge(batch, phase.plan)
             self.answering = True
             estimate = self.population.answer(lambda X, y: objective.gradients(theta, X, y), batch, phase.plan, self.random)

@@ -63,12 +63,13 @@ class _Margin(Loss):
 
     def targets(self, y: NDArray[np.generic]) -> Floats:
         labels = _numbers(y)
-        known = (labels == 1) | (labels == 0) | (labels == -1)
+        positive = labels == 1
+        known = positive | (labels == 0) | (labels == -1)
         if not known.all():
             raise ArgumentError(
                 "y", float(labels[~known][0]), "0 or 1 (or -1 or 1) for a binary loss", "Map your two classes to these."
             )
-        return np.where(labels > 0, 1.0, -1.0)
+        return np.asarray(2.0 * positive - 1.0)
 
 
 class _Residual(Loss):

@@ -51,7 +51,7 @@ def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") ->
     """Refuse NaN and infinity, naming the first user that has one."""
     for start in rows:
         with np.errstate(all="ignore"):
-            if np.isfinite(np.sum(vectors[start : start + rows.step], dtype=np.float64)):
+            if np.isfinite(np.sum(vectors[start : start + rows.step])):
                 continue  # a sum with NaN or infinity in it is not finite
         finite = np.isfinite(vectors[start : start + rows.step]).all(axis=1)
         if not finite.all():
@@ -65,7 +65,8 @@ def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") ->
 def clip_to_ball(vectors: NDArray[Any], norm: float) -> Floats:
     """The vectors divided by `norm`, those outside the unit ball scaled back to just inside it.
 
-    The true l2 norm of every row returned is at most 1, whatever the rounding: a computed norm is right to (d + 8) 2^-53.
+    The true l2 norm of every row returned is at most 1, whatever the rounding: a computed norm is right to (d + 8) 2^-53. NaN and
+    infinity are refused.
     """
     numbers = np.asarray(vectors, dtype=np.float64)
     limit = 1 - (numbers.shape[1] + 8) * 2.0**-53
@@ -75,6 +76,7 @@ def clip_to_ball(vectors: NDArray[Any], norm: float) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         unit = np.ascontiguousarray(numbers / norm)
     if not inside.all():
+        require_finite(numbers, range(0, len(numbers), max(1, len(numbers))))
         unit[~inside] = _scaled_back(numbers[~inside], norm, limit)
     return unit
 

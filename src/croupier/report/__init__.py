@@ -1,14 +1,20 @@
-"""What people look at: tables, and the baselines that figures stand beside."""
+"""What people look at: tables, the HTML report, and the baselines that figures stand beside."""
 
 from .baselines import Baseline, central, local, simulate_central, simulate_local
+from .compare import Comparison, Method, compare
+from .html import html_report
 from .tables import certified, compare_table, guarantee_line, plan_table
 
 __all__ = [
     "Baseline",
+    "Comparison",
+    "Method",
     "central",
     "certified",
+    "compare",
     "compare_table",
     "guarantee_line",
+    "html_report",
     "local",
     "plan_table",
     "simulate_central",

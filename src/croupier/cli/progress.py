@@ -1,0 +1,137 @@
+"""What a person sees of a long run, and how they stop it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from ..optimizer import Round, Schedule, StopTraining
+from ..privacy import Guarantee, SumPlan, round_up
+from ..privacy.calibration import prove
+from ..table import Piece
+
+
+class Stopped(Exception):  # noqa: N818  (a request, not an error)
+    """Somebody stopped the command; the text says what became of the work."""
+
+
+def messages() -> Console:
+    """Standard error. On a terminal a little narrower than it is, so that the ^C it echoes does not break a bar's line."""
+    console = Console(stderr=True)
+    return Console(stderr=True, width=max(20, console.width - 3)) if console.is_terminal else console
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """A message: wrapped between words on a terminal, one line elsewhere."""
+    console.print(text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+@contextmanager
+def warnings_said(console: Console) -> Iterator[None]:
+    """Warnings as messages, without the place in the code that they came from."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_, **__: say(console, f"warning: {message}", "yellow")
+        yield
+
+
+def counted(pieces: Iterable[Piece], name: str, console: Console, shown: bool) -> Iterator[Piece]:
+    """The pieces, with a line that says how many rows were read."""
+    columns = (SpinnerColumn(), TextColumn("reading {task.description}: {task.completed:,} rows"))
+    with Progress(*columns, console=console, disable=not shown, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        for piece in pieces:
+            yield piece
+            bar.advance(task, len(piece))
+
+
+@contextmanager
+def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) -> Iterator[Callable[[Round], None]]:
+    """A bar of the rounds of a schedule; yields what is to be called after each."""
+    columns = (
+        TextColumn("round {task.completed}/{task.total}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[users]:,} users"),
+        TextColumn("gradient {task.fields[gradient]}"),
+        TextColumn("epsilon {task.fields[epsilon]}"),
+        TimeRemainingColumn(),
+    )
+    history: list[Round] = []
+    with Progress(*columns, console=console, disable=not shown, transient=True, expand=True) as bar:
+        task = bar.add_task("training", total=chosen.rounds, users=0, gradient="-", epsilon="0")
+
+        def show(done: Round) -> None:
+            history.append(done)
+            if shown:
+                users = done.users if chosen.interactivity == "full" else sum(entry.users for entry in history)
+                norm = f"{float(np.linalg.norm(done.gradient)):.2g}"
+                spent = round_up(revealed(chosen, history).epsilon(delta), 3)
+                bar.update(task, completed=done.index, users=users, gradient=norm, epsilon=spent)
+
+        yield show
+
+
+def revealed(chosen: Schedule, history: Iterable[Round]) -> Guarantee:
+    """What these rounds of a schedule reveal about a user: of all that were planned, only those that were run."""
+    rounds = Counter(entry.phase for entry in history)
+    first, *others = [_of_rounds(chosen.phases[phase - 1].plan, done) for phase, done in sorted(rounds.items())]
+    return chosen.with_shortfall(first.worst_of(*others))  # nobody is in two phases
+
+
+def _of_rounds(plan: SumPlan, rounds: int) -> Guarantee:
+    return plan.guarantee if rounds >= plan.rounds else _of_one_round(plan).repeated(rounds)
+
+
+@lru_cache(maxsize=16)
+def _of_one_round(plan: SumPlan) -> Guarantee:
+    return prove(replace(plan, rounds=1), plan.levels, plan.noise_bits, plan.noise_probability).guarantee
+
+
+class Interrupt:
+    """Ctrl-C (or a request to terminate) during a run: the first lets the present round end, a second one aborts.
+
+    Use it as a context; `check` goes to the callbacks of a run, `before_round` is to be called before each round.
+    """
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.asked, self._console, self._total = False, console, total
+        self._begun = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def before_round(self) -> None:
+        if self.asked:
+            raise StopTraining
+        self._begun = True
+
+    def check(self, done: Round) -> None:
+        """Stop after this round if somebody asked for it; the last one ends by itself."""
+        if self.asked and done.index < self._total:
+            raise StopTraining
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked or not self._begun:
+            raise KeyboardInterrupt
+        self.asked = True
+        with suppress(RuntimeError):  # it may come while something else is being printed
+            say(self._console, "Stopping after the present round, and keeping the model. Ctrl-C again to throw it away.", "yellow")

@@ -1,0 +1,180 @@
+"""How a model does beside one without privacy, on data that everyone may see. Scores of private people would be releases."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Rows that are enough to compare with: an error of a third of a per cent.
+_MOST_ROWS = 100_000
+_MOST_SCORED = 20_000
+# Linear programming, which quantiles are fitted by, is slow beyond this.
+_MOST_QUANTILE_ROWS = 5_000
+_MOST_ROUNDS = 40
+_TEST_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to get a model: how well it does, what is promised, who must be trusted, what a user sends, how long it took.
+
+    `kind` is "ours", "reference" (drawn as a line to compare with) or "other".
+    """
+
+    name: str
+    scores: Mapping[str, float]
+    epsilon: float | None = None
+    trust: str = "-"
+    bits_per_user: int | None = None
+    seconds: float | None = None
+    kind: str = "other"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods on the same public rows. `metric` is the score that figures show; `course` is (round, score at the point that it
+    asked about), `sweep` (epsilon, score of a model fitted with it)."""
+
+    metric: str
+    rows: int
+    methods: tuple[Method, ...]
+    course: tuple[tuple[int, float], ...] = ()
+    sweep: tuple[tuple[float, float], ...] = ()
+    note: str = ""
+
+
+def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Comparison:
+    """The model beside a non-private fit and the best constant, on public rows.
+
+    Four fifths of the rows train what has to be trained, all are scored on the rest; the model itself may have seen these.
+    `epsilons`: fit the model's kind anew with each of them, every row a user.
+    """
+    model, X = _without_names(model, X)
+    X, y = _some(X, np.asarray(y), _MOST_ROWS)
+    train, test = _split(len(y))
+    plain, constant, name = _without_privacy(model)
+    fitted_on = train[:_MOST_QUANTILE_ROWS] if hasattr(model, "quantile") else train
+    rows = as_trained(model, X)
+    plain.fit(rows[fitted_on], y[fitted_on])
+    constant.fit(rows[train], y[train])
+    promise = getattr(model, "promise_", None)
+    methods = (
+        Method("one answer for all", scores(constant, rows[test], y[test], like=model), kind="reference"),
+        Method("without privacy", scores(plain, rows[test], y[test], like=model), trust="a curator", kind="reference"),
+        Method(
+            "this model",
+            scores(model, X[test], y[test]),
+            epsilon=promise.epsilon if promise and model.guarantee_ is not None else None,
+            trust="a shuffler",
+            bits_per_user=model.plan_.bits_per_user,
+            kind="ours",
+        ),
+    )
+    some = test[:_MOST_SCORED]
+    return Comparison(
+        metric=next(iter(methods[0].scores)),
+        rows=len(test),
+        methods=methods,
+        course=course(model, X[some], y[some]),
+        sweep=tuple((epsilon, _refitted(model, epsilon, X, y, train, test)) for epsilon in epsilons),
+        note=f"Without privacy: scikit-learn's {name}, fitted on {len(fitted_on):,} other rows.",
+    )
+
+
+def scores(model: Any, X: Any, y: NDArray[Any], *, like: Any = None) -> dict[str, float]:
+    """Scores of predictions; the first is the one that figures show. `like` is the model whose task it is."""
+    task = model if like is None else like
+    if not hasattr(task, "classes_"):
+        error = y - model.predict(X)
+        found = {"mean absolute error": float(np.mean(np.abs(error))), "root mean square error": float(np.sqrt(np.mean(error**2)))}
+        quantile = getattr(task, "quantile", None)
+        if quantile is None:
+            return found
+        return {"pinball loss": float(np.mean(np.maximum(quantile * error, (quantile - 1) * error)))} | found
+    found = {"accuracy": float(np.mean(model.predict(X) == y))}
+    if hasattr(task, "predict_proba"):
+        place = {label: index for index, label in enumerate(model.classes_.tolist())}
+        chances = np.column_stack([model.predict_proba(X), np.zeros(len(y))])  # the last for a class that it has never seen
+        likely = chances[np.arange(len(y)), [place.get(label, -1) for label in y.tolist()]]
+        found["log-loss"] = float(-np.mean(np.log(np.maximum(likely, 1e-12))))
+    return found
+
+
+def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]:
+    """(round, score) at points that rounds asked about, but for the very first, where nothing has been learned."""
+    model, X = _without_names(model, X)
+    history = model.result_.history[1:] or model.result_.history
+    places = sorted({round(i * (len(history) - 1) / (_MOST_ROUNDS - 1)) for i in range(_MOST_ROUNDS)})
+    return tuple((history[i].index, next(iter(scores(_at(model, history[i].theta), X, y).values()))) for i in places)
+
+
+def as_trained(model: Any, X: Any) -> Any:
+    """Rows as the model takes them: those longer than feature_norm scaled down to it."""
+    from ..estimator.rows import clip_rows  # noqa: PLC0415  (an estimator's room, needed here for public data only)
+
+    return clip_rows(X, model.feature_norm_)
+
+
+def _at(model: Any, theta: NDArray[np.float64]) -> Any:
+    """The model with other weights: those of a point on the way."""
+    there, constant = copy.copy(model), model._constant()
+    weights = theta.reshape(-1, model.n_features_in_ + bool(constant))
+    intercepts = weights[:, -1] * constant if constant else np.zeros(len(weights))
+    there._set_weights(weights[:, : model.n_features_in_] / model.feature_norm_, intercepts)
+    return there
+
+
+def _refitted(model: Any, epsilon: float, X: Any, y: NDArray[Any], train: NDArray[np.int64], test: NDArray[np.int64]) -> float:
+    from sklearn import clone  # noqa: PLC0415
+
+    from ..estimator import PrivacyAccount  # noqa: PLC0415
+
+    # an account of its own: nobody's budget is spent by fitting public data again
+    fresh = clone(model).set_params(epsilon=epsilon, account=PrivacyAccount())
+    return next(iter(scores(fresh.fit(X[train], y[train]), X[test], y[test]).values()))
+
+
+def _without_privacy(model: Any) -> tuple[Any, Any, str]:
+    """scikit-learn's estimator for the same task, the best constant, and the former's name."""
+    from sklearn import dummy, linear_model, svm  # noqa: PLC0415  (slow to import, and needed with public data only)
+
+    if hasattr(model, "predict_proba"):
+        plain: Any = linear_model.LogisticRegression(C=100.0, max_iter=500)
+    elif hasattr(model, "classes_"):
+        plain = svm.LinearSVC(dual=False)
+    elif hasattr(model, "quantile"):
+        plain = linear_model.QuantileRegressor(quantile=model.quantile, alpha=0.0)
+    else:
+        plain = linear_model.Ridge(alpha=1e-3)
+    if hasattr(model, "classes_"):
+        constant: Any = dummy.DummyClassifier(strategy="prior")
+    else:
+        constant = dummy.DummyRegressor(strategy="quantile", quantile=getattr(model, "quantile", 0.5))
+    return plain, constant, type(plain).__name__
+
+
+def _without_names(model: Any, X: Any) -> tuple[Any, Any]:
+    """The model and its rows as plain arrays, columns in the model's order."""
+    model = copy.copy(model)
+    names = vars(model).pop("feature_names_in_", None)
+    if names is not None and hasattr(X, "columns"):
+        X = X[list(names)]
+    return model, X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)
+
+
+def _some(X: Any, y: NDArray[Any], most: int) -> tuple[Any, NDArray[Any]]:
+    if len(y) <= most:
+        return X, y
+    chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
+    return X[chosen], y[chosen]
+
+
+def _split(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    order = np.random.default_rng(0).permutation(rows)
+    tests = max(1, round(_TEST_SHARE * rows))
+    return order[tests:], order[:tests]

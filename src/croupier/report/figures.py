@@ -1,0 +1,211 @@
+"""The report's figures: how training went, and what another epsilon would mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from html import escape
+
+import numpy as np
+from scipy.stats import chi2
+
+from ..optimizer import Result
+from ..privacy import NoCertificateError, SumPlan, plan_sum
+from ..privacy.plan import REQUEST_FIELDS
+from ..validation import ArgumentError
+from .baselines import local
+from .compare import Comparison, Method
+from .svg import Axis, Figure
+
+# The epsilons that the trade-off is drawn for.
+_EPSILONS = (0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 8.0)
+_EPSILON_TICKS = (0.1, 0.3, 1.0, 3.0, 8.0)
+_BAND = 0.95
+
+
+def gradient_figure(result: Result) -> str:
+    """The length of every round's mean gradient, and of the noise alone."""
+    history = result.history
+    rounds = [float(entry.index) for entry in history]
+    plans = [result.schedule.phases[entry.phase - 1].plan for entry in history]
+    ends = [_noise_norms(plan, entry.users) for plan, entry in zip(plans, history, strict=True)]
+    low, high = [end[0] for end in ends], [end[1] for end in ends]
+    least = 0.7 * min(low)  # the logarithm's axis begins here
+    norms = [max(least, float(np.linalg.norm(entry.gradient))) for entry in history]
+    figure = Figure(
+        name="gradient",
+        title="Length of the private mean gradient in every round",
+        description=f"It begins at {norms[0]:.3g} and ends at {norms[-1]:.3g}. "
+        f"Noise alone would be between {low[-1]:.3g} and {high[-1]:.3g}.",
+        x=_rounds_axis(rounds),
+        y=Axis.over("length of the mean gradient", [*norms, *high, least, 1.2 * max(norms)], log=True),
+    )
+    figure.band([rounds[0] - 0.5, *rounds, rounds[-1] + 0.5], [low[0], *low, low[-1]], [high[0], *high, high[-1]])
+    figure.line(rounds, norms, "faint")
+    figure.dots(rounds, norms)
+    figure.label(rounds[-1], low[-1], "noise alone", anchor="end", shift=16)
+    early = min(range(len(norms)), key=lambda i: (-norms[i], i))
+    figure.label(rounds[early], norms[early], "one dot a round", anchor="start" if early < len(norms) / 2 else "end", shift=-9)
+    where = sum(norm <= top for norm, top in zip(norms, high, strict=True))
+    return _captioned(
+        figure,
+        f"Each dot is the length of the mean gradient that came out of a round, noise included. The band holds {_BAND:.0%} of the "
+        f"lengths that the noise alone would have. {where:,} of {len(norms):,} rounds lie in or below it: there the people's own "
+        f"gradient was too small to stand out, which is how a finished training looks, and also one with too little budget.",
+    )
+
+
+def _noise_norms(plan: SumPlan, users: int) -> tuple[float, float]:
+    """Between which lengths the noise of a mean gradient lies: dim independent coordinates, close to Gaussian."""
+    std = plan.noise_std_for(users) / users
+    ends = chi2.ppf([(1 - _BAND) / 2, (1 + _BAND) / 2], plan.dim)
+    return float(std * math.sqrt(ends[0])), float(std * math.sqrt(ends[1]))
+
+
+def distance_figure(result: Result) -> str:
+    """How far every round was from the start."""
+    moved = [float(np.linalg.norm(entry.theta - result.start)) for entry in result.history]
+    final = float(np.linalg.norm(result.theta - result.start))
+    rounds = [float(entry.index) for entry in result.history]
+    figure = Figure(
+        name="distance",
+        title="How far the weights have moved from where they began",
+        description=f"From 0 to {final:.3g} over {len(rounds)} rounds.",
+        x=_rounds_axis([*rounds, rounds[-1] + 1]),
+        y=Axis.over("distance from the start", [0.0, *moved, final or 1.0]),
+    )
+    figure.line([*rounds, rounds[-1] + 1], [*moved, final])
+    figure.dots([rounds[-1] + 1], [final], "other")
+    figure.label(rounds[-1] + 1, final, "the model", anchor="end", shift=-10 if final >= max(moved) * 0.9 else 22)
+    return _captioned(
+        figure,
+        "Where every round asked about, and the square, the model. A line that is still rising steeply at the end would want more "
+        "rounds.",
+    )
+
+
+def course_figure(comparison: Comparison) -> str:
+    """The score on public rows, round by round."""
+    rounds, found = [float(index) for index, _ in comparison.course], [score for _, score in comparison.course]
+    rules = {method.name: method.scores[comparison.metric] for method in _references(comparison)}
+    figure = Figure(
+        name="course",
+        title=f"{comparison.metric} on public rows as training went on",
+        description=f"From {found[0]:.3g} to {found[-1]:.3g}; "
+        + ", ".join(f"{name}: {value:.3g}" for name, value in rules.items()),
+        x=_rounds_axis(rounds),
+        y=Axis.over(comparison.metric, [*found, *rules.values()]),
+    )
+    for name, value in rules.items():
+        figure.rule(value, name)
+    figure.line(rounds, found)
+    return _captioned(figure, f"The {escape(comparison.metric)} at the points that rounds asked about, on rows declared public.")
+
+
+def _references(comparison: Comparison) -> list[Method]:
+    """The constant answer and the non-private fit, which stand in figures as lines."""
+    return [method for method in comparison.methods if method.kind == "reference"]
+
+
+def plans_over_epsilon(plan: SumPlan, chosen: float) -> dict[float, SumPlan]:
+    """The plan of a round at other epsilons, where one can be proved; at the chosen one, the plan itself."""
+    request = {name: getattr(plan, name) for name in REQUEST_FIELDS if name != "scalar"}
+    plans = {chosen: plan}
+    for epsilon in _EPSILONS:
+        if epsilon == chosen:
+            continue
+        try:
+            plans[epsilon] = plan_sum(**request | {"epsilon": epsilon})
+        except (ArgumentError, NoCertificateError):  # too few people for so small an epsilon, or beyond the paper's theorems
+            continue
+    return dict(sorted(plans.items()))
+
+
+def noise_figure(epsilon: float, plans: Mapping[float, SumPlan]) -> str:
+    """Noise over epsilon, beside the local model's."""
+
+    def share(noise_std: float, plan: SumPlan) -> float:
+        return math.sqrt(plan.dim) * noise_std / plan.users / plan.norm
+
+    epsilons = list(plans)
+    ours = [share(plan.noise_std, plan) for plan in plans.values()]
+    locals_ = [share(local(plan).noise_std, plan) for plan in plans.values()]
+    here = share(plans[epsilon].noise_std, plans[epsilon])
+    figure = Figure(
+        name="noise",
+        title="Noise in a round's mean gradient over epsilon",
+        description=f"{here:.3g} of the longest gradient at epsilon {epsilon:g}; it falls from {ours[0]:.3g} to {ours[-1]:.3g}, "
+        f"the local model's from {locals_[0]:.3g} to {locals_[-1]:.3g}.",
+        x=_epsilon_axis(epsilons),
+        y=Axis.over("noise / longest gradient", [*ours, *locals_, min(ours) / 2], log=True),
+    )
+    figure.line(epsilons, locals_, "other")
+    figure.line(epsilons, ours)
+    middle = len(epsilons) // 3
+    figure.label(epsilons[1], locals_[1], "local model", shift=-6)
+    figure.label(epsilons[middle], ours[middle], "shuffled", anchor="end", shift=22)
+    figure.mark(epsilon, here, f"this model: {here:.2g}", falling=True)
+    return _captioned(
+        figure,
+        "Length of the noise in one round's mean gradient, as a fraction of the longest gradient that one person can send. Well "
+        "below 1, the people are heard; the rounds together average more of it away.",
+    )
+
+
+def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int) -> str:
+    """Bits over epsilon, of a person who takes part in so many rounds."""
+    bits = [float(plan.bits_per_user * times) for plan in plans.values()]
+    here = float(plans[epsilon].bits_per_user * times)
+    figure = Figure(
+        name="bits",
+        title="Bits that a person sends over epsilon",
+        description=f"{here:,.0f} bits at epsilon {epsilon:g}, between {min(bits):,.0f} and {max(bits):,.0f} elsewhere.",
+        x=_epsilon_axis(list(plans)),
+        y=Axis.over("bits a person sends", [0.0, *bits]),
+    )
+    figure.line(list(plans), bits)
+    before = bits[max(0, list(plans).index(epsilon) - 1)]
+    figure.mark(epsilon, here, f"this model: {here:,.0f}", falling=before > 1.2 * here)
+    plan = plans[epsilon]
+    within = f"that keep the noise within {plan.max_inflation - 1:.0%} of a curator's"
+    why = within if plan.calibration == "tight" else "that the paper's theorems allow"
+    return _captioned(
+        figure, f"The fewest bits {why}. A weaker promise has less noise, so that values have to be rounded more finely."
+    )
+
+
+def sweep_figure(epsilon: float, comparison: Comparison) -> str:
+    """The score on public rows over epsilon."""
+    epsilons, found = zip(*comparison.sweep, strict=True)
+    rules = {method.name: method.scores[comparison.metric] for method in _references(comparison)}
+    figure = Figure(
+        name="sweep",
+        title=f"{comparison.metric} over epsilon, on public rows",
+        description="; ".join(f"epsilon {other:g}: {score:.4g}" for other, score in comparison.sweep),
+        x=_epsilon_axis(list(epsilons)),
+        y=Axis.over(comparison.metric, [*found, *rules.values()]),
+    )
+    for name, value in rules.items():
+        figure.rule(value, name)
+    figure.line(epsilons, found)
+    figure.dots(epsilons, found)
+    return _captioned(
+        figure,
+        f"Fitted anew with each epsilon on public rows: one fit each, so luck is in every dot. This model has epsilon {epsilon:g}.",
+    )
+
+
+def _captioned(figure: Figure, caption: str) -> str:
+    return f"<figure>\n{figure.render()}\n<figcaption>{caption}</figcaption>\n</figure>"
+
+
+def _rounds_axis(rounds: list[float]) -> Axis:
+    made = Axis.over("round", [0.0, *rounds])
+    ticks = tuple(tick for tick in made.ticks if tick == round(tick) <= max(rounds))
+    return replace(made, low=0.0, high=max(rounds) + max(0.5, 0.03 * max(rounds)), ticks=ticks)
+
+
+def _epsilon_axis(epsilons: list[float]) -> Axis:
+    inside = tuple(tick for tick in _EPSILON_TICKS if min(epsilons) / 1.2 <= tick <= max(epsilons) * 1.2)
+    return Axis.over("epsilon (smaller is more private)", epsilons, log=True, ticks=inside)

@@ -1,0 +1,401 @@
+"""The report: one HTML file that says in plain words what a model promises, how training went, and what is assumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..optimizer import Phase, Result
+from ..privacy import Guarantee, round_up
+from ..validation import ArgumentError
+from .baselines import central, local
+from .compare import Comparison, Method, compare
+from .figures import (
+    bits_figure,
+    course_figure,
+    distance_figure,
+    gradient_figure,
+    noise_figure,
+    plans_over_epsilon,
+    sweep_figure,
+)
+from .svg import number
+
+# Parameters that are objects of the process which fitted, or said elsewhere on the page.
+_LEFT_OUT = ("account", "callbacks", "epsilon", "delta", "honest", "neighbours", "random_state", "data_is_public")
+
+
+def html_report(
+    model: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    data_is_public: bool = False,
+    title: str = "What this model promises",
+    epsilons: Iterable[float] = (),
+    public_facts: Mapping[str, str] | None = None,
+    comparison: Comparison | None = None,
+) -> str:
+    """A fitted estimator, or the Result of a run, as one self-contained HTML page.
+
+    Everything on it follows from what the guarantee covers, unless X and y are given: then the page also says how well the model
+    does beside one without privacy, which is about the people in X. It is refused without `data_is_public=True`. `epsilons` are
+    fitted anew on X, to show accuracy over epsilon. `public_facts` are shown beside the parameters (columns and their ranges);
+    `comparison` takes the place of the one that would be made.
+
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLogisticRegression
+    >>> from croupier.report import html_report
+    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
+    >>> page = html_report(ShuffleLogisticRegression(classes=[False, True]).fit(X, X[:, 0] > 0))
+    >>> page.startswith("<!DOCTYPE html>"), "accuracy" in page
+    (True, False)
+    """
+    shown = _Shown.of(model, public_facts or {})
+    if X is not None or y is not None or comparison is not None:
+        comparison = _public_comparison(model, X, y, data_is_public, epsilons, comparison)
+    sections = [
+        _promise(shown),
+        _how_good(comparison),
+        _training(shown, comparison),
+        _noise(shown),
+        _trade_off(shown, comparison),
+        _assumed(shown),
+        _details(shown),
+    ]
+    template = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=escape(title),
+        version=escape(__version__),
+        subtitle=escape(shown.subtitle),
+        alarms=_alarms(shown),
+        sections="\n".join(f"<section>\n{section}\n</section>" for section in sections if section),
+        footer=_footer(shown, comparison),
+    )
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What the page is about, whichever kind of model it came from."""
+
+    name: str
+    result: Result
+    guarantee: Guarantee | None
+    epsilon: float
+    delta: float
+    honest: float
+    neighbours: str
+    not_covered: tuple[str, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Any, facts: Mapping[str, str]) -> _Shown:
+        if isinstance(model, Result):
+            plan, chosen = model.schedule.phases[0].plan, model.schedule
+            asked = (plan.epsilon, plan.delta + chosen.shortfall, chosen.honest, plan.neighbours)
+            return cls("A model", model, model.guarantee, *asked, facts=facts)
+        if not isinstance(getattr(model, "result_", None), Result):
+            remedy = "Fit an estimator of croupier.estimator first, or pass what croupier.minimize returned."
+            raise ArgumentError("model", type(model).__name__, "a fitted classifier or regressor, or a Result", remedy)
+        promise = model.promise_
+        parameters = {name: value for name, value in model.get_params(deep=False).items() if name not in _LEFT_OUT}
+        return cls(
+            type(model).__name__,
+            model.result_,
+            model.guarantee_,
+            promise.epsilon,
+            promise.delta,
+            promise.honest,
+            promise.neighbours,
+            tuple(model.read_off_data_),
+            parameters | {name: getattr(model, f"{name}_") for name in ("classes", "feature_norm") if hasattr(model, f"{name}_")},
+            facts,
+        )
+
+    @property
+    def planned(self) -> Guarantee:
+        """The guarantee, or where randomness was seeded that which secure randomness would have given."""
+        return self.guarantee or self.result.schedule.guarantee
+
+    @property
+    def last(self) -> Phase:
+        """The phase that the model comes from."""
+        return self.result.schedule.phases[max((entry.phase for entry in self.result.history), default=1) - 1]
+
+    @property
+    def full(self) -> bool:
+        return self.result.schedule.interactivity == "full"
+
+    @property
+    def subtitle(self) -> str:
+        asked = "all of them asked in every round" if self.full else "each asked once at most"
+        cut = f" of {self.result.schedule.rounds:,} planned" if self.result.stopped else ""
+        return f"{self.name}, learned from {self.result.users:,} people, {asked}, in {self.result.rounds:,} rounds{cut}."
+
+
+def _public_comparison(
+    model: Any, X: Any, y: Any, data_is_public: bool, epsilons: Iterable[float], comparison: Comparison | None
+) -> Comparison:
+    if data_is_public is not True:
+        raise ArgumentError(
+            "data_is_public",
+            data_is_public,
+            "True where X and y are given",
+            "Scores on private people are releases that no guarantee covers: leave X and y out, or use rows that everyone may see.",
+        )
+    if comparison is not None:
+        return comparison
+    if X is None or y is None:
+        raise ArgumentError("X, y", "one of them alone", "given together", "Pass rows and their labels or targets.")
+    if isinstance(model, Result):
+        raise ArgumentError("model", "Result", "an estimator where X and y are given", "A Result alone cannot predict.")
+    return compare(model, X, y, epsilons=epsilons)
+
+
+# --- sections -------------------------------------------------------------------------------------------------------------------
+
+
+def _alarms(shown: _Shown) -> str:
+    alarms = []
+    if shown.guarantee is None:
+        alarms.append(
+            "<strong>NOT PRIVATE.</strong> The randomness was seeded. Whoever knows or guesses the seed can take the noise away. "
+            "The figures below are what secure randomness would have promised; this model promises nothing."
+        )
+    if shown.not_covered:
+        names = escape(", ".join(shown.not_covered))
+        alarms.append(f"<strong>Not covered:</strong> {names}, read off the data because it was declared public.")
+    return "\n".join(f'<p class="alarm">{alarm}</p>' for alarm in alarms)
+
+
+def _footer(shown: _Shown, comparison: Comparison | None) -> str:
+    """Why the page may be shown to anybody, or may not."""
+    if shown.guarantee is None:
+        return "What it says about training comes from a model that is not private: treat the page as you treat the data."
+    but = ", but for the comparison on data declared public" if comparison else ""
+    return f"What it says about training is drawn from what the analyst saw and the promise covers: showing it costs nothing{but}."
+
+
+def _promise(shown: _Shown) -> str:
+    guarantee, epsilon, delta = shown.planned, round_up(shown.epsilon), round_up(shown.delta)
+    replace_one = shown.neighbours == "replace-one"
+    question = "which of two records was yours" if replace_one else "whether your record was used at all"
+    other = "any other data" if replace_one else "having sent nothing but noise"
+    guess = round_up(50 * (1 + guarantee.delta(0.0)), 3)
+    factor = f"{float(round_up(math.exp(shown.epsilon), 3)):,.6g}"
+    difference = "little" if guarantee.delta(0.0) < 0.3 else "a limited"
+    does = f"makes {difference} difference" if shown.guarantee else f"would make {difference} difference, with secure randomness,"
+    return f"""<h2>The promise</h2>
+<p class="big">Whether your record says one thing or another {does} to what anybody can see of this model, or of everything that the
+analyst saw while it was made.</p>
+<p>{"It promises" if shown.guarantee else "It would promise"} {_kept(f"epsilon = {epsilon}")} and {_kept(f"delta = {delta}")} to
+every single person. That is: exchanging your data for {other} changes the probability of whatever anyone concludes by a factor of
+at most {factor}, but for a probability of {_kept(delta)} ({_kept(f"1 in {_one_in(delta)}")}).</p>
+<p>Somebody who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is right at most
+{_kept(f"{guess} %")} of the time; tossing a coin is right {_kept("50 %")} of the time. What the model says about people in general,
+it may say about you too: that is what it is for.</p>
+<ul class="figures">
+{_figure("epsilon", epsilon, "smaller is more private; 1 is a strong promise")}
+{_figure("delta", delta, "chance that more is revealed")}
+{_figure("best guess", f"{guess} %", "of somebody who knows all the others; 50 % is chance")}
+{_figure("people", f"{shown.result.users:,}", "in the crowd that hides each of them")}
+{_figure("rounds", f"{shown.result.rounds:,}", "each person in " + ("all of them" if shown.full else "one at most"))}
+{_figure("bits", f"{shown.result.bits_per_user:,}", "sent by a person, at most: " + _bytes(shown.result.bits_per_user))}
+</ul>"""
+
+
+def _how_good(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return (
+            '<h2>How good is it?</h2>\n<p class="note">Not said here. Scores on people whose data is private are about these '
+            "people, and no guarantee covers them. With data that everyone may see, this page compares the model with one made "
+            "without privacy.</p>"
+        )
+    names = list(comparison.methods[0].scores)
+    extra = [
+        column
+        for column, used in (
+            ("epsilon", any(method.epsilon is not None for method in comparison.methods)),
+            ("must trust", True),
+            ("bits a person", any(method.bits_per_user is not None for method in comparison.methods)),
+            ("seconds", any(method.seconds is not None for method in comparison.methods)),
+        )
+        if used
+    ]
+    rows = []
+    for method in comparison.methods:
+        cells = _cells(method)
+        rows.append((escape(method.name), {name: cells[name] for name in (*names, *extra)}, method.kind == "ours"))
+    note = f" {escape(comparison.note)}" if comparison.note else ""
+    return (
+        f"<h2>How good is it?</h2>\n<p>On {comparison.rows:,} rows that were declared public for this comparison.{note}</p>\n"
+        f"{_table('method', rows, left=('must trust',))}"
+    )
+
+
+def _cells(method: Method) -> dict[str, str]:
+    return {name: _score(name, value) for name, value in method.scores.items()} | {
+        "epsilon": "-" if method.epsilon is None else round_up(method.epsilon),
+        "must trust": escape(method.trust),
+        "bits a person": "-" if method.bits_per_user is None else f"{method.bits_per_user:,}",
+        "seconds": "-" if method.seconds is None else f"{method.seconds:.1f}",
+    }
+
+
+def _training(shown: _Shown, comparison: Comparison | None) -> str:
+    figures = [gradient_figure(shown.result), distance_figure(shown.result)]
+    if comparison is not None and comparison.course:
+        figures.append(course_figure(comparison))
+    which = "The first two are" if len(figures) > 2 else "Both are"
+    covered = ", which the promise covers" if shown.guarantee else ""
+    return f"<h2>How training went</h2>\n<p>{which} drawn from what the analyst saw{covered}.</p>\n" + "\n".join(figures)
+
+
+def _noise(shown: _Shown) -> str:
+    plan = shown.last.plan
+    base = central(plan)
+    ways = [
+        (base.name, base.noise_std, base.trust),
+        ("shuffled", plan.noise_std, "a shuffler"),
+        (local(plan).name, local(plan).noise_std, "nobody"),
+    ]
+    most = max(noise for _, noise, _ in ways)
+    items = []
+    for name, noise, trust in ways:
+        times = "" if noise == base.noise_std else f", {noise / base.noise_std:.3g} times the curator's"
+        items.append(
+            f"<li{_ours(name == 'shuffled')}><b>{escape(name)}</b>: {noise:.4g}{times}; must trust {escape(trust)}"
+            f'<span class="bar" style="width:{max(0.4, 100 * noise / most):.2f}%"></span></li>'
+        )
+    return f"""<h2>What it costs not to trust a curator</h2>
+<p>The same promise can be kept by a curator who sees all the data and adds Gaussian noise, by a shuffler that sees only mixed noisy
+bits, or by everybody alone. The noise in one coordinate of a round's sum of gradients, as a standard deviation:</p>
+<ul class="scale">
+{"".join(items)}
+</ul>
+<p>Each person sends {plan.bits_per_coordinate:,} bits a coordinate and {plan.bits_per_user:,} in a round,
+{shown.result.bits_per_user:,} in the whole training at most. A curator would be sent the record itself, and the local model
+{64 * plan.dim:,} bits in a round as numbers of 64 bits.</p>"""
+
+
+def _trade_off(shown: _Shown, comparison: Comparison | None) -> str:
+    plans = plans_over_epsilon(shown.last.plan, shown.epsilon)
+    figures = []
+    if len(plans) > 1:
+        figures = [noise_figure(shown.epsilon, plans), bits_figure(shown.epsilon, plans, shown.last.rounds if shown.full else 1)]
+    if comparison is not None and comparison.sweep:
+        figures.append(sweep_figure(shown.epsilon, comparison))
+    if not figures:
+        return ""
+    return (
+        "<h2>With another epsilon</h2>\n<p>The same rounds with the same people, planned for another promise. Noise and bits "
+        f"follow from public facts; no data is touched to draw them.</p>\n{''.join(figures)}"
+    )
+
+
+def _assumed(shown: _Shown) -> str:
+    crowd = "All people" if shown.honest == 1 else f"At least {100 * shown.honest:.4g} % of all people"
+    items = [
+        "<b>The shuffler</b> mixes the messages of a round before the analyst sees them, withholds a round with fewer people than "
+        "planned, and does not tell who sent what. One that colludes with the analyst leaves each person with their own few noise "
+        "bits, which is little.",
+        f"<b>{crowd}</b> add the noise that they should. Lies about their data spoil the model, and nobody's privacy.",
+        "<b>A person</b> is what fit was told: one row, or all rows that groups gave the same name. For someone who is in the data "
+        "under two names, epsilon doubles, and delta grows.",
+        "<b>One process</b> held all the data, if this was a fit in memory. The promise is about what left it, not about who "
+        "looked inside.",
+        "<b>The public facts</b> below were chosen without looking at the data"
+        + (", but for those named at the top." if shown.not_covered else "."),
+        "<b>Once.</b> Fitting again on the same people, or publishing scores on them, spends more than this.",
+    ]
+    return "<h2>What is assumed</h2>\n<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>"
+
+
+def _details(shown: _Shown) -> str:
+    result, plan, guarantee = shown.result, shown.last.plan, shown.planned
+    bound = "none" if result.bound is None else f"expected excess {result.schedule.bound_on} loss at most {result.bound:.4g}"
+    proved = f"delta {round_up(guarantee.delta(shown.epsilon))} at epsilon {round_up(shown.epsilon)}; {guarantee}"
+    made = {
+        "method": f"{result.method}, {result.schedule.interactivity} interactivity; {result.schedule.why}",
+        "rounds": ", then ".join(f"{phase.rounds:,} of {phase.batch:,} people" for phase in result.schedule.phases),
+        "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
+        "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
+        f"coordinate",
+        "calibration": f"{plan.calibration}, by {guarantee.theorem}",
+        "proved": proved if shown.guarantee else "nothing: seeded",
+        "bound on the loss": bound,
+    }
+    public = {name: _value(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
+    parts = ["<h2>Taken as public</h2>", _facts_table(public)] if public else []
+    return "\n".join([*parts, "<h2>How it was made</h2>", _facts_table(made)])
+
+
+# --- pieces of HTML -------------------------------------------------------------------------------------------------------------
+
+
+def _figure(name: str, value: str, what: str) -> str:
+    return f"<li>{escape(name)}<b>{escape(value)}</b><span>{escape(what)}</span></li>"
+
+
+def _kept(text: str) -> str:
+    """A figure that is not broken over two lines."""
+    return f'<span class="kept">{escape(text)}</span>'
+
+
+def _ours(ours: bool) -> str:
+    return ' class="ours"' if ours else ""
+
+
+def _table(first: str, rows: list[tuple[str, dict[str, str], bool]], left: tuple[str, ...]) -> str:
+    """A table that becomes a list of cards on a phone; cells are HTML already."""
+    kinds = {name: "left" if name in left else "n" for name in rows[0][1]}
+    head = f"<th>{first}</th>" + "".join(f'<th class="{kinds[name]}">{escape(name)}</th>' for name in kinds)
+    body = [
+        f"<tr{_ours(ours)}><td>{name}</td>"
+        + "".join(_cell(kinds[column], column, cell) for column, cell in cells.items())
+        + "</tr>"
+        for name, cells, ours in rows
+    ]
+    return f'<table class="wide">\n<thead><tr>{head}</tr></thead>\n<tbody>\n' + "\n".join(body) + "\n</tbody>\n</table>"
+
+
+def _cell(kind: str, column: str, cell: str) -> str:
+    return f'<td class="{kind}{" none" if cell == "-" else ""}" data-name="{escape(column)}">{cell}</td>'
+
+
+def _facts_table(facts: Mapping[str, str]) -> str:
+    rows = "\n".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in facts.items())
+    return f'<table class="facts">\n{rows}\n</table>'
+
+
+def _score(name: str, value: float) -> str:
+    return f"{100 * value:.2f} %" if name == "accuracy" else f"{value:.4f}" if 1e-3 < value < 10 else number(value)
+
+
+def _value(value: Any) -> str:
+    """A parameter as text, long lists cut short."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value[:30])) + (f" and {len(value) - 30} more" if len(value) > 30 else "")
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _one_in(delta: str) -> str:
+    """1 / delta, rounded down: the chance is never said to be smaller than it is."""
+    return f"{int((1 / Decimal(delta)).to_integral_value(ROUND_FLOOR)):,}"
+
+
+def _bytes(bits: int) -> str:
+    size = bits / 8
+    return f"{size:,.0f} bytes" if size < 10_000 else f"{size / 1000:,.0f} kB" if size < 1e7 else f"{size / 1e6:,.0f} MB"

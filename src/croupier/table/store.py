@@ -1,0 +1,76 @@
+"""Rows on disk while a model is trained: more of them than fit into memory, in files that nobody else can open."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..validation import ArgumentError
+
+
+class Store:
+    """Rows, targets and users, appended piece by piece and then read as arrays that live in files.
+
+    The files have no name in the folder (or lose it at once, where the system knows no such files): however the process ends, the
+    system deletes them with it. Memory stays that of a piece.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = None if folder is None else Path(folder)
+        if self.folder is not None and not (self.folder.is_dir() and os.access(self.folder, os.W_OK)):
+            raise ArgumentError("--work-dir", str(folder), "a folder that can be written to", "It holds the rows during training.")
+        self._files: dict[str, Any] = {}
+        self._width = self._count = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, rows: NDArray[np.float32], targets: NDArray[Any], users: NDArray[np.uint64] | None = None) -> None:
+        """Write some records down."""
+        self._width = rows.shape[1]
+        self._count += len(rows)
+        self._write("rows", rows.astype(np.float32, copy=False))
+        self._write("targets", targets.astype(np.float64, copy=False))
+        if users is not None:
+            self._write("users", users)
+
+    @property
+    def rows(self) -> NDArray[np.float32]:
+        return self._mapped("rows", np.float32).reshape(-1, self._width)
+
+    @property
+    def targets(self) -> NDArray[np.float64]:
+        return self._mapped("targets", np.float64)
+
+    @property
+    def users(self) -> NDArray[np.uint64] | None:
+        return self._mapped("users", np.uint64) if "users" in self._files else None
+
+    def _write(self, name: str, values: NDArray[Any]) -> None:
+        try:
+            if name not in self._files:
+                self._files[name] = self._stack.enter_context(tempfile.TemporaryFile(dir=self.folder))  # noqa: SIM115
+            self._files[name].write(np.ascontiguousarray(values).data)
+        except OSError as problem:
+            where = str(self.folder or tempfile.gettempdir())
+            allowed = f"a folder with room for the rows ({problem.strerror})"
+            raise ArgumentError("--work-dir", where, allowed, "Choose another with --work-dir; nobody was asked.") from None
+
+    def _mapped(self, name: str, kind: Any) -> NDArray[Any]:
+        file = self._files[name]
+        file.flush()
+        return np.asarray(np.memmap(file, dtype=kind, mode="r"))

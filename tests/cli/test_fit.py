@@ -1,0 +1,535 @@
+"""From a file to a model, its predictions and scores, as a user meets them; every odd input before anybody is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pytest
+from pyarrow import parquet
+
+from croupier.cli import main
+from croupier.cli.model import TableModel
+from croupier.cli.progress import revealed
+from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
+from croupier.table import Encoder, Source
+
+FACTS = """
+[target]
+column = "ill"
+classes = ["no", "yes"]
+
+[columns.age]
+low = 0
+high = 100
+
+[columns.weight]
+low = 30
+high = 200
+missing = true
+
+[columns.sex]
+levels = ["f", "m"]
+"""
+PAY = FACTS.replace('column = "ill"', 'column = "pay"').replace('classes = ["no", "yes"]', "range = [0, 100000]")
+USERS = 3000
+
+
+def croupier(*arguments, code=0):
+    """What the command prints, without the price of a new process."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["croupier", *map(str, arguments)]
+    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    with mock.patch.object(sys, "argv", argv), streams[0], streams[1], pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def refused(*arguments):
+    """The one line with which a command refuses."""
+    out, err = croupier(*arguments, code=2)
+    assert out == ""
+    lines = [line for line in err.splitlines() if not line.startswith("warning")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def people(users=USERS, seed=0):
+    rng = np.random.default_rng(seed)
+    age, weight, sex = rng.uniform(0, 100, users), rng.uniform(30, 200, users), rng.choice(["f", "m"], users)
+    score = (age - 50) / 25 + 2 * (sex == "m") - 1
+    return {
+        "person": np.arange(users) // 2,
+        "age": age,
+        "weight": weight,
+        "sex": sex,
+        "ill": np.where(score + rng.logistic(size=users) / 4 > 0, "yes", "no"),
+        "pay": 50_000 + 15_000 * score + 2000 * rng.normal(size=users),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with the same people as CSV and Parquet, and schemas."""
+    monkeypatch.chdir(tmp_path)
+    table = pa.table(people())
+    arrow_csv.write_csv(table, "people.csv")
+    parquet.write_table(table, "people.parquet")
+    (tmp_path / "facts.toml").write_text(FACTS)
+    (tmp_path / "pay.toml").write_text(PAY)
+    return tmp_path
+
+
+def write(folder, name="odd.csv", **changes):
+    """The people with some columns changed."""
+    arrow_csv.write_csv(pa.table(people() | changes), folder / name)
+    return name
+
+
+def changed(column, index, value):
+    values = people()[column].tolist()
+    values[index] = value
+    return {column: values}
+
+
+def theta(path):
+    return TableModel.load(path).estimator.result_.theta
+
+
+# What it should do
+
+
+def test_fit_says_what_it_promises_and_what_to_do_next(folder):
+    out, err = croupier("fit", "people.csv", "--schema", "facts.toml")
+    for words in (
+        "of 3,000 users, each asked once",
+        "(1, ",
+        "replace-one",
+        "model.json",
+        "croupier show model.json",
+        "croupier predict model.json",
+    ):
+        assert words in out
+    assert "NOT" not in out
+    assert err == ""
+    out, _ = croupier("show", "model.json")
+    assert "classify of 'ill' from age, weight, sex" in out
+    assert "Assumed of the shuffler" in out
+
+
+def test_csv_parquet_and_the_estimator_agree_to_the_last_bit(folder):
+    for kind in ("csv", "parquet"):
+        croupier("fit", f"people.{kind}", "--schema", "facts.toml", "-o", f"{kind}.json", "--seed", 1, "--quiet")
+    model = TableModel.load(folder / "csv.json")
+    encoder = Encoder(model.schema)
+    piece = next(Source("people.parquet").pieces(encoder.types(target=True)))
+    own = ShuffleLogisticRegression(classes=["no", "yes"], random_state=1).fit(encoder.rows(piece), encoder.targets(piece))
+    for path in ("csv.json", "parquet.json"):
+        np.testing.assert_array_equal(theta(folder / path), own.result_.theta)
+    assert own.score(encoder.rows(piece), encoder.targets(piece)) > 0.8
+    scores = json.loads(croupier("evaluate", "csv.json", "people.csv", "--json")[0])
+    assert scores["accuracy"] == own.score(encoder.rows(piece), encoder.targets(piece))
+
+
+def test_users_with_several_rows_are_one_each(folder):
+    figures = [
+        json.loads(croupier("fit", "people.csv", "--schema", "facts.toml", "--user-column", "person", "--json", "-o", "u.json")[0]),
+        json.loads(croupier("fit", "people.csv", "--schema", "facts.toml", "--json", "-o", "r.json")[0]),
+    ]
+    assert [figure["users"] for figure in figures] == [USERS // 2, USERS]
+    assert TableModel.load(folder / "u.json").schema.user == "person"
+
+
+@pytest.mark.parametrize(
+    ("task", "schema", "more"),
+    [
+        ("classify", "facts.toml", []),
+        ("svm", "facts.toml", ["--radius", "5"]),
+        ("regress-huber", "pay.toml", ["--honest", "0.9"]),
+        ("regress-mean", "pay.toml", ["--rounds", "4"]),
+        ("quantile", "pay.toml", ["--quantile", "0.8"]),
+    ],
+)
+def test_every_task_from_file_to_scores(folder, task, schema, more):
+    arguments = ["--schema", schema, "--task", task, "--interactivity", "full", "--epsilon", "4", "--json", *more]
+    figures = json.loads(croupier("fit", "people.parquet", *arguments)[0])
+    assert figures["task"] == task
+    assert figures["private"]
+    assert figures["epsilon_of_rounds_done"] <= 4.0001
+    assert not figures["stopped"]
+    out, err = croupier("evaluate", "model.json", "people.csv", "--json")
+    scores = json.loads(out)
+    assert "does not cover" in err
+    if task in ("classify", "svm"):
+        assert scores["accuracy"] > 0.8
+        assert ("log_loss" in scores) == (task == "classify")
+    else:
+        assert scores["mae"] < 17_000  # a constant has about 17 000 at best
+        assert scores["mae"] <= scores["rmse"]
+        assert ("pinball" in scores) == (task == "quantile")
+
+
+def test_regression_agrees_with_the_estimator(folder):
+    croupier("fit", "people.csv", "--schema", "pay.toml", "--seed", 3, "--quiet")
+    model = TableModel.load(folder / "model.json")
+    assert model.task == "regress-huber"
+    encoder = Encoder(model.schema)
+    piece = next(Source("people.parquet").pieces(encoder.types(target=True)))
+    own = ShuffleHuberRegressor(target_range=(0, 100_000), random_state=3).fit(encoder.rows(piece), encoder.targets(piece))
+    np.testing.assert_array_equal(theta(folder / "model.json"), own.result_.theta)
+
+
+def test_predictions_as_csv_parquet_and_on_the_screen_agree(folder):
+    croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
+    arrow_csv.write_csv(pa.table(people()).drop_columns(["ill", "person"]), "new.csv")
+    for name in ("p.csv", "p.parquet"):
+        _, err = croupier("predict", "model.json", "new.csv", "--proba", "-o", name)
+        assert "3,000 predictions" in err
+    shown, _ = croupier("predict", "model.json", "new.csv", "--proba")
+    assert shown == (folder / "p.csv").read_text()
+    table = parquet.read_table("p.parquet")
+    assert table.column_names == ["prediction", "probability no", "probability yes"]
+    sums = np.asarray(table["probability no"]) + np.asarray(table["probability yes"])
+    np.testing.assert_allclose(sums, 1)
+    likely = np.asarray(table["probability yes"]) > 0.5
+    assert (np.asarray(table["prediction"].to_pylist()) == np.where(likely, "yes", "no")).all()
+    assert "p.csv" in refused("predict", "model.json", "new.csv", "-o", "p.csv")
+    assert "--force" in refused("predict", "model.json", "new.csv", "-o", "p.csv")
+    assert ".parquet" in refused("predict", "model.json", "new.csv", "-o", "p.xlsx")
+
+
+def test_classes_that_are_numbers_stay_numbers(folder):
+    write(folder, "n.csv", ill=(people()["ill"] == "yes").astype(int))
+    (folder / "n.toml").write_text(FACTS.replace('["no", "yes"]', "[0, 1]"))
+    croupier("fit", "n.csv", "--schema", "n.toml", "--quiet")
+    croupier("predict", "model.json", "n.csv", "-o", "p.parquet")
+    assert pa.types.is_integer(parquet.read_table("p.parquet").schema.field("prediction").type)
+
+
+# The schema
+
+
+def test_a_schema_is_drafted_from_a_public_sample_and_says_so(folder):
+    out, err = croupier("schema", "people.csv", "--target", "ill", "--user-column", "person")
+    assert "must be public" in err
+    assert "public only if that sample is" in out
+    croupier("schema", "people.csv", "--target", "ill", "--user-column", "person", "-o", "draft.toml")
+    assert (folder / "draft.toml").read_text() == out
+    croupier("fit", "people.csv", "--schema", "draft.toml", "--quiet")
+    assert "exist" in refused("schema", "people.csv", "--target", "ill", "-o", "draft.toml")
+
+
+def test_without_a_schema_the_way_to_one_is_told(folder):
+    assert "croupier schema SAMPLE --target ill" in refused("fit", "people.csv", "--target", "ill")
+
+
+def test_data_declared_public_is_said_loudly_and_remembered(folder):
+    arguments = ["fit", "people.csv", "--target", "ill", "--data-is-public"]
+    out, err = croupier(*arguments)
+    assert "No guarantee covers them" in err
+    assert "but for the schema (ranges, levels, classes) read off the data" in out
+    assert "NOT COVERED" in croupier("show", "model.json")[0]
+    assert TableModel.load(folder / "model.json").estimator.read_off_data_
+    assert "beside --schema" in refused(*arguments, "--schema", "facts.toml", "--force")
+    assert "--target" in refused("fit", "people.csv", "--data-is-public", "--force")
+
+
+def test_seeded_runs_say_that_they_are_not_private(folder):
+    out, _ = croupier("fit", "people.csv", "--schema", "facts.toml", "--seed", 0)
+    assert "NOT PRIVATE" in out
+    assert "Guarantee" not in out
+
+
+# Odd inputs: what a careful person would want
+
+
+def test_a_row_of_norm_a_million_counts_as_the_end_of_the_range(folder):
+    far = write(folder, "far.csv", **changed("age", 5, 1e6))
+    end = write(folder, "end.csv", **changed("age", 5, 100.0))
+    for name in (far, end):
+        croupier("fit", name, "--schema", "facts.toml", "-o", f"{name}.json", "--seed", 0, "--quiet")
+    np.testing.assert_array_equal(theta(folder / "far.csv.json"), theta(folder / "end.csv.json"))
+
+
+@pytest.mark.parametrize("value", ["nan", "", "NA", "inf"])
+def test_a_number_that_is_missing_or_endless_does_no_harm(folder, value):
+    write(folder, weight=[value, *map(str, people()["weight"][1:])])
+    croupier("fit", "odd.csv", "--schema", "facts.toml", "--quiet")
+    assert np.isfinite(theta(folder / "model.json")).all()
+
+
+def test_an_unknown_category_counts_as_none_or_is_refused(folder):
+    write(folder, **changed("sex", 7, "x"))
+    croupier("fit", "odd.csv", "--schema", "facts.toml", "--quiet")
+    (folder / "strict.toml").write_text(FACTS + 'unknown = "refuse"\n')
+    line = refused("fit", "odd.csv", "--schema", "strict.toml", "--force")
+    for words in ("odd.csv, row 8", "'sex'", "'x'", "nobody was asked"):
+        assert words in line
+
+
+@pytest.mark.parametrize(
+    ("schema", "column", "value"), [("facts.toml", "ill", "maybe"), ("facts.toml", "ill", ""), ("pay.toml", "pay", None)]
+)
+def test_a_class_not_declared_and_a_missing_target_are_refused(folder, schema, column, value):
+    write(folder, **changed(column, 2000, value))
+    line = refused("fit", "odd.csv", "--schema", schema)
+    for words in ("odd.csv, row 2001", column, "nobody was asked"):
+        assert words in line
+    assert not (folder / "model.json").exists()
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.parquet"])
+def test_a_file_cut_off_half_way_is_refused_and_leaves_nothing(folder, name):
+    whole = (folder / name).read_bytes()
+    cut = folder / f"cut{name[6:]}"
+    cut.write_bytes(whole[: whole.index(b",", len(whole) // 2)])
+    before = set(folder.iterdir())
+    line = refused("fit", cut.name, "--schema", "facts.toml", "--work-dir", ".")
+    assert cut.name in line
+    assert "cut off" in line
+    assert set(folder.iterdir()) == before
+
+
+def test_a_file_cut_off_within_its_last_value_is_noticed(folder):
+    text = (folder / "people.csv").read_text()
+    (folder / "cut.csv").write_text(text[:-3])
+    _, err = croupier("fit", "cut.csv", "--schema", "facts.toml")
+    assert "cut.csv does not end with a line break" in err
+
+
+def test_a_constant_column_is_harmless_and_no_feature_of_a_draft(folder):
+    write(folder, weight=np.full(USERS, 70.0))
+    croupier("fit", "odd.csv", "--schema", "facts.toml", "--quiet")
+    _, err = croupier("fit", "odd.csv", "--target", "ill", "--data-is-public", "--force")
+    assert "column left out, weight: the same in all rows" in err
+    assert "weight" not in TableModel.load(folder / "model.json").schema.columns
+
+
+@pytest.mark.parametrize("users", [2, 3, 10])
+def test_a_handful_of_users_get_their_guarantee_and_a_warning(folder, users):
+    arrow_csv.write_csv(pa.table(people()).slice(0, users), "few.csv")
+    out, err = croupier("fit", "few.csv", "--schema", "facts.toml")
+    assert "(1, " in out
+    assert f"{users} users are too few" in err
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_nobody_and_one_user_are_refused(folder, rows):
+    arrow_csv.write_csv(pa.table(people()).slice(0, rows), "few.csv")
+    assert "at least 2 users" in refused("fit", "few.csv", "--schema", "facts.toml").replace("two", "2")
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "101"])
+def test_an_epsilon_that_is_no_promise_is_refused_before_the_data_is_read(folder, epsilon):
+    write(folder, **changed("ill", 0, "maybe"))
+    line = refused("fit", "odd.csv", "--schema", "facts.toml", "--epsilon", epsilon)
+    assert f"epsilon = {float(epsilon)}" in line
+    assert "1 is a strong promise" in line
+
+
+def test_an_epsilon_of_a_hundred_is_warned_about(folder):
+    _, err = croupier("fit", "people.csv", "--schema", "facts.toml", "--epsilon", 100)
+    assert "may change by a factor of 3e+43" in err
+
+
+def test_delta_follows_the_number_of_users_and_one_too_large_is_refused(folder):
+    figures = json.loads(croupier("fit", "people.csv", "--schema", "facts.toml", "--json")[0])
+    assert figures["delta"] == 1e-6
+    assert "delta = 0.001" in refused("fit", "people.csv", "--schema", "facts.toml", "--force", "--delta", 0.001)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere.csv", "--schema", "facts.toml"], ["DATA = 'nowhere.csv'", "exists"]),
+        (["people.csv", "--schema", "nowhere.toml"], ["nowhere.toml", "No such file"]),
+        (["people.csv", "--schema", "facts.toml", "--target", "age"], ["--target = 'age'", "'ill'"]),
+        (["people.csv", "--schema", "facts.toml", "-o", "nowhere/m.json"], ["nowhere/m.json", "mkdir"]),
+        (["people.csv", "--schema", "facts.toml", "-o", "."], ["-o"]),
+        (["people.csv", "--schema", "facts.toml", "--work-dir", "nowhere"], ["--work-dir = 'nowhere'"]),
+        (["people.csv", "--schema", "facts.toml", "--task", "quantile"], ["--task = 'quantile'", "'classify', 'svm'"]),
+        (["people.csv", "--schema", "facts.toml", "--quantile", "0.5"], ["--quantile", "--task quantile"]),
+        (["people.csv", "--schema", "facts.toml", "--interactivity", "stream"], ["interactivity = 'stream'"]),
+        (["people.csv", "--schema", "facts.toml", "--schedule", "best"], ["schedule = 'best'"]),
+        (["people.csv", "--schema", "facts.toml", "--honest", "0"], ["honest = 0"]),
+        (["people.csv", "--schema", "facts.toml", "--radius", "-1"], ["radius"]),
+        (["people.csv", "--schema", "facts.toml", "--rounds", "0"], ["rounds = 0"]),
+        (["people.csv", "--schema", "facts.toml", "--user-column", "nobody"], ["'nobody'", "not there"]),
+        (["people.csv", "--data-is-public", "--target", "nothing"], ["'nothing'", "not there"]),
+    ],
+)
+def test_mistakes_end_with_code_2_one_line_and_no_model(folder, arguments, words):
+    line = refused("fit", *arguments)
+    for word in words:
+        assert word in line
+    assert not (folder / "model.json").exists()
+
+
+def test_a_column_of_the_schema_that_is_not_in_the_file_is_named(folder):
+    arrow_csv.write_csv(pa.table(people()).drop_columns(["weight"]), "narrow.csv")
+    line = refused("fit", "narrow.csv", "--schema", "facts.toml")
+    assert "column 'weight'" in line
+    assert "'person', 'age', 'sex'" in line
+
+
+# The model file
+
+
+def test_a_model_is_not_overwritten_unasked(folder):
+    croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
+    first = (folder / "model.json").read_bytes()
+    assert "--force" in refused("fit", "people.csv", "--schema", "facts.toml")
+    assert (folder / "model.json").read_bytes() == first
+    croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet", "--force")
+    assert (folder / "model.json").read_bytes() != first
+
+
+def test_a_model_file_comes_back_with_its_guarantee_plan_and_schema(folder):
+    croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
+    values = json.loads((folder / "model.json").read_text())
+    assert (values["format"], values["version"]) == ("croupier table model", 1)
+    model = TableModel.load(folder / "model.json")
+    assert model.estimator.guarantee_.delta(1.0) <= 1e-6
+    assert model.estimator.plan_.rounds == model.estimator.result_.rounds
+    model.save(folder / "again.json")
+    assert json.loads((folder / "again.json").read_text()) == values
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda v: v | {"version": 2, "croupier": "9.9"}, ["version = 2", "croupier 9.9"]),
+        (lambda v: v | {"format": "something"}, ["croupier table model"]),
+        (lambda v: v | {"estimator": v["estimator"] | {"kind": "Popen"}}, ["'Popen'"]),
+        (lambda v: v | {"schema": v["schema"] | {"columns": {"age": {"low": 0, "high": 1}}}}, ["another model's"]),
+        (lambda v: v | {"schema": v["schema"] | {"target": {"column": "ill", "classes": ["a", "b"]}}}, ["another model's"]),
+        (lambda v: v | {"schema": None}, ["schema"]),
+        (lambda v: json.dumps(v)[:1000], ["cut off"]),
+    ],
+)
+def test_a_foreign_newer_or_broken_model_file_is_refused(folder, change, words):
+    croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
+    made = change(json.loads((folder / "model.json").read_text()))
+    (folder / "odd.json").write_text(made if isinstance(made, str) else json.dumps(made))
+    for command in (["show", "odd.json"], ["predict", "odd.json", "people.csv"]):
+        line = refused(*command)
+        for word in words:
+            assert word in line
+
+
+def test_a_model_that_promises_more_than_its_plans_is_refused(folder):
+    croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
+    values = json.loads((folder / "model.json").read_text())
+    values["estimator"]["fitted"]["result_"]["of"]["guarantee"]["mu"] /= 2
+    (folder / "model.json").write_text(json.dumps(values))
+    assert "no stronger than its plans" in refused("show", "model.json")
+
+
+# Real processes: Ctrl-C, and memory
+
+
+SLOW = """
+import sys, time
+from croupier.cli import main
+from croupier.population import ArrayPopulation
+
+ask = ArrayPopulation.answer
+def answer(self, *arguments):
+    print("asking", file=sys.stderr, flush=True)
+    time.sleep(0.3)
+    return ask(self, *arguments)
+ArrayPopulation.answer = answer
+main()
+"""
+
+
+def interrupted(folder, *arguments, after, times, pause=0.1):
+    """A run whose rounds are slow, interrupted in round `after`."""
+    command = [sys.executable, "-c", SLOW, "fit", "people.csv", "--schema", "facts.toml", *arguments]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for _ in range(after):
+            assert process.stderr.readline() == "asking\n"
+        for _ in range(times):
+            time.sleep(pause)
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("interactivity", ["sequential", "full"])
+def test_ctrl_c_leaves_the_model_of_the_rounds_done_with_its_guarantee(folder, interactivity):
+    code, out, err = interrupted(folder, "--interactivity", interactivity, "--rounds", "9", after=3, times=1)
+    assert code == 3, err
+    assert "Stopping after the present round" in err
+    assert "Stopped after 3 of 9 planned rounds" in out
+    model = TableModel.load(folder / "model.json")
+    result = model.estimator.result_
+    assert result.stopped
+    assert result.rounds == 3
+    spent = revealed(result.schedule, result.history).epsilon(1e-6)
+    assert spent < 0.65 if interactivity == "full" else spent <= 1
+    assert model.estimator.guarantee_.delta(1.0) <= 1e-6
+    assert ("those done reveal epsilon" in out) == (interactivity == "full")
+    assert croupier("predict", "model.json", "people.csv")[0].count("\n") == USERS + 1
+
+
+def test_a_second_ctrl_c_throws_the_model_away(folder):
+    before = set(folder.iterdir())
+    code, out, err = interrupted(folder, "--rounds", "9", "--work-dir", ".", after=2, times=2)
+    assert code == 130
+    assert out == ""
+    assert "no model was saved" in err
+    assert set(folder.iterdir()) == before
+
+
+def test_after_a_run_ctrl_c_means_what_it_meant_before(folder):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are those of Linux")
+def test_memory_does_not_grow_with_the_rows(folder):
+    """40 000 rows of 1 500 features are 240 MB: more than the process may have beside the libraries themselves."""
+    rows, levels = 40_000, 1500
+    rng = np.random.default_rng(0)
+    codes = rng.integers(levels, size=rows)
+    parquet.write_table(pa.table({"c": codes, "y": (codes % 2).astype(int)}), "wide.parquet")
+    (folder / "wide.toml").write_text(
+        f'target = {{column = "y", classes = [0, 1]}}\ncolumns = {{c = {{levels = {[*range(levels)]}}}}}'
+    )
+    limited = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_DATA, ({450 << 20},) * 2); from croupier.cli import main; main()"
+    )
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            limited,
+            "fit",
+            "wide.parquet",
+            "--schema",
+            "wide.toml",
+            "--rounds",
+            "2",
+            "--work-dir",
+            ".",
+            "--quiet",
+        ],
+        env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,129 @@
+"""Files: CSV and Parquet in pieces, and broken ones refused by name before anything is done with them."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pytest
+from pyarrow import parquet
+
+from croupier.table import Source, Store
+from croupier.validation import ArgumentError
+
+TYPES = {"b": pa.string(), "a": pa.float64()}
+
+
+@pytest.fixture
+def table():
+    return pa.table({"a": np.arange(1000) / 4, "unused": ["-"] * 1000, "b": [f"name {i % 7}" for i in range(1000)]})
+
+
+def write(table, path):
+    arrow_csv.write_csv(table, path) if path.suffix == ".csv" else parquet.write_table(table, path, row_group_size=300)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_pieces_hold_every_record_once_with_the_columns_asked_for(table, tmp_path, name):
+    pieces = list(Source(write(table, tmp_path / name)).pieces(TYPES, most=170))
+    assert max(map(len, pieces)) <= 170
+    assert [piece.first for piece in pieces] == [1 + sum(map(len, pieces[:i])) for i in range(len(pieces))]
+    together = pa.Table.from_batches([piece.batch for piece in pieces])
+    assert together.select(["a", "b"]).equals(table.select(["a", "b"]))
+
+
+def test_a_folder_is_its_files_in_the_order_of_their_names(table, tmp_path):
+    for name, start in (("2.csv", 600), ("1.csv", 0)):
+        write(table.slice(start, 600 if start == 0 else 400), tmp_path / name)
+    (tmp_path / "readme.txt").write_text("not data")
+    pieces = list(Source(tmp_path).pieces(TYPES))
+    assert [(piece.file.name, piece.first, len(piece)) for piece in pieces] == [("1.csv", 1, 600), ("2.csv", 1, 400)]
+    write(table, tmp_path / "3.parquet")
+    with pytest.raises(ArgumentError, match="one kind"):
+        Source(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nowhere.csv", "data.xlsx", "."])
+def test_what_is_not_data_is_refused(tmp_path, name):
+    (tmp_path / "data.xlsx").write_bytes(b"PK")
+    with pytest.raises(ArgumentError, match="DATA"):
+        Source(tmp_path / name)
+
+
+def consumed(path):
+    source = Source(path)
+    source.require(list(TYPES))
+    return sum(map(len, source.pieces(TYPES)))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,x\n2,y\n3", ["row 3", "1 values", "a line of 2", "cut off"]),
+        ('a,b\n1,x\n2,"y', ["1 quotation marks", "cut off"]),
+        ('a,b\n1,"x\n2,y\n3,z\n', ["1 quotation marks", "cut off"]),
+        ("a,b\n1,x\nmany,y\n", ["row 2", "'many'", "double"]),
+        ("", ["Empty CSV"]),
+        ("a,c\n1,x\n", ["column 'b'", "not there", "'a', 'c'"]),
+        ("a,b,b\n1,x,y\n", ["column 'b'", "more than once"]),
+        ("a,b\n1,\udcff\n", ["UTF8"]),
+    ],
+)
+def test_a_broken_csv_file_is_refused_with_its_name_and_the_row(tmp_path, text, words):
+    path = tmp_path / "broken.csv"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ArgumentError) as refused:
+        consumed(path)
+    for word in ["broken.csv", *words]:
+        assert word in str(refused.value)
+
+
+def test_the_rest_of_a_broken_line_is_not_shown(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c\n1,secret\n")
+    with pytest.raises(ArgumentError) as refused:
+        consumed(tmp_path / "t.csv")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.5, 0.999])
+def test_a_parquet_file_cut_off_is_refused(table, tmp_path, kept):
+    whole = write(table, tmp_path / "whole.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(ArgumentError, match=r"cut\.parquet.*cut off"):
+        consumed(tmp_path / "cut.parquet")
+
+
+def test_a_compressed_file_cut_off_is_refused(tmp_path):
+    whole = gzip.compress(b"a,b\n" + b"".join(b"%d,x\n" % i for i in range(200_000)))
+    (tmp_path / "whole.csv.gz").write_bytes(whole)
+    assert consumed(tmp_path / "whole.csv.gz") == 200_000
+    (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ArgumentError, match=r"cut\.csv\.gz.*cut off"):
+        consumed(tmp_path / "cut.csv.gz")
+
+
+def test_quoted_line_breaks_belong_to_a_value_and_a_missing_last_one_is_noticed(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\n1,"two\nlines"\n2,x\n')
+    assert consumed(path) == 2
+    assert Source(path).ends_oddly() is None
+    path.write_text("a,b\n1,x\n2,marri")
+    assert Source(path).ends_oddly() == path
+
+
+def test_a_store_gives_back_what_was_written_from_files_without_a_name(tmp_path):
+    rows, targets, users = np.ones((5, 3), np.float32), np.arange(5), np.arange(5, dtype=np.uint64)
+    with Store(tmp_path) as store:
+        for start in (0, 2):
+            part = slice(start, start + 2 + start)
+            store.append(rows[part], targets[part], users[part])
+        assert list(tmp_path.iterdir()) == []  # nothing to find or to leave behind, whatever happens
+        assert len(store) == 5
+        for stored, given in ((store.rows, rows), (store.targets, targets), (store.users, users)):
+            np.testing.assert_array_equal(stored, given)
+            assert not stored.flags.writeable
+    with pytest.raises(ArgumentError, match="--work-dir"):
+        Store(tmp_path / "nowhere")

@@ -1,0 +1,27 @@
+"""The programs of the gallery run and draw their figures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "style")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_example_runs_and_draws(name, tmp_path):
+    done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py", "--out", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / f"{name}.svg").read_text().rstrip().endswith("</svg>")
+
+
+def test_the_gallery_shows_every_example():
+    page = (EXAMPLES.parent / "docs" / "gallery.md").read_text()
+    assert len(NAMES) >= 4
+    for name in NAMES:
+        assert f"`examples/{name}.py`" in page
+        assert f"(gallery/{name}.svg)" in page
