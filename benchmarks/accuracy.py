@@ -1,0 +1,173 @@
+"""Test accuracy of private training on real data sets, and what privacy costs in time.
+
+    python benchmarks/accuracy.py --data DIR [--out DIR] [--seeds 5] [--only adult ...] [--quick]
+
+DIR holds `load.py` with `load(task)` -> train X, train y, test X, test y, rows of norm 1: tasks adult, covtype, mnist_odd, mnist10.
+Every figure is the median over fits with secure randomness; nothing is tuned but the radius, which is stated. Stores accuracy.json
+and accuracy.md. The cost of privacy is the time of a fit over that of the same schedule in plain numpy, alternating in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+from scipy.special import expit
+
+import croupier as cr
+from croupier.optimizer.acsa import acsa
+from croupier.privacy.tight import parameters
+
+BOUND, PRACTICAL = {"method": "acsa"}, {"schedule": "practical"}
+# (task, classes, radius, delta or None for 1/n^2, interactivity, epsilons, what to override, accuracy asked for)
+ROWS: list[tuple[str, int, float, float | None, str, tuple[float, ...], dict[str, str], tuple[float, ...]]] = [
+    ("adult", 2, 20.0, None, "sequential", (0.5, 1.0, 4.0), BOUND, (0.80, 0.81, 0.83)),
+    ("adult", 2, 20.0, None, "full", (0.1, 0.5, 1.0), BOUND, (0.80, 0.835, 0.84)),
+    ("covtype", 2, 50.0, 1e-6, "sequential", (1.0,), BOUND, (0.738,)),
+    ("mnist_odd", 2, 50.0, 1e-6, "sequential", (1.0,), BOUND, (0.84,)),
+    ("adult", 2, 50.0, 1e-6, "sequential", (1.0,), PRACTICAL, (0.820,)),
+    ("covtype", 2, 50.0, 1e-6, "sequential", (1.0,), PRACTICAL, (0.742,)),
+    ("mnist10", 10, 50.0, 1e-6, "sequential", (1.0,), PRACTICAL, (0.847,)),
+    ("adult", 2, 50.0, 1e-6, "full", (1.0,), PRACTICAL, (0.835,)),
+    ("covtype", 2, 50.0, 1e-6, "full", (1.0,), PRACTICAL, (0.743,)),
+    ("mnist10", 10, 50.0, 1e-6, "full", (1.0,), PRACTICAL, (0.891,)),
+    ("mnist_odd", 2, 50.0, 1e-6, "sequential", (1.0,), PRACTICAL, (0.84,)),
+]
+
+
+def problem_of(features: int, classes: int, radius: float) -> cr.Problem:
+    """The radius is per class: theta of ten classes lies in a ball sqrt(10) times as large."""
+    if classes == 2:
+        return cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=features, radius=radius), feature_norm=1.0)
+    domain = cr.domains.Ball(dim=features * classes, radius=radius * math.sqrt(classes))
+    return cr.Problem(loss=cr.losses.Multinomial(classes), domain=domain, feature_norm=1.0)
+
+
+def predict(theta: np.ndarray, X: np.ndarray, classes: int) -> np.ndarray:
+    return X @ theta > 0 if classes == 2 else np.argmax(X @ theta.reshape(classes, -1).T, axis=1)
+
+
+def accuracies(load: Any, rows: list[Any], seeds: int) -> list[dict[str, Any]]:
+    jobs = [(row, epsilon, asked) for row in rows for epsilon, asked in zip(row[5], row[7], strict=True)]
+    table = []
+    for (task, classes, radius, delta, interactivity, _, overrides, _), epsilon, asked in track(jobs, description="accuracy"):
+        X, y, X_test, y_test = load(task)
+        problem = problem_of(X.shape[1], classes, radius)
+        budget = {"epsilon": epsilon, "delta": delta or 1 / len(X) ** 2, "interactivity": interactivity}
+        found, seconds = [], []
+        for _ in range(seeds):
+            begun = time.perf_counter()
+            result = cr.minimize(problem, (X, y), **budget, **overrides)
+            seconds.append(time.perf_counter() - begun)
+            found.append(float(np.mean(predict(result.theta, X_test, classes) == y_test)))
+        assert result.guarantee is not None
+        table.append(
+            {"task": task, "users": len(X), "dim": problem.dim, "radius": radius, **budget}
+            | {"schedule": overrides.get("schedule", "bound"), "rounds": result.rounds, "bits_per_user": result.bits_per_user}
+            | {"median": statistics.median(found), "least": min(found), "most": max(found), "seeds": seeds, "asked": asked}
+            | {"seconds": statistics.median(seconds), "epsilon_spent": result.guarantee.epsilon(budget["delta"])}
+        )
+    return table
+
+
+def cost_of_privacy(load: Any, repeats: int) -> dict[str, float]:
+    """A sequential fit on Covertype against the same schedule without any privacy code, alternating; planning included."""
+    X, y, *_ = load("covtype")
+    problem = problem_of(X.shape[1], 2, 50.0)
+    budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "method": "acsa"}
+    phase = cr.schedule(problem, len(X), **budget).phases[0]
+
+    def plain() -> np.ndarray:
+        order, done = np.random.default_rng().permutation(len(X)), iter(range(phase.rounds))
+
+        def gradient(theta: np.ndarray) -> np.ndarray:
+            t = next(done)
+            batch = order[t * phase.batch : (t + 1) * phase.batch]
+            rows, signs = X[batch].astype(np.float64), np.where(y[batch] > 0, 1.0, -1.0)
+            return -((signs * expit(-signs * (rows @ theta))) @ rows) / phase.batch
+
+        return acsa(gradient, problem.domain.project, np.zeros(problem.dim), phase.rounds, phase.step)
+
+    def private() -> np.ndarray:
+        parameters.cache_clear()  # a first fit has to plan, too
+        return cr.minimize(problem, (X, y), **budget).theta
+
+    seconds: dict[str, list[float]] = {"private": [], "plain": []}
+    for _ in range(repeats):
+        for name, fit in (("private", private), ("plain", plain)):
+            begun = time.perf_counter()
+            fit()
+            seconds[name].append(time.perf_counter() - begun)
+    private_s, plain_s = (statistics.median(seconds[name]) for name in ("private", "plain"))
+    ratios = [a / b for a, b in zip(seconds["private"], seconds["plain"], strict=True)]
+    return {"private_seconds": private_s, "plain_seconds": plain_s, "ratio": statistics.median(ratios), "asked": 5.0}
+
+
+HEAD = """# Test accuracy on real data
+
+croupier {croupier}, numpy {numpy}. Logistic loss (ten classes: multinomial), rows scaled to norm 1, replace-one, the real
+protocol with secure randomness; only the radius (per class) was chosen. Medians, least and most over fits; bits that one user
+sends in all.
+
+| data | users | dim | interactivity | schedule | radius | epsilon | delta | rounds | accuracy | least | most | asked | bits |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
+"""
+ROW = (
+    "| {task} | {users:,} | {dim} | {interactivity} | {schedule} | {radius:g} | {epsilon:g} | {delta:.2g} | {rounds} | "
+    "**{median:.4f}** | {least:.4f} | {most:.4f} | {asked:g} | {bits_per_user:,} |\n"
+)
+COST = """
+A sequential fit on Covertype takes {ratio:.1f} times as long as its schedule in plain numpy without privacy code
+({private_seconds:.2f} s and {plain_seconds:.2f} s; planning included, alternating in one run; asked: at most {asked:g}).
+"""
+TAIL = """
+"Asked" is what a prototype reached; for the practical rule, it is one point below what methods tuned on a validation split reached:
+0.830, 0.752, 0.857 in one pass and 0.845, 0.753, 0.901 in full batches on adult, covtype and mnist10. The practical rule's
+constants were chosen once, by looking at these three at epsilon = 1 with a Gaussian in place of the protocol; they are the same for
+all data and every epsilon (docs/optimizer.md).
+"""
+
+
+def as_markdown(results: dict[str, Any]) -> str:
+    rows = "".join(ROW.format(**row) for row in results["accuracy"])
+    return HEAD.format(**results) + rows + (COST.format(**results["cost"]) if results["cost"] else "") + TAIL
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with load.py")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", help="tasks to run")
+    parser.add_argument("--quick", action="store_true", help="sequential runs only, one seed")
+    arguments = parser.parse_args()
+    spec = importlib.util.spec_from_file_location("load", arguments.data / "load.py")
+    if spec is None or spec.loader is None or not (arguments.data / "load.py").exists():
+        parser.error(f"there is no load.py in {arguments.data}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rows = [row for row in ROWS if not arguments.only or row[0] in arguments.only]
+    if arguments.quick:
+        rows = [row for row in rows if row[4] == "sequential"]
+    cost = cost_of_privacy(module.load, 3 if arguments.quick else 9) if not arguments.only or "covtype" in arguments.only else None
+    table = accuracies(module.load, rows, 1 if arguments.quick else arguments.seeds)
+    results = {"croupier": cr.__version__, "numpy": np.__version__, "accuracy": table, "cost": cost}
+    print(as_markdown(results))
+    if not arguments.quick:
+        arguments.out.mkdir(exist_ok=True)
+        (arguments.out / "accuracy.json").write_text(json.dumps(results, indent=1) + "\n")
+        (arguments.out / "accuracy.md").write_text(as_markdown(results))
+    missed = [row for row in table if row["median"] < row["asked"]]
+    raise SystemExit(f"below what was asked: {missed}" if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
