@@ -34,6 +34,7 @@ METHODS = {
 RULES = ("bound", "practical")
 _INFLATION = 1.05
 _SHORTFALL_SHARE = 0.01
+_MORE_PHASES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,8 +435,8 @@ def _best_rounds(bound: Callable[[int], float], users: int, full: _Rule | None) 
 def _phased(
     problem: Objective, rule: _Rule, budget: _Budget, users: int, distance: float, inner: str, interactivity: str, groups: str
 ) -> tuple[Phase, ...]:
-    """Thm 4.8 and the strongly convex part of Thm 4.9, erratum 8: ceil(log2 log2 n) phases, each begun nearer to the optimum."""
-    most = max(1, math.ceil(math.log2(max(2.0, math.log2(max(4, users))))))
+    """Thm 4.8 and the strongly convex part of Thm 4.9, erratum 8: about log2 log2 n phases, each begun nearer to the optimum."""
+    usual = max(1, math.ceil(math.log2(max(2.0, math.log2(max(4, users))))))
     strong, diameter = problem.strong_convexity, min(problem.domain.diameter, 2 * problem.lipschitz / problem.strong_convexity)
 
     def run_of(count: int) -> tuple[Phase, ...]:
@@ -447,9 +448,10 @@ def _phased(
             D = min(diameter, math.sqrt(2 * (phase.bound or math.inf) / strong))  # the next start is this output, not ours
         return tuple(phases)
 
-    # Few users or weak convexity: an early phase may not come nearer to the optimum than it began, and then only costs users.
+    # Few users or weak convexity: an early phase may not come nearer to the optimum than it began, and then only costs users. Many
+    # users: every phase more brings the exponent of the bound nearer to the paper's, which hides the difference in a logarithm.
     choices, refused = [], None
-    for count in range(1, most + 1) if groups == "doubling" else [most]:
+    for count in range(1, usual + _MORE_PHASES) if groups == "doubling" else [usual]:
         try:
             choices.append(run_of(count))
         except (ArgumentError, NoCertificateError) as error:  # a group too small for its honest users

@@ -23,17 +23,17 @@ class Ledger:
     def __init__(self, users: int) -> None:
         self._plans: list[SumPlan] = []
         self._plan_of = np.full(users, -1, dtype=np.int32)
-        self._rounds = np.zeros(users, dtype=np.int64)
-        self._place = np.zeros(users, dtype=np.int64)  # scratch: where in the batch a user was last listed
+        self._rounds = np.zeros(users, dtype=np.int32)
 
     def charge(self, users: NDArray[np.int64], plan: SumPlan) -> None:
         """Record that these users take part in one more round, or refuse and record nothing."""
         index = self._plans.index(plan) if plan in self._plans else len(self._plans)
-        before = self._plan_of[users]
-        places = np.arange(users.size)
-        self._place[users] = places
-        if not np.array_equal(self._place[users], places):
+        users = np.sort(users)
+        if users.size and users[0] < 0:  # would be another name of somebody at the end
+            raise BudgetExceededError("users are numbered from 0; nothing was released")
+        if np.any(users[1:] == users[:-1]):
             raise BudgetExceededError("a user is listed twice in one batch; nothing was released")
+        before = self._plan_of[users]
         if np.any((before != -1) & (before != index)):
             raise BudgetExceededError("a user of this batch has already taken part under another plan; nothing was released")
         if np.any(self._rounds[users] >= plan.rounds):

@@ -91,7 +91,13 @@ class _Hidden:
 
     def smallest_probability(self, levels: int, noise_bits: int) -> float:
         """The smallest p that hides `levels` levels, given that 1/2 does."""
-        smallest = _bisect(lambda i: self(levels, noise_bits, PROBABILITIES[i]), -1, len(PROBABILITIES) - 1)
+
+        def hides(index: int) -> bool:
+            return self(levels, noise_bits, PROBABILITIES[index])
+
+        last = len(PROBABILITIES) - 1
+        octave = last - 512  # p = 1/4, which hides only where one noise bit is many too many
+        smallest = _bisect(hides, -1, octave) if hides(octave) else _bisect(hides, octave, last)
         return float(PROBABILITIES[smallest])
 
 
@@ -106,7 +112,10 @@ def _fewest_bits(hidden: _Hidden) -> Parameters:
 
     def within(levels: int) -> bool:
         noise_bits = hidden.fewest_noise_bits(levels)
-        return noise_bits is not None and quiet(levels, noise_bits, hidden.smallest_probability(levels, noise_bits))
+        if noise_bits is None:
+            return False
+        # p = 1/2 is the noisiest, and known to hide
+        return quiet(levels, noise_bits, 0.5) or quiet(levels, noise_bits, hidden.smallest_probability(levels, noise_bits))
 
     levels = _first(within, MAX_LEVELS)
     if levels is None:

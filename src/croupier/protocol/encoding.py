@@ -73,11 +73,12 @@ def clip_to_ball(vectors: NDArray[Any], norm: float) -> Floats:
     # Squares neither overflow nor vanish beside such a norm; NaN and infinity are not below anything.
     inside = np.einsum("ij,ij->i", numbers, numbers) <= (limit * norm) ** 2
     inside &= 1e-100 < norm < 1e100
-    with np.errstate(over="ignore", invalid="ignore"):
+    if inside.all():
+        return np.ascontiguousarray(numbers if norm == 1 else numbers / norm)
+    require_finite(numbers, range(0, len(numbers), max(1, len(numbers))))
+    with np.errstate(over="ignore"):
         unit = np.ascontiguousarray(numbers / norm)
-    if not inside.all():
-        require_finite(numbers, range(0, len(numbers), max(1, len(numbers))))
-        unit[~inside] = _scaled_back(numbers[~inside], norm, limit)
+    unit[~inside] = _scaled_back(numbers[~inside], norm, limit)
     return unit
 
 

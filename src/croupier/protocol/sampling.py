@@ -21,14 +21,16 @@ _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 
 def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> Integers:
     """Law: `size` independent draws, the i-th from Bin(trials_i, 1/2): the popcount of trials_i random bits."""
-    trials = np.broadcast_to(np.asarray(trials), (size,))
     if size == 0:
         return np.zeros(0, dtype=np.int64)
+    trials = np.asarray(trials)
     if trials.dtype.kind not in "iu" or trials.min() < 0:
         raise ArgumentError("trials", trials.min(), "whole numbers of at least 0", "Count the random bits to add up.")
     common = int(trials.min()) // 64  # whole words that every draw uses
-    rest = trials - 64 * common
-    return _popcount_words(source, common, size) + _popcount_masked(source, rest)
+    ones = _popcount_words(source, common, size)
+    if trials.ndim or trials > 64 * common:
+        ones += _popcount_masked(source, np.broadcast_to(trials - 64 * common, (size,)))
+    return ones
 
 
 def binomial(source: RandomSource, trials: int, probability: float, size: int) -> Integers:
