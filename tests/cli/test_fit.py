@@ -533,3 +533,78 @@ def test_memory_does_not_grow_with_the_rows(folder):
         check=False,
     )
     assert result.returncode == 0, result.stderr
+
+
+# One person is one user, whatever the file; and what a model file says follows from what is in it
+
+
+def test_numbers_as_names_of_users_do_not_depend_on_their_neighbours(folder):
+    """The same 1 500 people in two files, large float ids; one more value in the second that is no whole number."""
+    ids = 1e10 + 1000.0 * np.arange(1500)
+    (folder / "both").mkdir()
+    for name, last in (("a", ids[-1]), ("b", 0.5)):
+        owners = np.concatenate([ids, ids[:-1], [last]])
+        parquet.write_table(pa.table(people() | {"person": owners}), folder / "both" / f"{name}.parquet")
+    report = json.loads(croupier("fit", "both", "--schema", "facts.toml", "--user-column", "person", "--json")[0])
+    assert report["users"] == 1501
+
+
+def test_a_user_who_is_not_a_number_is_missing(folder):
+    owners = np.arange(USERS, dtype=float)
+    owners[-1] = np.nan
+    parquet.write_table(pa.table(people() | {"person": owners}), "odd.parquet")
+    assert "missing" in refused("fit", "odd.parquet", "--schema", "facts.toml", "--user-column", "person")
+
+
+def test_true_and_false_are_read_as_they_are_written(folder):
+    """As pandas writes them (True), as Arrow does (true), and as a target."""
+    flag = np.where(people()["ill"] == "yes", "True", "False")
+    write(folder, "flags.csv", flag=flag)
+    croupier("schema", "flags.csv", "--target", "ill", "-o", "flags.toml")
+    croupier("fit", "flags.csv", "--schema", "flags.toml", "--epsilon", 8, "--quiet")
+    assert json.loads(croupier("evaluate", "model.json", "flags.csv", "--json")[0])["accuracy"] > 0.97
+    croupier("schema", "flags.csv", "--target", "flag", "-o", "target.toml")
+    croupier("fit", "flags.csv", "--schema", "target.toml", "--epsilon", 8, "--quiet", "-o", "target.json")
+
+
+def test_rows_between_two_stray_quotation_marks_are_not_swallowed(folder):
+    lines = (folder / "people.csv").read_text().splitlines()
+    for index in (100, 2000):
+        lines[index] = lines[index].replace('"f"', '"f').replace('"m"', '"m')
+    (folder / "swallow.csv").write_text("\n".join(lines) + "\n")
+    assert "swallow.csv" in refused("fit", "swallow.csv", "--schema", "facts.toml")
+
+
+def test_a_drafted_schema_has_to_make_sense_too(folder):
+    asked = ("fit", "people.csv", "--data-is-public", "--target", "ill")
+    assert "user" in refused(*asked, "--user-column", "ill")
+    arrow_csv.write_csv(pa.table({"ill": people()["ill"]}), "alone.csv")
+    assert "at least one feature" in refused("fit", "alone.csv", "--data-is-public", "--target", "ill")
+
+
+def test_a_delta_for_nobody_is_refused_without_advice_for_two(folder):
+    assert "1e-6 is usual" in refused("fit", "people.csv", "--schema", "facts.toml", "--delta", 1)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda fitted, values: (
+            fitted["result_"]["of"].update(history=[]),
+            fitted["result_"]["of"]["guarantee"].update(mu=0.0, slack=0.0),
+            fitted["promise_"]["of"].update(epsilon=0.001, delta=1e-12),
+        ),
+        lambda fitted, values: values["estimator"]["parameters"].update(random_state=1),
+        lambda fitted, values: fitted["coef_"]["of"].update(values=[[0.0]]),
+        lambda fitted, values: fitted["coef_"]["of"].update(values=[[1.0, 2.0, 3.0, 4.0, 5.0]]),
+        lambda fitted, values: fitted.pop("coef_"),
+        lambda fitted, values: fitted.update(feature_norm_="a"),
+        lambda fitted, values: fitted["result_"]["of"]["history"][0].update(theta="x"),
+    ],
+)
+def test_a_model_file_that_contradicts_itself_is_refused(folder, edit):
+    croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
+    values = json.loads((folder / "model.json").read_text())
+    edit(values["estimator"]["fitted"], values)
+    (folder / "edited.json").write_text(json.dumps(values))
+    refused("show", "edited.json")

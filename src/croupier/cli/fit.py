@@ -20,7 +20,7 @@ from ..privacy import SumPlan, round_up
 from ..protocol import RandomSource, SumEstimate
 from ..report import guarantee_line
 from ..table import Encoder, Schema, Source, Store, draft
-from ..validation import ArgumentError, one_of
+from ..validation import ArgumentError, one_of, real
 from .files import check_output
 from .model import TASKS, TableModel
 from .progress import Interrupt, Stopped, counted, messages, revealed, rounds_shown, say, warnings_said
@@ -103,14 +103,19 @@ class _Request:
     parameters: dict[str, Any]
     delta: float | None
 
-    def estimator(self, facts: Schema, users: int = 2) -> LinearModel:
-        """The estimator for so many users, its public facts from the schema; a request that cannot be kept is refused."""
+    def estimator(self, facts: Schema, users: int | None = None) -> LinearModel:
+        """The estimator for so many users, its public facts from the schema; a request that cannot be kept is refused.
+
+        Before users are counted, only what is wrong for any number of them.
+        """
+        if self.delta is not None:
+            real("--delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
         target = facts.target
         public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
-        delta = min(1e-6, 0.1 / users) if self.delta is None else self.delta
+        delta = min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta
         norm = Encoder(facts).norm
         made = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
-        made.check_request(users)
+        made.check_request(users or 2)
         return made
 
 

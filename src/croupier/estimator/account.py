@@ -189,6 +189,8 @@ def _composed(guarantees: list[Guarantee | None]) -> Guarantee | None:
 
 def _append(path: Path, entry: dict[str, Any]) -> None:
     line = (json.dumps(entry) + "\n").encode()
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        line = b"\n" + line  # a line that was cut off stays one line, and is refused when read
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if os.write(file, line) != len(line):
@@ -199,8 +201,17 @@ def _append(path: Path, entry: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> Iterator[Spent]:
-    entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    entries = [_entry(path, *numbered) for numbered in enumerate(path.read_text().splitlines(), start=1)] if path.exists() else []
     cancelled = {entry["cancelled"] for entry in entries if "cancelled" in entry}
     for entry in entries:
         if "id" in entry and entry["id"] not in cancelled:
             yield Spent(entry["what"], entry["users"], entry["guarantee"] and Guarantee.from_dict(entry["guarantee"]))
+
+
+def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+    except json.JSONDecodeError:
+        remedy = "A fit was cut off while it was written down: count it as spent, and mend the line by hand."
+        raise ArgumentError(f"{path}, line {number}", "not JSON", "a whole entry", remedy) from None
+    return entry

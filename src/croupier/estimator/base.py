@@ -323,11 +323,27 @@ class LinearModel(PrivateEstimator):
         self._charge(population, chosen.guarantee)
         start = problem.domain.start()
         self.result_ = run(problem, population, chosen, start=start, seed=self.random_state, callbacks=self.callbacks)
-        theta = self.result_.theta.reshape(problem.loss.outputs, -1)
-        intercepts = theta[:, -1] * constant if constant else np.zeros(len(theta))
-        self._set_weights(theta[:, : self.n_features_in_] / self.feature_norm_, intercepts)
+        self.constant_ = constant
+        self._set_theta()
         self.promise_ = self._promise()
         return self
+
+    def _set_theta(self) -> None:
+        """coef_ and intercept_ from the result's theta."""
+        theta = self.result_.theta.reshape(self._loss().outputs, -1)
+        intercepts = theta[:, -1] * self.constant_ if self.constant_ else np.zeros(len(theta))
+        self._set_weights(theta[:, : self.n_features_in_] / self.feature_norm_, intercepts)
+
+    def check_learned(self) -> None:
+        """Refuse coefficients that are not those of the result's theta."""
+        if "result_" not in vars(self):
+            return
+        again = copy.copy(self)
+        again._set_theta()
+        stored, derived = (np.append(np.ravel(m.coef_), m.intercept_) for m in (self, again))
+        shapes = np.shape(self.coef_) == np.shape(again.coef_) and np.shape(self.intercept_) == np.shape(again.intercept_)
+        if not (shapes and np.isfinite(stored).all() and np.allclose(stored, derived, rtol=1e-9)):
+            raise ArgumentError("coef_", np.shape(self.coef_), "those of the result beside them", "Do not use this file.")
 
     def _constant(self) -> float:
         """The entry that everybody's scaled row gets for the intercept; 0 where there is none."""
@@ -373,7 +389,7 @@ class LinearModel(PrivateEstimator):
     def _row_lengths(self, X: Any) -> Floats:
         """How long the rows of X are as the problem has them, with their constant: as the gradients were clipped by."""
         rows = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return np.asarray(np.hypot(row_norms(clip_rows(rows, self.feature_norm_)) / self.feature_norm_, self._constant()))
+        return np.asarray(np.hypot(row_norms(clip_rows(rows, self.feature_norm_)) / self.feature_norm_, self.constant_))
 
     @property
     def plan_(self) -> Schedule:

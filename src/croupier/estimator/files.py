@@ -37,6 +37,9 @@ class JsonModel:
         model: Self = _decoded(text, {cls.__name__: cls})
         return model
 
+    def check_learned(self) -> None:
+        """Refuse learned numbers that do not follow from the result beside them."""
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json()` to a file; `load_model` reads it."""
         Path(path).write_text(self.to_json(), encoding="utf-8")
@@ -67,9 +70,12 @@ def _decoded(text: str, kinds: dict[str, type]) -> Any:
     try:
         model = kinds[values["kind"]](**_decode(values["parameters"]))
         vars(model).update({name: value for name, value in _decode(values["fitted"]).items() if name.endswith("_")})
-    except (AttributeError, KeyError, TypeError) as problem:
+        _check_promise(vars(model))
+        model.check_learned()
+    except ArgumentError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem:
         raise ArgumentError("model", f"{type(problem).__name__}: {problem}", "complete and of this version", remedy) from None
-    _check_promise(vars(model))
     return model
 
 
@@ -89,6 +95,8 @@ def _check_promise(state: dict[str, Any]) -> None:
     if result is None or result.guarantee is None:
         return
     claim: Guarantee = result.guarantee
+    if state.get("random_state") is not None:
+        raise ArgumentError("random_state", state["random_state"], "None beside a guarantee", "A seeded model is not private.")
     if isinstance(result, SumEstimate) and claim != state["plan_"].guarantee:
         raise ArgumentError(
             "guarantee", str(claim), f"no stronger than its plans: {state['plan_'].guarantee}", "Do not use this file."

@@ -121,10 +121,10 @@ class Result:
 
     def _check_guarantee(self) -> None:
         """Refuse a claim beyond the plans of the phases that were begun, which were proved when they were read."""
-        if self.guarantee is None or not self.history:
+        if self.guarantee is None:
             return
         remedy = "Do not use this file."
-        begun = self.history[-1].phase
+        begun = self.history[-1].phase if self.history else 1
         whole("history[-1].phase", begun, at_least=1, at_most=len(self.schedule.phases), remedy=remedy)
         check_schedule(self.schedule, self.users)
         for place, (entry, before) in enumerate(zip(self.history, (None, *self.history), strict=False), start=1):

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..validation import ArgumentError
+
 # Rows that are enough to compare with: an error of a third of a per cent.
 _MOST_ROWS = 100_000
 _MOST_SCORED = 20_000
@@ -60,6 +62,8 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     plain, constant, name = _without_privacy(model)
     fitted_on = train[:_MOST_QUANTILE_ROWS] if hasattr(model, "quantile") else train
     rows = as_trained(model, X)
+    if hasattr(model, "classes_") and len(np.unique(y[train])) < 2:
+        raise ArgumentError("DATA", "one class only", "rows of two classes or more", "Compare on data that has them.")
     plain.fit(rows[fitted_on], y[fitted_on])
     constant.fit(rows[train], y[train])
     promise = getattr(model, "promise_", None)

@@ -65,7 +65,7 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
         columns[name] = found
         if isinstance(found, Numeric):
             notes[name] = f"{seen[name].low:g} to {seen[name].high:g} in the sample"
-    return Schema(columns, _target(target, seen[target]), user), notes, left_out
+    return Schema(columns, _target(target, seen[target]), user).checked("DATA"), notes, left_out
 
 
 def _look(source: Source) -> dict[str, _Seen]:

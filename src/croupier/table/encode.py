@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -149,16 +149,23 @@ def _one_hot(piece: Piece, name: str, column: Category, out: Floats) -> None:
 
 def _codes(piece: Piece, name: str, levels: Any) -> NDArray[np.int64]:
     """Which level each record has, -1 for none of them."""
-    found = compute.index_in(_texts(piece, name), value_set=pa.array(list(levels), pa.string()), skip_nulls=True)
+    texts = _texts(piece, name)
+    if {level.lower() for level in levels} == {"true", "false"}:  # Parquet says true, pandas writes True
+        texts, levels = compute.utf8_lower(texts), [level.lower() for level in levels]
+    found = compute.index_in(texts, value_set=pa.array(list(levels), pa.string()), skip_nulls=True)
     return np.asarray(found.fill_null(-1)).astype(np.int64)
 
 
 def _texts(piece: Piece, name: str) -> Any:
-    """A column as text, without spaces around it; whole numbers without a fraction, whichever type they are stored as."""
+    """A column as text, without spaces around it; whole numbers without a fraction, whichever type they are stored as.
+
+    Each value by itself, so that a user has one name whatever else is in the piece; NaN is missing.
+    """
     column = piece.column(name)
-    if pa.types.is_floating(column.type):
-        with contextlib.suppress(pa.ArrowInvalid):  # where there are fractions, they stay
-            column = column.cast(pa.int64())
+    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+        coded = column.dictionary_encode()
+        named = pa.array([_number_text(value) for value in coded.dictionary.to_pylist()], pa.string())
+        return named.take(coded.indices)
     try:
         return compute.utf8_trim_whitespace(column.cast(pa.string()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -192,3 +199,9 @@ def _cell(piece: Piece, name: str, index: int) -> Any:
 def _number(text: str) -> int:
     """A name as 64 bits. Two that share them would be taken for one user, which harms nobody's privacy."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _number_text(value: float | Decimal | None) -> str | None:
+    if value is None or value != value:  # noqa: PLR0124  (NaN, alone, differs from itself)
+        return None
+    return str(int(value)) if math.isfinite(value) and value == int(value) else str(value)

@@ -22,6 +22,8 @@ _ENDINGS = {
     ".csv.zst": "csv",
     ".tsv": "csv",
     ".tsv.gz": "csv",
+    ".tsv.bz2": "csv",
+    ".tsv.zst": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
 }
@@ -151,7 +153,7 @@ def _open_csv(file: Path, convert: Any) -> Any:
     return arrow_csv.open_csv(
         file,
         read_options=arrow_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),  # without threads errors have row numbers
-        parse_options=arrow_csv.ParseOptions(delimiter="\t" if ".tsv" in file.name.lower() else ",", newlines_in_values=True),
+        parse_options=arrow_csv.ParseOptions(delimiter="\t" if ".tsv" in file.name.lower() else ",", newlines_in_values=False),
         convert_options=convert,
     )
 

@@ -80,7 +80,11 @@ class Schema:
 
     def with_user(self, user: str | None) -> Schema:
         """The same with another user column."""
-        return self if user is None else _checked(replace(self, user=user))
+        return self if user is None else replace(self, user=user).checked()
+
+    def checked(self, name: str = "schema") -> Schema:
+        """Itself, or an error where names are not texts or a column has two roles."""
+        return _checked(self, name)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schema:
