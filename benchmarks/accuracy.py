@@ -134,8 +134,8 @@ ROW = (
 )
 COST = """
 A sequential fit on Covertype takes {private_ratio:.1f} times as long as the same schedule in plain numpy without privacy code
-({private_seconds:.2f} s and {plain_seconds:.2f} s, alternating in one run; asked: at most {asked:g}), and {planned_ratio:.1f} times with
-planning the schedule first.
+({private_seconds:.2f} s and {plain_seconds:.2f} s, alternating in one run; asked: at most {asked:g}), and {planned_ratio:.1f} times
+with planning the schedule first.
 """
 TAIL = """
 "Asked" is what a prototype reached; for the practical rule, it is one point below what methods tuned on a validation split reached:
