@@ -294,11 +294,14 @@ which would go away without privacy, where it is smallest (full `acsa` bounds em
 own noise, state and steps.
 
 How this was set up: problems, ranges and delta were chosen by looking at bounds, at a Gaussian imitation of the protocol and at
-runs with few seeds; then everything was run once, with the seeds stored here. Passed over were problems whose loss at the start
-is already below the bound (flat curves: logistic and absolute loss with ten categories, started at the centre) and, for the
-strongly convex and smooth rows, Huber's loss with l2 and means whose minimiser is on the sphere (-1.7 to -1.8 in the
-imitation). So the slopes say what holds on these problems, which suit the methods, not on every problem of a row. The reasons
-below are explanations; only the column *own bound* tests them.
+runs with few seeds; then everything was run twice, with the seeds stored here (15 of them for `phased-gd` the first time). In
+the first run strongly convex schedules had at most ceil(log2 log2 n) phases, and five of the 24 slopes were shallower (Thm 4.8
+smooth, Thm 4.9 strongly convex and Thm C.3 (3) over epsilon, Thm C.3 (4) over both); that limit was then lifted, and the second
+run is the one stored. The strongly convex rows with a kink have few seeds for their spread: which side of the line they fall on
+is partly chance. Passed over were problems whose loss at the start is already below the bound (flat curves: logistic and
+absolute loss with ten categories, started at the centre) and, for the strongly convex and smooth rows, Huber's loss with l2 and
+means whose minimiser is on the sphere (-1.7 to -1.8 in the imitation). So the slopes say what holds on these problems, which
+suit the methods, not on every problem of a row. The reasons below are explanations; only the column *own bound* tests them.
 """
 
 
