@@ -170,7 +170,7 @@ ROWS = [
     Row("convex, smooth", "beyond the paper", "acsa", FULL, "smooth", 1, 20_000, 0.14, 10_000, 10, 25),
     Row("convex", "Thm C.3 (1)", "smoothed-acsa", STREAM, "kink", 2 / 3, 100_000, 0.55, 50_000, 20),
     Row("convex, smooth", "Thm C.3 (2)", "acsa", STREAM, "smooth", 4 / 5, 200_000, 0.2, 100_000, 20),
-    Row("strongly convex", "Thm C.3 (3)", "phased", STREAM, "strong kink", 4 / 3, 800_000, 0.55, 400_000, 10, 25),
+    Row("strongly convex", "Thm C.3 (3)", "phased", STREAM, "strong kink", 4 / 3, 800_000, 0.55, 400_000, 10, 75),
     Row("strongly convex, smooth", "Thm C.3 (4)", "phased", STREAM, "strong smooth", 2, 2_000_000, 0.12, 1_000_000, 8, 25),
 ]
 
