@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.csv as arrow_csv  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 from pyarrow import compute
 from scipy.special import expit, roots_jacobi

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.csv as arrow_csv  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
 import typer
 from pyarrow import parquet
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -46,7 +47,7 @@ class MostlyNoiseWarning(UserWarning):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateEstimator(JsonModel, BaseEstimator):  # type: ignore[misc]
+class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     """Parameters of every estimator that has users, and what it does before and after it asks them."""
 
     epsilon: float = 1.0
@@ -166,13 +167,13 @@ class PrivateEstimator(JsonModel, BaseEstimator):  # type: ignore[misc]
         return replace(guarantee, theorem=f"{guarantee.theorem}, but for {', '.join(self.read_off_data_)} read off the data")
 
     @property
+    @abstractmethod
     def guarantee_(self) -> Guarantee | None:
         """What the fit reveals about one user; None where it was seeded."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _asked_how(self) -> tuple[str, str]:
         """The interactivity, and in words how often users are asked."""
-        raise NotImplementedError
 
     def _promise(self) -> Promise:
         """What the fit promised; before it, what it will promise."""
@@ -245,21 +246,21 @@ class LinearModel(PrivateEstimator):
 
     _numeric_target = False
 
+    @abstractmethod
     def _loss(self) -> Loss:
         """The loss of one row, for targets that `_targets` gives and scores of rows of norm 1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _declare_target(self, y: NDArray[Any] | None) -> None:
         """Set the attributes that hold public facts about the target: as declared, or read off y."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         """Labels or targets as the loss wants them, by these facts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
         """coef_ and intercept_ from one row of weights per output, for rows as they come."""
-        raise NotImplementedError
 
     def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
         """Train on users' rows X with labels or targets y, privately; rows with the same entry in `groups` are one user."""

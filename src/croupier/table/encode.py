@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute
 

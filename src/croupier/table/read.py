@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.csv as arrow_csv  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
 from pyarrow import parquet
 
 from ..validation import ArgumentError
