@@ -31,7 +31,7 @@ from rich.progress import track
 import croupier as cr
 from croupier.optimizer import run
 from croupier.optimizer.acsa import Iterate
-from croupier.optimizer.schedule import objective_of
+from croupier.optimizer.phases import objective_of
 from croupier.population import ArrayPopulation
 from croupier.protocol import NotPrivateWarning, Randomizer
 

@@ -4,8 +4,9 @@ from .acsa import acsa
 from .descent import descent
 from .minimize import StopTraining, minimize, replay, run
 from .pan_private import PanPrivate, PanState
+from .phases import Phase, Schedule
 from .result import Result, Round
-from .schedule import Phase, Schedule, schedule
+from .schedule import schedule
 
 __all__ = [
     "PanPrivate",

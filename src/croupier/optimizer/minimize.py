@@ -19,8 +19,9 @@ from ..protocol import RandomSource, SecureRandom, SeededRandom, permutation
 from ..validation import ArgumentError, one_of, real
 from .acsa import acsa
 from .descent import descent
+from .phases import Phase, Schedule, check_schedule, objective_of, start_point
 from .result import Result, Round
-from .schedule import Phase, Schedule, check_schedule, objective_of, schedule, start_point
+from .schedule import schedule
 
 Floats = NDArray[np.float64]
 Callback = Callable[[Round], None]

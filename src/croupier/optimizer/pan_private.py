@@ -21,7 +21,8 @@ from ..privacy import Guarantee, SumPlan
 from ..problem import Objective
 from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
 from .acsa import Iterate
-from .schedule import Phase, Schedule, objective_of, schedule, start_point
+from .phases import Phase, Schedule, objective_of, start_point
+from .schedule import schedule
 
 Floats = NDArray[np.float64]
 

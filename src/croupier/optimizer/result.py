@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..privacy import Guarantee
 from ..privacy.guarantee import known_fields
 from ..validation import ArgumentError, whole
-from .schedule import Schedule, check_schedule
+from .phases import Schedule, check_schedule
 
 Floats = NDArray[np.float64]
 
