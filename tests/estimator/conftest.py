@@ -34,11 +34,11 @@ def _fast_plans(monkeypatch):
 class ExactPopulation(ArrayPopulation):
     """Answers with the exact sum of the clipped vectors, no noise and no rounding; remembers how large they were."""
 
-    def answer(self, query, users, plan, random):
-        vectors = np.vstack(list(self._vectors(query, users, 1000)))
+    def answer(self, question):
+        vectors, plan = np.vstack(list(self.shard.vectors(question))), question.plan
         lengths = np.linalg.norm(vectors, axis=1)
         vectors = vectors * np.minimum(1.0, plan.norm / np.maximum(lengths, 1e-300))[:, np.newaxis]
-        return SumEstimate(sum=vectors.sum(axis=0), users=len(users), noise_std=0.0, guarantee=None)
+        return SumEstimate(sum=vectors.sum(axis=0), users=question.batch.size, noise_std=0.0, guarantee=None)
 
 
 @pytest.fixture

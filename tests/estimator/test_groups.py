@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from croupier.estimator import ShuffleLogisticRegression, ShuffleScaler
-from croupier.population import arrays
+from croupier.population import blocks
 from croupier.protocol import VectorSum
 
 OPTIONS = {"classes": [False, True], "interactivity": "full", "rounds": 1, "fit_intercept": False}
@@ -18,12 +18,12 @@ def contributions(monkeypatch):
     seen = []
 
     class Watched(VectorSum):
-        def run_chunks(self, chunks, **options):
+        def counts(self, chunks, random):
             chunks = [np.asarray(chunk) for chunk in chunks]
             seen.append((np.vstack(chunks), self.plan))
-            return super().run_chunks(chunks, **options)
+            return super().counts(chunks, random)
 
-    monkeypatch.setattr(arrays, "VectorSum", Watched)
+    monkeypatch.setattr(blocks, "VectorSum", Watched)
     return seen
 
 

@@ -13,8 +13,9 @@ from croupier.protocol import SumEstimate
 class ExactPopulation(ArrayPopulation):
     """Answers with the exact sum, no noise and no rounding: what the algorithms do without privacy."""
 
-    def answer(self, query, users, plan, random):
-        return SumEstimate(sum=query(self.X[users], self.y[users]).sum(axis=0), users=len(users), noise_std=0.0, guarantee=None)
+    def answer(self, question):
+        total = sum(vectors.sum(axis=0) for vectors in self.shard.vectors(question))
+        return SumEstimate(sum=total, users=question.batch.size, noise_std=0.0, guarantee=None)
 
 
 @pytest.fixture(scope="session")

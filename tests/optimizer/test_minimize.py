@@ -21,6 +21,7 @@ from croupier.privacy import honest_in_batch
 from croupier.privacy.audit import empirical_audit
 from croupier.privacy.ledger import BudgetExceededError, Ledger
 from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Problem, Squared
+from croupier.protocol import Secret
 
 from .conftest import ExactPopulation, best_loss
 
@@ -140,14 +141,15 @@ def test_sequential_asks_no_user_twice_and_full_asks_all_in_every_round(binary):
     asked = []
 
     class Watched(ArrayPopulation):
-        def answer(self, query, users, plan, random):
-            asked.append(users.copy())
-            return super().answer(query, users, plan, random)
+        def answer(self, question):
+            asked.append(question.batch.members(0, self.users))
+            return super().answer(question)
 
     cr.minimize(problem_of(Logistic()), Watched(*binary), **BUDGET, method="acsa")
     everyone = np.concatenate(asked)
     assert np.unique(everyone).size == everyone.size
-    assert not np.array_equal(everyone, np.sort(everyone))  # assigned by a random order
+    assert not np.array_equal(everyone, np.sort(everyone))  # dealt at random
+    assert all(not np.array_equal(users, np.arange(users[0], users[0] + users.size)) for users in asked)
     asked.clear()
     cr.minimize(problem_of(Logistic()), Watched(*binary), **BUDGET, method="acsa", interactivity="full", rounds=3)
     assert [users.size for users in asked] == [4000] * 3
@@ -157,18 +159,23 @@ def test_ledger_refuses_and_records_nothing():
     once, thrice = (cr.plan_sum(epsilon=1, delta=1e-6, users=10, dim=1, rounds=rounds) for rounds in (1, 3))
     ledger = Ledger(30)
     assert ledger.guarantee is None
-    ledger.charge(np.arange(10), once)
-    for users in (np.arange(5, 15), np.array([20, 20])):
-        with pytest.raises(BudgetExceededError):
-            ledger.charge(users, once)
+    ledger.charge(20, 30, thrice)
+    ledger.charge(0, 10, once)
+    for first, last in ((5, 15), (15, 25), (0, 9), (1, 10), (0, 30), (2, 3), (21, 22)):
+        with pytest.raises(BudgetExceededError, match="another batch"):
+            ledger.charge(first, last, once)
+    for first, last in ((-1, 5), (12, 12), (25, 31)):
+        with pytest.raises(BudgetExceededError, match="numbered"):
+            ledger.charge(first, last, once)
     with pytest.raises(BudgetExceededError, match="another plan"):
-        ledger.charge(np.arange(10), thrice)
-    ledger.charge(np.arange(10, 20), once)  # 10..14 were not charged by the refused batch
-    for _ in range(3):
-        ledger.charge(np.arange(20, 30), thrice)
+        ledger.charge(0, 10, thrice)
+    with pytest.raises(BudgetExceededError, match="all 1 rounds"):
+        ledger.charge(0, 10, once)
+    ledger.charge(10, 20, once)  # none of them was charged by a refused batch
+    for _ in range(2):
+        ledger.charge(20, 30, thrice)
     with pytest.raises(BudgetExceededError, match="all 3 rounds"):
-        ledger.charge(np.arange(20, 30), thrice)
-    assert ledger.most_rounds == 3
+        ledger.charge(20, 30, thrice)
     assert ledger.guarantee.mu == max(once.mu, thrice.mu)
 
 
@@ -384,8 +391,8 @@ def test_a_schedule_for_other_users_or_another_problem_is_refused_before_anyone_
 
 def test_answers_that_are_not_private_make_a_result_that_is_not(binary):
     class Careless(ArrayPopulation):
-        def answer(self, query, users, plan, random):
-            return super().answer(query, users, plan, cr.SeededRandom(1))
+        def answer(self, question):
+            return super().answer(dataclasses.replace(question, secret=Secret.of_seed(1)))
 
     assert cr.minimize(problem_of(Logistic()), Careless(*binary), **BUDGET).guarantee is None
 
@@ -637,7 +644,7 @@ def test_a_run_that_a_record_may_have_ended_carries_no_guarantee(binary):
 
 def test_stopping_before_the_first_round_leaves_the_start(binary):
     class Reluctant(ArrayPopulation):
-        def answer(self, query, users, plan, random):
+        def answer(self, question):
             raise StopTraining
 
     start = np.full(3, 0.5)

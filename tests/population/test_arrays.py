@@ -10,21 +10,34 @@ import pytest
 import scipy.sparse
 
 import croupier as cr
-from croupier.population import ArrayPopulation, arrays
-from croupier.protocol import SeededRandom
+from croupier.population import ArrayPopulation, Batch, Order, Question, blocks
+from croupier.protocol import Secret
+
+
+class Listed(Order):
+    """An order in which the listed users come first."""
+
+    def tickets(self, first, last):
+        return np.isin(np.arange(first, last), LISTED, invert=True).astype(np.uint64)
+
+
+LISTED = np.zeros(0, dtype=np.int64)
 
 
 def answer(population, query, users, dim, norm):
     """The answer at an epsilon so large that noise and rounding are small beside the sum."""
+    global LISTED  # noqa: PLW0603
+    LISTED = np.asarray(users)
     plan = cr.plan_sum(epsilon=60.0, delta=1e-6, users=len(users), dim=dim, norm=norm)
-    return population.answer(query, np.asarray(users), plan, SeededRandom(1)).sum, plan.noise_std
+    batch = Batch(Listed(Secret.of_seed(1), population.users), 0, len(users), 0, 0)
+    return population.answer(Question(query, batch, plan, Secret.of_seed(1))).sum, plan.noise_std
 
 
 @pytest.mark.parametrize("labels", [np.array(list("abcab") * 400), np.arange(2000) % 7, np.arange(2000) % 7 * 1.5])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("entries", [64, 1 << 17])
 def test_a_user_answers_with_the_mean_of_its_rows(labels, sparse, entries, monkeypatch):
-    monkeypatch.setattr(arrays, "_CHUNK_ENTRIES", entries)
+    monkeypatch.setattr(blocks, "CHUNK_ENTRIES", entries)
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, size=(2000, 3)), rng.uniform(size=2000)
     groups = np.array([f"{label}/{i % 90}" for i, label in enumerate(labels)], dtype=object)
@@ -76,7 +89,7 @@ def test_labels_that_are_equal_are_one_user():
 
 
 def test_someone_with_more_rows_than_a_chunk_is_worked_on_in_pieces(monkeypatch):
-    monkeypatch.setattr(arrays, "_CHUNK_ENTRIES", 30)
+    monkeypatch.setattr(blocks, "CHUNK_ENTRIES", 30)
     sizes = []
 
     def query(X, y):

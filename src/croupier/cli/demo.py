@@ -21,10 +21,10 @@ from sklearn.linear_model import LogisticRegression
 
 from ..estimator import ShuffleLogisticRegression
 from ..optimizer import Round, Schedule, run
-from ..population import ArrayPopulation, Query
+from ..population import ArrayPopulation, Question
 from ..privacy import SumPlan, round_up
 from ..problem import Ball, Logistic, Problem
-from ..protocol import RandomSource, SumEstimate
+from ..protocol import SumEstimate
 from ..report import Comparison, Method, central, guarantee_line, html_report, local, simulate_central, simulate_local
 from ..report.compare import course, scores
 from ..validation import ArgumentError, real, whole
@@ -38,7 +38,6 @@ _PARAMETERS: dict[str, Any] = {"clip": 2.0, "radius": 50.0, "fit_intercept": Fal
 # Full interactivity would take 100 rounds; these give nearly the same model in two fifths of the time and bits.
 _FULL_ROUNDS = 40
 _SWEEP = (0.1, 0.3, 1.0, 3.0, 8.0)
-_CHUNK_ENTRIES = 1 << 17
 _EXCESS = "Excess loss is how far the log-loss on the whole population is above the least that any weights have. "
 
 
@@ -196,13 +195,14 @@ class _Simulated(ArrayPopulation):
     once = False  # one draw for the whole sum, as a curator does, or one for everybody
     rng = np.random.default_rng(0)
 
-    def answer(self, query: Query, users: NDArray[np.int64], plan: SumPlan, random: RandomSource) -> SumEstimate:
+    def answer(self, question: Question) -> SumEstimate:
+        plan = question.plan
         total = np.zeros(plan.dim)
-        for vectors in self._vectors(query, users, max(1, _CHUNK_ENTRIES // plan.dim)):
+        for vectors in self.shard.vectors(question):
             total += vectors.sum(axis=0) if self.once else self.mechanism(vectors, plan, self.rng)
         if self.once:
             total = self.mechanism(total[np.newaxis], plan, self.rng)
-        return SumEstimate(sum=total, users=len(users), noise_std=plan.noise_std, guarantee=None)
+        return SumEstimate(sum=total, users=question.batch.size, noise_std=plan.noise_std, guarantee=None)
 
 
 def _with_noise(chosen: Schedule, problem: Problem, noise_std: float) -> Schedule:

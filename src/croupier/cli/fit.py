@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 
 from ..estimator.base import LinearModel
 from ..optimizer import Result
-from ..population import ArrayPopulation, Query
-from ..privacy import SumPlan, round_up
-from ..protocol import RandomSource, SumEstimate
+from ..population import ArrayPopulation, Question
+from ..privacy import round_up
+from ..protocol import SumEstimate
 from ..report import guarantee_line
 from ..table import Encoder, Schema, Source, Store, draft
 from ..validation import ArgumentError, one_of, real
@@ -124,10 +122,10 @@ class _Interruptible(ArrayPopulation):
 
     interrupt: Interrupt | None = None
 
-    def answer(self, query: Query, users: NDArray[np.int64], plan: SumPlan, random: RandomSource) -> SumEstimate:
+    def answer(self, question: Question) -> SumEstimate:
         if self.interrupt is not None:
             self.interrupt.before_round()
-        return super().answer(query, users, plan, random)
+        return super().answer(question)
 
 
 def _facts(

@@ -25,11 +25,15 @@ class BudgetWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Spent:
-    """One fit: what was fitted, on how many users, under which guarantee; None where its randomness was seeded."""
+    """One fit: what was fitted, on how many users, under which guarantee; None where its randomness was seeded.
+
+    `run` names the run: a fit that goes on from a checkpoint is the same run, and is counted once.
+    """
 
     what: str
     users: int
     guarantee: Guarantee | None
+    run: str
 
 
 class PrivacyAccount:
@@ -83,28 +87,35 @@ class PrivacyAccount:
             return float("inf") if self.fits else 0.0
         return guarantee.epsilon(delta) if delta > guarantee.slack else float("inf")
 
-    def charge(self, what: str, users: int, guarantee: Guarantee | None) -> int:
-        """Write down a fit before it asks anybody, or refuse; returns how many fits there are now."""
+    def charge(self, what: str, users: int, guarantee: Guarantee | None, run: str | None = None) -> int:
+        """Write down a fit before it asks anybody, or refuse; returns how many fits there are now.
+
+        A run that is written down already is not charged again.
+        """
         if self.elsewhere:
             raise BudgetExceededError(
                 "this account lives in another process, where a charge made here would not be seen; nobody was asked. "
                 "Use n_jobs=1, or give the account a file: PrivacyAccount(path)."
             )
-        spent = Spent(what, users, guarantee)
+        spent = Spent(what, users, guarantee, run or uuid.uuid4().hex)
         with self._lock:
+            fits = self.fits
+            if any(earlier.run == spent.run for earlier in fits):
+                return len(fits)
             if self.path is None:
                 self._refuse_beyond([*self._fits, spent])
                 self._fits.append(spent)
                 return len(self._fits)
             # First written, then checked, then taken back if too much: two processes at once can both be refused, never both pass.
+            entry = {"what": what, "users": users, "guarantee": guarantee and guarantee.to_dict(), "run": spent.run}
             number = uuid.uuid4().hex
-            _append(self.path, {"id": number, "what": what, "users": users, "guarantee": guarantee and guarantee.to_dict()})
+            _append(self.path, {"id": number} | entry)
             try:
-                self._refuse_beyond(fits := list(_read(self.path)))
+                self._refuse_beyond(now := list(_read(self.path)))
             except Exception:
                 _append(self.path, {"cancelled": number})
                 raise
-            return len(fits)
+            return len(now)
 
     def _refuse_beyond(self, fits: list[Spent]) -> None:
         if self.epsilon is None:
@@ -205,7 +216,8 @@ def _read(path: Path) -> Iterator[Spent]:
     cancelled = {entry["cancelled"] for entry in entries if "cancelled" in entry}
     for entry in entries:
         if "id" in entry and entry["id"] not in cancelled:
-            yield Spent(entry["what"], entry["users"], entry["guarantee"] and Guarantee.from_dict(entry["guarantee"]))
+            guarantee = entry["guarantee"] and Guarantee.from_dict(entry["guarantee"])
+            yield Spent(entry["what"], entry["users"], guarantee, entry.get("run", entry["id"]))
 
 
 def _entry(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -115,7 +117,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         remedy = f"delta = 1 / users would allow publishing somebody's record; {0.01 / users:.0e} is a careful choice."
         real("delta", self.delta, above=0, below=1 / users, remedy=remedy)
 
-    def _charge(self, population: Population, guarantee: Guarantee) -> None:
+    def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None) -> None:
         """Write the fit down before anybody is asked, and say what a careful person would want to hear."""
         name, seeded = type(self).__name__, self.random_state is not None
         if self.epsilon > _WEAK_EPSILON:
@@ -123,17 +125,17 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             _warn(f"{text} {math.exp(self.epsilon):.0e}; epsilon 1 is a strong promise, 4 a moderate one", WeakPrivacyWarning)
         promised = None if seeded else guarantee
         if self.account is not None:
-            self.account.charge(name, population.users, promised)
+            self.account.charge(name, population.users, promised, run)
             return
         which = None
         try:
-            fits = self._family.charge(name, population.users, promised)
+            fits = self._family.charge(name, population.users, promised, run)
             if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
                 which = f"fit {fits} of it and its clones"
         except (BudgetExceededError, ArgumentError):
             which = "earlier fits, in another process or with other neighbours, are not counted here"
             self._own_account = PrivacyAccount()
-            self._own_account.charge(name, population.users, promised)
+            self._own_account.charge(name, population.users, promised, run)
         if which and not seeded:
             so_far = self._family.guarantee
             total = "" if so_far is None else f"; together epsilon = {round_up(so_far.epsilon(1.01 * so_far.slack + self.delta))}"
@@ -262,8 +264,11 @@ class LinearModel(PrivateEstimator):
     def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
         """coef_ and intercept_ from one row of weights per output, for rows as they come."""
 
-    def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
-        """Train on users' rows X with labels or targets y, privately; rows with the same entry in `groups` are one user."""
+    def fit(self, X: Any, y: Any, groups: Any = None, *, checkpoint: str | os.PathLike[str] | None = None, **refused: Any) -> Self:
+        """Train on users' rows X with labels or targets y, privately; rows with the same entry in `groups` are one user.
+
+        `checkpoint` is a file in which the run is written down, so that the same fit can go on if it is cut off.
+        """
         self._forget()
         X, y = validate_data(
             self,
@@ -277,19 +282,26 @@ class LinearModel(PrivateEstimator):
         self._declare_target(y)
         targets = self._targets(y)
         self._declare_norm(lambda: float(max(row_norms(X).max(), 1e-12)))
-        return self._train(self._population(self._rows(X, self._constant()), targets, groups, refused))
+        return self._train(self._population(self._rows(X, self._constant()), targets, groups, refused), checkpoint)
 
-    def fit_population(self, population: Population, features: int, *, read_off: tuple[str, ...] = ()) -> Self:
+    def fit_population(
+        self,
+        population: Population,
+        features: int,
+        *,
+        read_off: tuple[str, ...] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Train on people whose records are rows and targets as `records` makes them, of so many features, wherever they are.
 
         For data that is not in memory. Public facts must be declared; `read_off` names those that were read off the data all the
-        same, which the guarantee then says that it does not cover.
+        same, which the guarantee then says that it does not cover. `checkpoint` as in `fit`.
         """
         self._forget()
         self._declare(features)
         self.check_request(population.users)
         self.read_off_data_ = read_off
-        return self._train(population)
+        return self._train(population, checkpoint)
 
     def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         """What each user does to its own record, by public facts alone: rows scaled down, the constant beside them; targets."""
@@ -315,15 +327,22 @@ class LinearModel(PrivateEstimator):
         norm = self._read_off("feature_norm", self.feature_norm, how, read)
         self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=how)
 
-    def _train(self, population: Population) -> Self:
+    def _train(self, population: Population, checkpoint: str | os.PathLike[str] | None) -> Self:
         """Ask them, round by round; public facts are set."""
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
         chosen = schedule(problem, population.users, **self._schedule_options())
         _warn_of_noise(chosen, population.users)
-        self._charge(population, chosen.guarantee)
-        start = problem.domain.start()
-        self.result_ = run(problem, population, chosen, start=start, seed=self.random_state, callbacks=self.callbacks)
+        self.result_ = run(
+            problem,
+            population,
+            chosen,
+            start=problem.domain.start(),
+            seed=self.random_state,
+            callbacks=self.callbacks,
+            checkpoint=checkpoint,
+            pay=lambda name: self._charge(population, chosen.guarantee, name),
+        )
         self.constant_ = constant
         self._set_theta()
         self.promise_ = self._promise()
@@ -440,4 +459,8 @@ def _figure(value: Any) -> str:
 
 
 def _warn(text: str, category: type[Warning]) -> None:
-    warnings.warn(text, category, stacklevel=5)
+    """A warning about the line that called us, however deep in this package we are."""
+    level = 2
+    while level < 20 and sys._getframe(level - 1).f_globals["__name__"].startswith("croupier."):
+        level += 1
+    warnings.warn(text, category, stacklevel=level)

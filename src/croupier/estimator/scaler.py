@@ -11,8 +11,9 @@ from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..population import Batch, Question
 from ..privacy import Guarantee, plan_sum
-from ..protocol import RandomSource, SecureRandom, SeededRandom
+from ..protocol import Secret
 from ..validation import ArgumentError, real
 from .base import Floats, PrivateEstimator
 from .rows import clip_rows
@@ -73,9 +74,8 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
             calibration=self.calibration,
         )
         self._charge(population, self.plan_.guarantee)
-        random: RandomSource = SecureRandom() if self.random_state is None else SeededRandom(self.random_state)
-        everybody = np.arange(population.users)
-        self.estimate_ = population.answer(moments, everybody, self.plan_, random)
+        secret = Secret.fresh() if self.random_state is None else Secret.of_seed(self.random_state)
+        self.estimate_ = population.answer(Question(moments, Batch.everyone(population.users), self.plan_, secret))
         mean, doubled = np.split(np.clip(self.estimate_.mean, -1, 1), 2)
         noise = self.estimate_.mean_noise_std
         floor = _TELLING * noise * np.sqrt(4 * mean**2 + 0.25)  # of (1 + doubled) / 2 - mean^2, to first order

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..population import ArrayPopulation, Population
+from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem
-from ..protocol import RandomSource, SecureRandom, SeededRandom, permutation
+from ..protocol import Secret
 from ..validation import ArgumentError, one_of, real
 from .acsa import acsa
 from .descent import descent
+from .journal import Journal
 from .phases import Phase, Schedule, check_schedule, objective_of, start_point
 from .result import Result, Round
 from .schedule import schedule
@@ -44,6 +46,7 @@ def minimize(
     start: ArrayLike | None = None,
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Result:
     """Minimise the population loss of `problem` privately over the users in `data`.
@@ -52,6 +55,9 @@ def minimize(
     one private vector sum; nothing else leaves a user. `honest` is the fraction of all users that is counted on.
     `overrides` go to `schedule`: schedule="practical", rounds, clip, groups, constants, neighbours, max_inflation. Guarantee:
     (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
+
+    `checkpoint` names a file in which the run is written down; the same call with the same file goes on where a run that was cut
+    off had come to, or, if it had ended, returns its result. Until then the file holds the run's secret: keep it to yourself.
 
     >>> import numpy as np
     >>> from croupier import minimize
@@ -67,8 +73,6 @@ def minimize(
             "interactivity", interactivity, "'sequential' or 'full' here", "Feed a stream to PanPrivate, record by record."
         )
     population = _population(data)
-    if isinstance(problem, Problem) and isinstance(population, ArrayPopulation):
-        _check_records(problem, population)
     begin = start_point(problem, start)
     chosen = schedule(
         problem,
@@ -82,7 +86,7 @@ def minimize(
         start=begin,
         **overrides,
     )
-    return run(problem, population, chosen, start=begin, seed=seed, callbacks=callbacks)
+    return run(problem, population, chosen, start=begin, seed=seed, callbacks=callbacks, checkpoint=checkpoint)
 
 
 def run(
@@ -93,45 +97,138 @@ def run(
     start: Floats,
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    pay: Callable[[str], None] = lambda run: None,
 ) -> Result:
-    """Run a schedule. Users are assigned to rounds by a permutation that is drawn before any of them is asked."""
-    _check_fit(problem, population, chosen)
-    random: RandomSource = SecureRandom() if seed is None else SeededRandom(seed)
-    order = permutation(random, population.users)
-    asked = _Asked(problem, population, random, Ledger(population.users), _functions(callbacks))
+    """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data.
 
-    def result(theta: Floats, stopped: bool, covered: bool = True) -> Result:
-        charged = asked.ledger.guarantee if covered else None
+    Callbacks see every round, those of an earlier process too. `pay` is called with the run's name after the records were checked
+    and before anybody is asked; by the same name once more where a checkpoint is taken up again.
+    """
+    _check_fit(problem, population, chosen)
+    functions = _functions(callbacks)
+    with Journal(checkpoint, _facts(problem, population, chosen, start), seed) as journal:
+        if not journal.finished:
+            key = journal.secret.derive("records").key if journal.kept and journal.secret else None
+            journal.confirm(population.prepare(_test(problem), key))
+        pay(journal.run)
+        return _Run(problem, population, chosen, start, seed, journal, functions).result()
+
+
+class _Run:
+    """One run of a schedule: asks round after round, charges the ledger before each, and keeps the transcript."""
+
+    def __init__(
+        self,
+        problem: Objective,
+        population: Population,
+        chosen: Schedule,
+        start: Floats,
+        seed: int | None,
+        journal: Journal,
+        callbacks: tuple[Callback, ...],
+    ) -> None:
+        self.problem, self.population, self.chosen, self.start, self.seed = problem, population, chosen, start, seed
+        self.journal, self.callbacks = journal, callbacks
+        self.ledger = Ledger(population.users)
+        self.history: list[Round] = []
+        self.private = seed is None
+        self.answering = False
+
+    def result(self) -> Result:
+        """Run it to its end, or as far as it goes."""
+        theta = self.start
+        try:
+            for index, (phase, batches) in enumerate(zip(self.chosen.phases, self._dealt(), strict=True), start=1):
+                theta = _run_phase(self._oracle(index, phase, batches), self.problem, phase, theta)
+        except StopTraining:
+            return self._result(self._so_far(), stopped=True)
+        except BaseException as error:  # what was released was paid for: it goes with the error
+            if self.history:
+                self._attach_result(error)
+            if self.journal.kept:
+                error.add_note(f"The run can go on: the same call with checkpoint={str(self.journal.path)!r} asks nobody twice.")
+            raise
+        self.journal.finish()
+        return self._result(theta, stopped=False)
+
+    def _dealt(self) -> Iterator[list[Batch]]:
+        """For every phase the batches of its rounds; in the full model all rounds have the same."""
+        full, phases = self.chosen.interactivity == "full", self.chosen.phases
+        asked = [[phase.batch] * (1 if full else phase.rounds) for phase in phases]
+        sizes = [[*sizes, phase.users - sum(sizes)] for sizes, phase in zip(asked, phases, strict=True)]
+        # Where the secret is gone, all rounds are in the journal, and only ranks matter.
+        secret = (self.journal.secret or Secret(bytes(32), private=False)).derive("deal")
+        batches = iter(deal(secret, self.population.users, [size for some in sizes for size in some if size]))
+        for phase, some in zip(phases, sizes, strict=True):
+            mine = [next(batches) for size in some if size][: len(some) - 1]
+            yield mine * phase.rounds if full else mine
+
+    def _oracle(self, number: int, phase: Phase, batches: Sequence[Batch]) -> Callable[[Floats], Floats]:
+        """The private mean gradient at theta over the next batch of users."""
+        objective, left = objective_of(self.problem, phase), iter(batches)
+
+        def gradient(theta: Floats) -> Floats:
+            batch, index = next(left), len(self.history) + 1
+            self.ledger.charge(batch.first, batch.last, phase.plan)
+            known = self.journal.recorded(index, theta)
+            done, private = known or self._asked(number, index, Gradients(objective, theta), batch, phase)
+            self.private = self.private and private
+            self.history.append(done)
+            for callback in self.callbacks:
+                callback(done)
+            return done.gradient
+
+        return gradient
+
+    def _asked(self, number: int, index: int, query: Gradients, batch: Batch, phase: Phase) -> tuple[Round, bool]:
+        if self.journal.secret is None:
+            raise ValueError("the run has ended, and its secret is gone: it cannot ask anybody any more")
+        query = replace(query, theta=self.journal.ask(index, query.theta))
+        about = (index, query.theta.tobytes(), batch.first, batch.last, phase.plan.to_json())
+        question = Question(query, batch, phase.plan, self.journal.secret.derive("round", *about))
+        self.answering = True
+        estimate = self.population.answer(question)
+        self.answering = False
+        done = Round(index=index, phase=number, theta=query.theta, gradient=estimate.mean, users=estimate.users)
+        self.journal.answer(done, estimate.private)
+        return done, estimate.private
+
+    def _so_far(self) -> Floats:
+        return _replayed(self.problem, self.chosen, self.start, self.history)
+
+    def _result(self, theta: Floats, *, stopped: bool, covered: bool = True) -> Result:
+        charged = self.ledger.guarantee if covered else None
         return Result(
             theta=theta,
-            guarantee=chosen.with_shortfall(charged) if asked.private and charged else None,
-            schedule=chosen,
-            history=tuple(asked.history),
-            start=start,
-            users=population.users,
-            seed=seed,
+            guarantee=self.chosen.with_shortfall(charged) if self.private and charged else None,
+            schedule=self.chosen,
+            history=tuple(self.history),
+            start=self.start,
+            users=self.population.users,
+            seed=self.seed,
             stopped=stopped,
         )
 
-    theta, first = start, 0
-    try:
-        for index, phase in enumerate(chosen.phases):
-            users = order[first : first + phase.users]
-            first += phase.users
-            theta = _run_phase(asked.oracle(index, phase, users, chosen.interactivity), problem, phase, theta)
-    except StopTraining:
-        return result(_replayed(problem, chosen, start, asked.history), stopped=True)
-    except BaseException as error:  # what was released was paid for: it goes with the error
-        if asked.history:
-            # A round that fails may fail because of somebody's record: that the run ended there is then not covered.
-            covered = not (asked.answering and isinstance(error, Exception))
-            partial = result(_replayed(problem, chosen, start, asked.history), stopped=True, covered=covered)
-            with contextlib.suppress(AttributeError, TypeError):  # an exception may not take attributes
-                error.result = partial  # type: ignore[attr-defined]
-            note = f"The {partial.rounds} rounds done before this are not lost: they are in this exception's .result"
-            error.add_note(note if covered else f"{note}, which has no guarantee, since a record may have ended the run.")
-        raise
-    return result(theta, stopped=False)
+    def _attach_result(self, error: BaseException) -> None:
+        # A round that fails may fail because of somebody's record: that the run ended there is then not covered.
+        covered = not (self.answering and isinstance(error, Exception)) or isinstance(error, UnreachableError)
+        partial = self._result(self._so_far(), stopped=True, covered=covered)
+        with contextlib.suppress(AttributeError, TypeError):  # an exception may not take attributes
+            error.result = partial  # type: ignore[attr-defined]
+        note = f"The {partial.rounds} rounds done before this are not lost: they are in this exception's .result"
+        error.add_note(note if covered else f"{note}, which has no guarantee, since a record may have ended the run.")
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The query of a round: the gradients of some users' losses at theta."""
+
+    objective: Objective
+    theta: Floats
+
+    def __call__(self, X: Any, y: Any) -> Floats:
+        return self.objective.gradients(self.theta, X, y)
 
 
 def replay(problem: Objective, result: Result) -> Floats:
@@ -171,39 +268,6 @@ def _run_phase(oracle: Callable[[Floats], Floats], problem: Objective, phase: Ph
     return descent(oracle, problem.domain.project, theta, phase.rounds, phase.step)
 
 
-class _Asked:
-    """Everything a run has asked for: hands out gradient oracles, charges the ledger before each round, keeps the transcript."""
-
-    def __init__(
-        self, problem: Objective, population: Population, random: RandomSource, ledger: Ledger, callbacks: tuple[Callback, ...]
-    ) -> None:
-        self.problem, self.population, self.random, self.ledger, self.callbacks = problem, population, random, ledger, callbacks
-        self.history: list[Round] = []
-        self.private = random.private
-        self.answering = False
-
-    def oracle(self, index: int, phase: Phase, users: NDArray[np.int64], interactivity: str) -> Callable[[Floats], Floats]:
-        """The private mean gradient at theta over the next batch of users, or over all of them."""
-        objective = objective_of(self.problem, phase)
-        begun = len(self.history)
-
-        def gradient(theta: Floats) -> Floats:
-            t = len(self.history) - begun
-            batch = users if interactivity == "full" else np.sort(users[t * phase.batch : (t + 1) * phase.batch])
-            self.ledger.charge(batch, phase.plan)
-            self.answering = True
-            estimate = self.population.answer(lambda X, y: objective.gradients(theta, X, y), batch, phase.plan, self.random)
-            self.answering = False
-            self.private = self.private and estimate.private
-            done = Round(index=len(self.history) + 1, phase=index + 1, theta=theta, gradient=estimate.mean, users=estimate.users)
-            self.history.append(done)
-            for callback in self.callbacks:
-                callback(done)
-            return done.gradient
-
-        return gradient
-
-
 def _functions(callbacks: Callback | Iterable[Callback]) -> tuple[Callback, ...]:
     every = (callbacks,) if callable(callbacks) or not isinstance(callbacks, Iterable) else tuple(callbacks)
     if not all(callable(callback) for callback in every):
@@ -238,11 +302,16 @@ def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> 
             raise ArgumentError("chosen", str(phase), "a phase that fits its plan and the problem", remedy)
 
 
-def _check_records(problem: Problem, population: ArrayPopulation) -> None:
-    """Refuse records that the loss cannot take before anyone is asked."""
-    if population.y is None:
-        raise ArgumentError("data", "X alone", "(X, y) for this loss", "Pass the labels or targets.")
-    if population.X.shape[1] != problem.features:
-        remedy = f"Make the domain's dim {problem.loss.outputs} x the columns of X, or drop columns."
-        raise ArgumentError("X.shape", population.X.shape, f"(users, {problem.features}) for this problem", remedy)
-    problem.loss.targets(population.y)
+def _test(problem: Objective) -> Callable[[Any, Any], None]:
+    """What records must pass before anyone is asked."""
+    return problem.check_records if isinstance(problem, Problem) else _accept
+
+
+def _accept(X: Any, y: Any) -> None:
+    """Any records: one's own loss says itself what it takes."""
+
+
+def _facts(problem: Objective, population: Population, chosen: Schedule, start: Floats) -> dict[str, Any]:
+    """What must be the same where a run goes on."""
+    named = repr(problem) if isinstance(problem, Problem) else type(problem).__name__
+    return {"problem": named, "schedule": chosen.to_dict(), "start": start.tolist(), "users": population.users}

@@ -2,99 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import SumPlan
-from ..protocol import RandomSource, SumEstimate, VectorSum
 from ..protocol.encoding import require_finite
 from ..validation import ArgumentError
-from .population import Query
+from .blocks import BLOCK_USERS, BlockPopulation
+from .records import CHUNK_ENTRIES, Records, RowsOfUsers, require_finite_targets
 
-_CHUNK_ENTRIES = 1 << 17
 
-
-class ArrayPopulation:
+class ArrayPopulation(BlockPopulation):
     """One user per row of X, with its entry of y; or, with `groups`, one user per distinct label, who has all rows so labelled.
 
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
-    not the row. Memory beyond the data is a chunk of rows, and with groups an index.
+    not the row. Memory beyond the data is a chunk of rows, 12 bytes a user where batches are dealt, and with groups an index.
+    `blocks` are the sizes of the blocks that share their randomness, in users; 262 144 each unless given (all, of a sparse matrix).
     """
 
-    def __init__(self, X: Any, y: Any = None, *, groups: Any = None, mode: str = "counting") -> None:
-        self.X, self.y, self.mode = _rows(X), None if y is None else _column(y, "y"), mode
+    def __init__(
+        self, X: Any, y: Any = None, *, groups: Any = None, mode: str = "counting", blocks: Sequence[int] | None = None
+    ) -> None:
+        self.X, self.y = _rows(X), None if y is None else _column(y, "y")
         rows = int(self.X.shape[0])
         if rows == 0:
             raise ArgumentError("X", "no rows", "at least one user", "Give one row per user.")
         if self.y is not None and len(self.y) != rows:
             raise ArgumentError("y", f"{len(self.y)} entries", f"as long as X ({rows} rows)", "Give one entry per user.")
-        if self.y is not None and self.y.dtype.kind == "f" and not np.all(np.isfinite(self.y)):
-            raise ArgumentError("y", "NaN or infinity", "finite in every entry", "Drop users without a target; nobody was asked.")
-        self._index = None if groups is None else _RowsOfUsers(_users_of_rows(groups, rows))
+        require_finite_targets(self.y)
+        index = None if groups is None else RowsOfUsers.of_labels(_users_of_rows(groups, rows))
+        users = rows if index is None else index.users
+        together = users if hasattr(self.X, "tocsr") else BLOCK_USERS  # parts of a sparse matrix would be copies
+        sizes = [min(together, users - first) for first in range(0, users, together)] if blocks is None else list(blocks)
+        if sum(sizes) != users:
+            raise ArgumentError("blocks", f"sizes of {sum(sizes)} in all", f"of {users}, the users", "Leave it out.")
+        ends = pairwise(accumulate(sizes, initial=0))
+        super().__init__([self._block(index, first, last) for first, last in ends], keep=True, mode=mode)
 
-    @property
-    def users(self) -> int:
-        return int(self.X.shape[0]) if self._index is None else self._index.users
-
-    def answer(self, query: Query, users: NDArray[np.int64], plan: SumPlan, random: RandomSource) -> SumEstimate:
-        users = np.sort(users)  # a sum has no order, and rows are read front to back
-        most = max(1, _CHUNK_ENTRIES // plan.dim)
-        chunks = self._vectors(query, users, most) if self._index is None else self._means(self._index, query, users, most)
-        return VectorSum(plan).run_chunks(chunks, users=len(users), mode=self.mode, random=random)
-
-    def _vectors(self, query: Query, rows: NDArray[np.int64], most: int) -> Iterator[NDArray[np.float64]]:
-        for start in range(0, len(rows), most):
-            some = rows[start : start + most]
-            X = self.X[some]
-            vectors = query(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[some])
-            if len(vectors) != len(some):
-                raise ArgumentError(
-                    "query(X, y)", f"{len(vectors)} vectors", f"{len(some)}, one per record", "Map each record alone."
-                )
-            yield vectors
-
-    def _means(self, index: _RowsOfUsers, query: Query, users: NDArray[np.int64], most: int) -> Iterator[NDArray[np.float64]]:
-        """One mean vector per user, over at most `most` rows at a time; someone with more of them alone, in pieces."""
-        for some in index.pieces(users, most):
-            rows, firsts, counts = index.rows_of(some)
-            if len(rows) > most:
-                total = sum(vectors.sum(axis=0) for vectors in self._vectors(query, rows, most))
-                yield np.asarray(total)[np.newaxis] / len(rows)
-            else:
-                (vectors,) = self._vectors(query, rows, most)
-                yield np.add.reduceat(vectors, firsts, axis=0) / counts[:, np.newaxis]
-
-
-class _RowsOfUsers:
-    """Which rows belong to which user: rows sorted by user, and where each user's begin."""
-
-    def __init__(self, user_of_row: NDArray[np.int64]) -> None:
-        self._rows = np.argsort(user_of_row, kind="stable")
-        self._counts = np.bincount(user_of_row)
-        self._firsts = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
-
-    @property
-    def users(self) -> int:
-        return len(self._counts)
-
-    def pieces(self, users: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
-        """The users in pieces of at most `most` rows together, or of one user."""
-        ends, start = np.cumsum(self._counts[users]), 0
-        while start < len(users):
-            before = ends[start - 1] if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
-            yield users[start:stop]
-            start = stop
-
-    def rows_of(self, users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The rows of these users one after the other, where each user's begin among them, and how many each has."""
-        counts = self._counts[users]
-        firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        places = np.arange(counts.sum()) - np.repeat(firsts, counts) + np.repeat(self._firsts[users], counts)
-        return self._rows[places], firsts, counts
+    def _block(self, index: RowsOfUsers | None, first: int, last: int) -> Records:
+        if index is not None:
+            return Records(self.X, self.y, index.part(first, last), finite=True)
+        if last - first == self.X.shape[0]:
+            return Records(self.X, self.y, finite=True)
+        return Records(self.X[first:last], None if self.y is None else self.y[first:last], finite=True)
 
 
 def _rows(X: Any) -> Any:
@@ -120,7 +73,7 @@ def _rows(X: Any) -> Any:
         row = int(np.searchsorted(array.indptr, np.argmin(np.isfinite(array.data)), side="right")) - 1
         raise ArgumentError(f"X[{row}]", "NaN or infinity", "finite", "Impute or drop missing values; nobody was asked.")
     if not sparse:
-        require_finite(array, range(0, len(array), max(1, _CHUNK_ENTRIES // max(1, array.shape[1]))), "X")
+        require_finite(array, range(0, len(array), max(1, CHUNK_ENTRIES // max(1, array.shape[1]))), "X")
     return array
 
 

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import SumPlan
-from ..protocol import RandomSource, SumEstimate
+from ..protocol import Secret, SumEstimate
+from .deal import Batch
 
 # From some users' records (X, y) to one vector per user, evaluated where the records are.
 Query = Callable[[Any, Any], NDArray[np.float64]]
+# Raises where the records (X, y) are not what is wanted; evaluated where they are.
+Test = Callable[[Any, Any], None]
+
+
+class UnreachableError(RuntimeError):
+    """Users cannot be reached: a file or a machine is gone. It has nothing to do with what is in their records."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One round: what is asked, of whom, under which plan, and the secret that its randomness is derived from.
+
+    Whoever asks owes a secret that belongs to this question alone: see `Secret`.
+    """
+
+    query: Query
+    batch: Batch
+    plan: SumPlan
+    secret: Secret
 
 
 class Population(Protocol):
@@ -21,6 +42,14 @@ class Population(Protocol):
     @property
     def users(self) -> int: ...
 
-    def answer(self, query: Query, users: NDArray[np.int64], plan: SumPlan, random: RandomSource) -> SumEstimate:
-        """One private round over the users with these numbers."""
+    def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
+        """Refuse records that fail the test, before anybody is asked.
+
+        With a key, returns a keyed digest of the records, by which another process can tell that it sees the same ones: None
+        where that cannot be told. It says nothing to whoever does not have the key.
+        """
+        ...
+
+    def answer(self, question: Question) -> SumEstimate:
+        """One private round. The same question gives the same answer, however often it is asked."""
         ...

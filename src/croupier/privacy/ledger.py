@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from bisect import bisect_right
+from dataclasses import dataclass
 
 from .guarantee import Guarantee
 from .plan import SumPlan
@@ -13,46 +13,57 @@ class BudgetExceededError(RuntimeError):
     """A user would take part more often than the plan covers. Nothing was released."""
 
 
-class Ledger:
-    """Participation of `users` users. Each may take part in `plan.rounds` rounds of one plan, and in no other.
+@dataclass
+class _Charged:
+    """Users `first` up to `last` took part in so many rounds of one plan."""
 
-    Sequential interactivity is a plan with rounds = 1; full interactivity one with rounds = T. The guarantee of everything charged
-    so far is the worst over the plans, since no user is under two of them (accounting, section 4).
+    first: int
+    last: int
+    plan: SumPlan
+    rounds: int
+
+
+class Ledger:
+    """Participation of `users` users, in the order in which they were dealt. Each may be in one batch, under one plan.
+
+    Sequential interactivity is a plan with rounds = 1; full interactivity one with rounds = T, asked T times of one batch. The
+    guarantee of everything charged so far is the worst over the plans, since no user is under two of them (accounting, section 4).
+    Memory is that of the batches, however many users they have.
     """
 
     def __init__(self, users: int) -> None:
-        self._plans: list[SumPlan] = []
-        self._plan_of = np.full(users, -1, dtype=np.int32)
-        self._rounds = np.zeros(users, dtype=np.int32)
+        self._users = users
+        self._charged: list[_Charged] = []  # disjoint, ascending
 
-    def charge(self, users: NDArray[np.int64], plan: SumPlan) -> None:
-        """Record that these users take part in one more round, or refuse and record nothing."""
-        index = self._plans.index(plan) if plan in self._plans else len(self._plans)
-        users = np.sort(users)
-        if users.size and users[0] < 0:  # would be another name of somebody at the end
-            raise BudgetExceededError("users are numbered from 0; nothing was released")
-        if np.any(users[1:] == users[:-1]):
-            raise BudgetExceededError("a user is listed twice in one batch; nothing was released")
-        before = self._plan_of[users]
-        if np.any((before != -1) & (before != index)):
+    def charge(self, first: int, last: int, plan: SumPlan) -> None:
+        """Record that users `first` up to `last` take part in one more round, or refuse and record nothing."""
+        if not 0 <= first < last <= self._users:
+            raise BudgetExceededError(
+                f"users are numbered from 0 up to {self._users}, not from {first} up to {last}; nothing was released"
+            )
+        place = bisect_right(self._charged, first, key=lambda charged: charged.first)
+        before = self._charged[place - 1] if place else None
+        if before is not None and (before.first, before.last) == (first, last):
+            self._charge_again(before, plan)
+            return
+        after = self._charged[place] if place < len(self._charged) else None
+        if (before is not None and before.last > first) or (after is not None and after.first < last):
+            raise BudgetExceededError("a user of this batch has already taken part in another batch; nothing was released")
+        self._charged.insert(place, _Charged(first, last, plan, 1))
+
+    @staticmethod
+    def _charge_again(charged: _Charged, plan: SumPlan) -> None:
+        if charged.plan != plan:
             raise BudgetExceededError("a user of this batch has already taken part under another plan; nothing was released")
-        if np.any(self._rounds[users] >= plan.rounds):
+        if charged.rounds >= plan.rounds:
             raise BudgetExceededError(
                 f"a user of this batch has already taken part in all {plan.rounds} rounds that the plan covers; nothing was "
                 f"released. Plan with more rounds."
             )
-        if index == len(self._plans):
-            self._plans.append(plan)
-        self._plan_of[users] = index
-        self._rounds[users] += 1
+        charged.rounds += 1
 
     @property
     def guarantee(self) -> Guarantee | None:
         """What holds for every user after what was charged; None where nothing was."""
-        guarantees = [plan.guarantee for plan in self._plans]
+        guarantees = [plan.guarantee for plan in dict.fromkeys(charged.plan for charged in self._charged)]
         return guarantees[0].worst_of(*guarantees[1:]) if guarantees else None
-
-    @property
-    def most_rounds(self) -> int:
-        """The most rounds that any user has taken part in."""
-        return int(self._rounds.max(initial=0))

@@ -131,6 +131,15 @@ class Problem:
         rows, targets = self._records(X, y)
         return self.loss.value(self._scores(theta, rows), targets) + self.l2 / 2 * float(theta @ theta)
 
+    def check_records(self, X: Any, y: Any) -> None:
+        """Refuse records that the loss cannot take."""
+        if y is None:
+            raise ArgumentError("data", "X alone", "(X, y) for this loss", "Pass the labels or targets.")
+        if X.shape[1] != self.features:
+            remedy = f"Make the domain's dim {self.loss.outputs} x the columns of X, or drop columns."
+            raise ArgumentError("X.shape", X.shape, f"(users, {self.features}) for this problem", remedy)
+        self.loss.targets(y)
+
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         rows, targets = self._records(X, y)
         gradients = self._times_features(self.loss.slope(self._scores(theta, rows), targets), rows)

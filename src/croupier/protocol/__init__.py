@@ -3,8 +3,9 @@
 from .analyzer import Analyzer, SumEstimate
 from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
-from .randomness import NotPrivateWarning, RandomSource, SecureRandom, SeededRandom
+from .randomness import KeyedRandom, NotPrivateWarning, RandomSource, SecureRandom, SeededRandom
 from .sampling import bernoulli, binomial, fair_binomial, permutation
+from .secret import Secret
 from .shuffler import BatchTooSmallError, Shuffler
 from .sums import ScalarSum, VectorSum
 
@@ -13,11 +14,13 @@ __all__ = [
     "BatchTooSmallError",
     "Counts",
     "Encoded",
+    "KeyedRandom",
     "NotPrivateWarning",
     "RandomSource",
     "Randomizer",
     "Report",
     "ScalarSum",
+    "Secret",
     "SecureRandom",
     "SeededRandom",
     "ShuffledBatch",

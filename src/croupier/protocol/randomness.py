@@ -1,6 +1,6 @@
 """Where random bits come from: secure and seeded are different types, and results know which was used.
 
-Both are ChaCha20 keystreams, so every law in `sampling` runs on the same code with either; they differ in the key. Nothing
+All are ChaCha20 keystreams, so every law in `sampling` runs on the same code with either; they differ in the key. Nothing
 here or there passes through floating point randomness.
 """
 
@@ -132,6 +132,24 @@ class SeededRandom(RandomSource):
 
     def _key(self, index: int) -> bytes:
         return hashlib.sha256(f"croupier seed {self.seed} key {index}".encode()).digest()
+
+
+class KeyedRandom(RandomSource):
+    """Law: bytes fixed by a key of 32 bytes, which no one without the key can predict. See `Secret`, which makes such keys."""
+
+    def __init__(self, key: bytes, private: bool) -> None:
+        self._root, self._private = key, private
+        super().__init__()
+
+    @property
+    def private(self) -> bool:
+        return self._private
+
+    def __reduce__(self) -> str:
+        raise TypeError("a KeyedRandom cannot be copied or sent: its place in the stream would be lost. Send the Secret.")
+
+    def _key(self, index: int) -> bytes:
+        return hashlib.blake2b(index.to_bytes(8, "big"), key=self._root, digest_size=32, person=b"keystream").digest()
 
 
 def _after_fork_in_child() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -79,7 +79,7 @@ class VectorSum:
         if len(array) == 0:
             raise ArgumentError("vectors", "an empty batch", "at least one user", "Pass one row per user.")
         rows = range(0, len(array), max(1, _CHUNK_ENTRIES // self.plan.dim))
-        self._check_round(len(array), mode)
+        self.check_round(len(array), mode)
         random = _source(random)
         require_finite(array, rows)
         chunks = (array[start : start + rows.step] for start in rows)
@@ -98,28 +98,41 @@ class VectorSum:
 
         Each piece is checked before its users randomize, and nothing is released unless all of them could be.
         """
-        self._check_round(users, mode)
+        self.check_round(users, mode)
         source, tell = _source(random), progress or (lambda done: None)
-        reports: list[Report] = []
+        if mode == "faithful":
+            reports = list(self.reports(chunks, source, tell))
+            _require_all(users, len(reports))
+            return self.analyze(self.shuffle(reports, source))
+        counts = self.counts(chunks, source, tell)
+        _require_all(users, counts.users)
+        return self.analyze(counts)
+
+    def counts(
+        self, chunks: Iterable[ArrayLike], random: RandomSource, progress: Callable[[int], None] = lambda done: None
+    ) -> Counts:
+        """The ones of some of a round's users, their noise included, by counting: to be added up over all of its users."""
         total = Encoded(np.zeros(self.plan.dim, dtype=np.int64), 0)
         for chunk in chunks:
-            if mode == "faithful":
-                vectors = as_vectors(chunk, self.plan.dim)
-                require_finite(vectors, range(0, len(vectors), max(1, len(vectors))))
-                for vector in vectors:
-                    reports.append(self.randomize(vector, source))
-                    tell(len(reports))
-            else:
-                total += self._randomizer.encoded(chunk, source)
-                tell(total.users)
-        arrived = max(len(reports), total.users)
-        if arrived != users:
-            raise ArgumentError(
-                "users", users, f"{arrived}, the number of vectors in chunks", "Count the vectors; nothing was released."
-            )
-        return self.analyze(self.shuffle(reports, source) if mode == "faithful" else self._randomizer.with_noise(total, source))
+            total += self._randomizer.encoded(chunk, random)
+            progress(total.users)
+        return self._randomizer.with_noise(total, random)
 
-    def _check_round(self, users: int, mode: str) -> None:
+    def reports(
+        self, chunks: Iterable[ArrayLike], random: RandomSource, progress: Callable[[int], None] = lambda done: None
+    ) -> Iterator[Report]:
+        """The messages of some of a round's users, one report each, to be shuffled with those of all of its users."""
+        done = 0
+        for chunk in chunks:
+            vectors = as_vectors(chunk, self.plan.dim)
+            require_finite(vectors, range(0, len(vectors), max(1, len(vectors))))
+            for vector in vectors:
+                yield self.randomize(vector, random)
+                done += 1
+                progress(done)
+
+    def check_round(self, users: int, mode: str = "counting") -> None:
+        """Refuse a round that is too small for its guarantee or too large to be run, before anybody is asked."""
         one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
         require_crowd(self.plan, whole("users", users, at_least=1, remedy="Count the users of the round."))
         noise = users * self.plan.noise_bits * self.plan.dim
@@ -197,6 +210,13 @@ class ScalarSum:
 
     def _uncentred(self, estimate: SumEstimate) -> SumEstimate:
         return replace(estimate, sum=estimate.sum[0] + estimate.users * self._middle)
+
+
+def _require_all(users: int, arrived: int) -> None:
+    if arrived != users:
+        raise ArgumentError(
+            "users", users, f"{arrived}, the number of vectors in chunks", "Count the vectors; nothing was released."
+        )
 
 
 def _source(random: RandomSource | None) -> RandomSource:

@@ -1,0 +1,194 @@
+"""A run written down as it goes, so that it can go on when its process is gone: privacy spent is neither lost nor spent twice.
+
+The file says which point a round asks about before anybody is asked, and what came back after. A run that is begun again with it
+does the answered rounds from the file. A round that was asked but not answered is asked again about the same point, under the same
+secret, so that the users answer with the very same noise: that is one release, not two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..protocol import Secret
+from ..validation import ArgumentError
+from .result import Round
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
+Floats = NDArray[np.float64]
+FORMAT, VERSION = "croupier run", 1
+
+
+class Journal:
+    """The record of a run with these facts (JSON values), in the file `path`; without a path it is kept nowhere.
+
+    `secret` is what all randomness of the run is derived from: whoever reads the file before the run has ended can take the noise
+    away, so it is made for its owner alone, and the secret is dropped from it when the run ends. `run` names the run. Use it as a
+    context: one process at a time has the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, facts: dict[str, Any], seed: int | None) -> None:
+        self.path = None if path is None else Path(path)
+        self._file: int | None = None
+        self._asked: tuple[int, Floats] | None = None
+        self._answered: list[tuple[Round, bool]] = []
+        self._records: str | None = None
+        self.finished = False
+        made = Secret.fresh() if seed is None else Secret.of_seed(seed)
+        self._header = {"format": FORMAT, "version": VERSION, "facts": json.loads(json.dumps(facts)), "seed": seed}
+        self._header |= {"run": _name_of(made), "secret": made.key.hex()}
+        if self.path is not None:
+            self._open(self.path)
+        key = self._header["secret"]
+        self.secret = None if key is None else Secret(bytes.fromhex(key), private=seed is None)
+
+    @property
+    def run(self) -> str:
+        return str(self._header["run"])
+
+    @property
+    def kept(self) -> bool:
+        return self.path is not None
+
+    def confirm(self, records: bytes | None) -> None:
+        """Refuse to go on with other records than the run began with: under the same noise they would show in the difference."""
+        digest = None if records is None else records.hex()
+        if self._records is None:
+            self._records = digest or "unknown"
+            self._append({"records": self._records})
+        elif self._records != (digest or "unknown"):
+            allowed = "the records that the run began with"
+            remedy = "Bring them back to go on, or begin another run with another file; what this one spent stays spent."
+            raise ArgumentError("checkpoint", f"{self.path}, while the data has changed since", allowed, remedy)
+
+    def recorded(self, index: int, theta: Floats) -> tuple[Round, bool] | None:
+        """The round if it was answered already, and whether privately."""
+        if index > len(self._answered):
+            return None
+        self._require_point(self._answered[index - 1][0].theta, theta)
+        return self._answered[index - 1]
+
+    def ask(self, index: int, theta: Floats) -> Floats:
+        """Write down what is about to be asked; returns the point to ask about, to the last bit that of an earlier attempt."""
+        if self._asked is not None and self._asked[0] == index:
+            self._require_point(self._asked[1], theta)
+            return self._asked[1]
+        self._asked = index, theta
+        self._append({"ask": index, "theta": theta.tolist()})
+        return theta
+
+    def answer(self, done: Round, private: bool) -> None:
+        """Write down what came back."""
+        self._answered.append((done, private))
+        self._append({"answer": done.to_dict(), "private": private})
+
+    def finish(self) -> None:
+        """The run has ended: drop the secret. The file still gives the result again, without asking anybody."""
+        if self.path is None or self.finished:
+            return
+        lines = [self._header | {"secret": None}, {"records": self._records}]
+        lines += [{"answer": done.to_dict(), "private": private} for done, private in self._answered]
+        handle, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in [*lines, {"finished": True}])
+            file.flush()
+            os.fsync(file.fileno())
+        Path(part).replace(self.path)
+        self.finished = True
+
+    def _open(self, path: Path) -> None:
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as problem:
+            allowed = f"a file that can be written ({problem.strerror})"
+            raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.") from None
+        self._lock(path)
+        lines = path.read_bytes().split(b"\n")
+        whole = sum(len(line) + 1 for line in lines[:-1])
+        os.truncate(self._file, whole)  # a line that was cut off was not acted upon, or can be had again
+        if whole == 0:
+            self._append(self._header)
+            return
+        for number, line in enumerate(lines[:-1], start=1):
+            try:
+                self._read(number, json.loads(line))
+            except (ValueError, TypeError, KeyError) as problem:
+                remedy = "Do not use this file; count what its run was to spend as spent."
+                reason = str(problem) if isinstance(problem, ArgumentError) else type(problem).__name__
+                if isinstance(problem, ArgumentError):
+                    raise
+                raise ArgumentError(f"{path}, line {number}", reason, "a line that a run wrote", remedy) from None
+
+    def _lock(self, path: Path) -> None:
+        if fcntl is None or self._file is None:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            self._file = None
+            remedy = "Wait for it, or stop it; or give this run a file of its own."
+            raise ArgumentError("checkpoint", str(path), "a file that no other run has open", remedy) from None
+
+    def _read(self, number: int, line: dict[str, Any]) -> None:
+        if number == 1:
+            self._require_same(line)
+            self._header = line
+        elif "records" in line:
+            self._records = line["records"]
+        elif "ask" in line:
+            self._asked = line["ask"], np.asarray(line["theta"], dtype=np.float64)
+        elif "answer" in line:
+            self._answered.append((Round.from_dict(line["answer"]), bool(line["private"])))
+        elif line.get("finished"):
+            self.finished = True
+        else:
+            raise KeyError("answer")
+
+    def _require_same(self, header: dict[str, Any]) -> None:
+        if header.get("format") != FORMAT or header.get("version") != VERSION:
+            raise ArgumentError("checkpoint", str(self.path), f"a file of {FORMAT!r}, version {VERSION}", "Choose another file.")
+        mine = self._header["facts"] | {"seed": self._header["seed"]}
+        theirs = header["facts"] | {"seed": header["seed"]}
+        for name in mine:
+            if theirs.get(name) != mine[name]:
+                remedy = "Ask for what the run was begun with to go on, or give another file; what this one spent stays spent."
+                raise ArgumentError("checkpoint", f"{self.path}, of a run with another {name}", f"a run with this {name}", remedy)
+
+    def _require_point(self, then: Floats, now: Floats) -> None:
+        if then.shape != now.shape or not np.allclose(then, now, rtol=1e-9, atol=1e-12):
+            allowed = "a run of this problem, which would ask about other points"
+            raise ArgumentError("checkpoint", str(self.path), allowed, "Give another file; what this one spent stays spent.")
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if self._file is None:
+            return
+        text = (json.dumps(line) + "\n").encode()
+        if os.write(self._file, text) != len(text):
+            raise OSError(f"the checkpoint {self.path} could not be written in full; nobody was asked")
+        os.fsync(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _name_of(secret: Secret) -> str:
+    """A name for the run that everyone may know: it says nothing about the secret."""
+    return hashlib.sha256(secret.derive("name of the run").key).hexdigest()[:32]

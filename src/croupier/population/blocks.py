@@ -1,0 +1,186 @@
+"""Users in blocks that are read one at a time: the population that files, generators and clusters are made of.
+
+A block is the unit of randomness: its users' rounding and noise are drawn under a key of their own, derived from the question's
+secret and the block's number. So the counts of a round do not depend on which process answers for which block, or how often.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..protocol import Counts, Report, SumEstimate, VectorSum
+from ..validation import ArgumentError, whole
+from .deal import Seats
+from .population import Question, Test, UnreachableError
+from .records import CHUNK_ENTRIES, Records
+
+# Users that are a block where nothing else says so.
+BLOCK_USERS = 1 << 18
+
+
+class Block(Protocol):
+    """Some users: how many, and how to get at their records."""
+
+    @property
+    def users(self) -> int: ...
+
+    def read(self) -> Records | tuple[Any, Any]:
+        """Their records: (X, y), one row per user, the same whenever it is called. y may be None."""
+        ...
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A block, its number, which names its randomness, and the number of its first user."""
+
+    number: int
+    first: int
+    block: Block
+
+
+class Shard:
+    """The blocks that one process answers for. With `keep` their records stay in memory; otherwise they are read every time."""
+
+    def __init__(self, placed: Sequence[Placed], *, keep: bool) -> None:
+        self.placed, self._keep = tuple(placed), keep
+        self._kept: dict[int, Records] = {}
+        self._seats: dict[int, Seats] = {}
+
+    @property
+    def users(self) -> int:
+        return sum(placed.block.users for placed in self.placed)
+
+    def prepare(self, test: Test, key: bytes | None) -> list[bytes]:
+        """Refuse records that fail the test; with a key, the blocks' digests under it."""
+        digests = []
+        for placed in self.placed:
+            records = self._records(placed)
+            records.check(test)
+            if key is not None:
+                digests.append(records.digest(key))
+        return digests
+
+    def counts(self, question: Question) -> Counts:
+        """The shard's users of the batch: their vectors, clipped, encoded and rounded, and their noise. Only the sum leaves."""
+        protocol = VectorSum(question.plan)
+        total = Counts(np.zeros(question.plan.dim, dtype=np.int64), 0, question.secret.private)
+        for placed in self.placed:
+            source = question.secret.derive("block", placed.number).source()
+            total += protocol.counts(self._vectors(placed, question), source)
+        return total
+
+    def reports(self, question: Question) -> Iterator[Report]:
+        """The same, message by message."""
+        protocol = VectorSum(question.plan)
+        for placed in self.placed:
+            source = question.secret.derive("block", placed.number).source()
+            yield from protocol.reports(self._vectors(placed, question), source)
+
+    def vectors(self, question: Question) -> Iterator[NDArray[np.float64]]:
+        """The users' vectors as they are: not for release."""
+        for placed in self.placed:
+            yield from self._vectors(placed, question)
+
+    def _vectors(self, placed: Placed, question: Question) -> Iterator[NDArray[np.float64]]:
+        members = self._members(placed, question)
+        if members is None or len(members):
+            yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // question.plan.dim))
+
+    def _members(self, placed: Placed, question: Question) -> NDArray[np.int64] | None:
+        """Who of the block is in the batch; None for all of them."""
+        batch, last = question.batch, placed.first + placed.block.users
+        if batch.is_everyone:
+            return None
+        if not self._keep:
+            return batch.members(placed.first, last)
+        seats = self._seats.get(placed.number)
+        if seats is None or seats.order != batch.order:
+            seats = self._seats[placed.number] = Seats(batch.order, placed.first, last)
+        return seats.members(batch)
+
+    def _records(self, placed: Placed) -> Records:
+        if placed.number in self._kept:
+            return self._kept[placed.number]
+        read = placed.block.read()
+        records = read if isinstance(read, Records) else Records(read[0], read[1])
+        if records.users != placed.block.users:
+            raise UnreachableError(
+                f"{placed.block} has {records.users} users where {placed.block.users} were counted: it changed since. "
+                f"Nothing was released in this round."
+            )
+        if self._keep:
+            self._kept[placed.number] = records
+        return records
+
+
+class BlockPopulation:
+    """Users in blocks, answered for by this process, one block after the other.
+
+    A block is any object with `users`, how many it has, and `read()`, which returns their records as (X, y), one row per user, the
+    same whenever it is called. Memory is that of a block, unless `keep` holds what was read.
+
+    >>> import numpy as np
+    >>> from croupier import minimize
+    >>> from croupier.population import BlockPopulation
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> class Made:
+    ...     def __init__(self, seed):
+    ...         self.seed, self.users = seed, 1000
+    ...     def read(self):
+    ...         X = np.random.default_rng(self.seed).normal(size=(1000, 3)) / 3
+    ...         return X, X[:, 0] > 0
+    >>> problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0))
+    >>> minimize(problem, BlockPopulation([Made(seed) for seed in range(5)]), epsilon=1.0, delta=1e-6).users
+    5000
+    """
+
+    def __init__(self, blocks: Iterable[Block], *, keep: bool = False, mode: str = "counting") -> None:
+        self.shard, self.mode = Shard(place(blocks), keep=keep), mode
+
+    @property
+    def users(self) -> int:
+        return self.shard.users
+
+    def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
+        """Refuse records that fail the test, before anybody is asked; with a key, their digest under it."""
+        digests = self.shard.prepare(test, key)
+        return None if key is None else joint_digest(key, digests)
+
+    def answer(self, question: Question) -> SumEstimate:
+        """One private round over the users of the batch."""
+        protocol = VectorSum(question.plan)
+        protocol.check_round(question.batch.size, self.mode)
+        if self.mode == "faithful":
+            reports = list(self.shard.reports(question))
+            return protocol.analyze(protocol.shuffle(reports, question.secret.derive("shuffle").source()))
+        return released(question, self.shard.counts(question))
+
+
+def place(blocks: Iterable[Block]) -> list[Placed]:
+    """The blocks one after the other."""
+    placed, first = [], 0
+    for number, block in enumerate(blocks):
+        remedy = "Say how many users the block has, or leave it out."
+        placed.append(Placed(number, first, block))
+        first += whole(f"blocks[{number}].users", block.users, at_least=1, remedy=remedy)
+    if not placed:
+        raise ArgumentError("blocks", "none", "at least one block of users", "Check where they come from.")
+    return placed
+
+
+def released(question: Question, counts: Counts) -> SumEstimate:
+    """The estimate from the counts of a whole batch."""
+    if counts.users != question.batch.size:
+        raise UnreachableError(f"{counts.users} users answered of {question.batch.size} in the batch; nothing was released")
+    return VectorSum(question.plan).analyze(counts)
+
+
+def joint_digest(key: bytes, digests: Iterable[bytes]) -> bytes:
+    return hmac.new(key, b"".join(digests), hashlib.sha256).digest()

@@ -1,0 +1,139 @@
+"""Some users' records in memory: rows of numbers, one or several per user, and what they answer to a query."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..protocol.encoding import require_finite
+from ..validation import ArgumentError
+from .population import Query, Test
+
+# Entries that are worked on at a time: a few arrays of this size fit the processor's cache.
+CHUNK_ENTRIES = 1 << 17
+Integers = NDArray[np.int64]
+
+
+class Records:
+    """One user per row of X, with its entry of y; or, with an index, users who have several rows each.
+
+    A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
+    not the row. `finite` says that somebody has looked already.
+    """
+
+    def __init__(self, X: Any, y: NDArray[Any] | None, index: RowsOfUsers | None = None, *, finite: bool = False) -> None:
+        self.X, self.y, self.index, self._finite = X, y, index, finite
+
+    @property
+    def users(self) -> int:
+        return int(self.X.shape[0]) if self.index is None else self.index.users
+
+    def read(self) -> Records:
+        """Records are a block that has been read."""
+        return self
+
+    def gathered(self) -> Records:
+        """The same, with these users' rows alone."""
+        if self.index is None:
+            return self
+        rows, firsts, counts = self.index.rows_of(np.arange(self.users))
+        y = None if self.y is None else self.y[rows]
+        return Records(self.X[rows], y, RowsOfUsers(np.arange(len(rows)), counts, firsts), finite=self._finite)
+
+    def check(self, test: Test) -> None:
+        """Refuse what is not finite, or fails the test."""
+        if not self._finite:
+            if self.X.dtype.kind == "f":
+                require_finite(self.X, range(0, len(self.X), max(1, CHUNK_ENTRIES // max(1, self.X.shape[1]))), "X")
+            require_finite_targets(self.y)
+            self._finite = True
+        test(self.X, self.y)
+
+    def digest(self, key: bytes) -> bytes:
+        """A keyed digest (HMAC-SHA256) of the records, in their order."""
+        mine = self.gathered()
+        parts = [mine.X.data, mine.X.indices, mine.X.indptr] if hasattr(mine.X, "indptr") else [mine.X]
+        parts += [part for part in (mine.y, None if mine.index is None else mine.index.counts) if part is not None]
+        digest = hmac.new(key, str(mine.X.shape).encode(), hashlib.sha256)
+        for part in parts:
+            array = np.ascontiguousarray(part)
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.data)
+        return digest.digest()
+
+    def vectors(self, query: Query, members: Integers | None, most: int) -> Iterator[NDArray[np.float64]]:
+        """The vectors of these users, or of all, in pieces of at most `most` rows."""
+        if self.index is not None:
+            yield from self._means(self.index, query, np.arange(self.users) if members is None else members, most)
+        elif members is None:
+            for start in range(0, self.users, most):
+                yield self._asked(query, slice(start, min(start + most, self.users)))
+        else:
+            yield from self._of_rows(query, members, most)
+
+    def _of_rows(self, query: Query, rows: Integers, most: int) -> Iterator[NDArray[np.float64]]:
+        for start in range(0, len(rows), most):
+            yield self._asked(query, rows[start : start + most])
+
+    def _asked(self, query: Query, rows: Integers | slice) -> NDArray[np.float64]:
+        X = self.X[rows]
+        vectors = query(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
+        if len(vectors) != X.shape[0]:
+            raise ArgumentError("query(X, y)", f"{len(vectors)} vectors", f"{X.shape[0]}, one per record", "Map each record alone.")
+        return vectors
+
+    def _means(self, index: RowsOfUsers, query: Query, users: Integers, most: int) -> Iterator[NDArray[np.float64]]:
+        """One mean vector per user, over at most `most` rows at a time; someone with more of them alone, in pieces."""
+        for some in index.pieces(users, most):
+            rows, firsts, counts = index.rows_of(some)
+            if len(rows) > most:
+                total = sum(vectors.sum(axis=0) for vectors in self._of_rows(query, rows, most))
+                yield np.asarray(total)[np.newaxis] / len(rows)
+            else:
+                yield np.add.reduceat(self._asked(query, rows), firsts, axis=0) / counts[:, np.newaxis]
+
+
+def require_finite_targets(y: NDArray[Any] | None) -> None:
+    if y is not None and y.dtype.kind == "f" and not np.all(np.isfinite(y)):
+        raise ArgumentError("y", "NaN or infinity", "finite in every entry", "Drop users without a target; nobody was asked.")
+
+
+class RowsOfUsers:
+    """Which rows belong to which user: rows sorted by user, how many each has, and where each one's begin."""
+
+    def __init__(self, rows: Integers, counts: Integers, firsts: Integers) -> None:
+        self._rows, self.counts, self._firsts = rows, counts, firsts
+
+    @classmethod
+    def of_labels(cls, user_of_row: Integers) -> RowsOfUsers:
+        counts = np.bincount(user_of_row)
+        return cls(np.argsort(user_of_row, kind="stable"), counts, np.concatenate([[0], np.cumsum(counts)[:-1]]))
+
+    @property
+    def users(self) -> int:
+        return len(self.counts)
+
+    def part(self, first: int, last: int) -> RowsOfUsers:
+        """The users from `first` up to `last` alone."""
+        return RowsOfUsers(self._rows, self.counts[first:last], self._firsts[first:last])
+
+    def pieces(self, users: Integers, most: int) -> Iterator[Integers]:
+        """The users in pieces of at most `most` rows together, or of one user."""
+        ends, start = np.cumsum(self.counts[users]), 0
+        while start < len(users):
+            before = ends[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
+            yield users[start:stop]
+            start = stop
+
+    def rows_of(self, users: Integers) -> tuple[Integers, Integers, Integers]:
+        """The rows of these users one after the other, where each user's begin among them, and how many each has."""
+        counts = self.counts[users]
+        firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        places = np.arange(counts.sum()) - np.repeat(firsts, counts) + np.repeat(self._firsts[users], counts)
+        return self._rows[places], firsts, counts

@@ -1,0 +1,51 @@
+"""One secret per run, from which all its randomness is derived: asking the same again draws the same, anything else draws anew.
+
+A round that is asked twice, because a machine was lost or the program was killed, must not be released twice with different
+noise, since the mean of two noisy versions has less noise than was promised. Nor may one noise serve two sums, since their
+difference would have none. So the key of every draw is derived from the secret and from all that the draw is for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+
+from .randomness import KeyedRandom, SeededRandom
+
+
+@dataclass(frozen=True, repr=False)
+class Secret:
+    """32 bytes that whoever should not see the noise must not have. `private` tells whether nobody can guess them.
+
+    `derive` is a pseudo-random function (keyed BLAKE2b) of its labels: secrets derived under different labels look independent to
+    whoever has not got this one, and say nothing about it.
+    """
+
+    key: bytes
+    private: bool
+
+    @classmethod
+    def fresh(cls) -> Secret:
+        """From the operating system."""
+        return cls(os.urandom(32), True)
+
+    @classmethod
+    def of_seed(cls, seed: int) -> Secret:
+        """Fixed by a seed, for tests and reproducible experiments: NOT private."""
+        return cls(SeededRandom(seed).draw_bytes(32).tobytes(), False)
+
+    def derive(self, *labels: str | int | bytes) -> Secret:
+        """The secret for one purpose. Labels of different kinds or lengths are never confused."""
+        digest = hashlib.blake2b(key=self.key, digest_size=32, person=b"croupier")
+        for label in labels:
+            kind, content = (b"b", label) if isinstance(label, bytes) else (type(label).__name__[:1].encode(), str(label).encode())
+            digest.update(kind + len(content).to_bytes(8, "big") + content)
+        return Secret(digest.digest(), self.private)
+
+    def source(self) -> KeyedRandom:
+        """The random bytes of this secret, from their beginning."""
+        return KeyedRandom(self.key, self.private)
+
+    def __repr__(self) -> str:
+        return f"Secret({'private' if self.private else 'NOT private'})"
