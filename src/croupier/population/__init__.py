@@ -2,7 +2,9 @@
 
 from .arrays import ArrayPopulation
 from .blocks import Block, BlockPopulation
+from .cluster import RayPopulation
 from .deal import Batch, Order, deal
+from .parquet import ParquetBlock, ParquetPopulation
 from .population import Population, Query, Question, UnreachableError
 from .records import Records
 
@@ -12,9 +14,12 @@ __all__ = [
     "Block",
     "BlockPopulation",
     "Order",
+    "ParquetBlock",
+    "ParquetPopulation",
     "Population",
     "Query",
     "Question",
+    "RayPopulation",
     "Records",
     "UnreachableError",
     "deal",

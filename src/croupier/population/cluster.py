@@ -1,0 +1,282 @@
+"""Users on a Ray cluster: blocks are spread over actors, which answer for their own users and return counts, nothing else.
+
+An actor that dies is started anew and asked again. It draws the same randomness, since that is derived from the question and the
+block, so it returns the same counts, to the bit: a retry is not a second release. Before it answers it makes sure that its blocks
+are the ones that the run began with, by their digests.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import secrets
+import shutil
+import tempfile
+import traceback
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ..protocol import Counts, SumEstimate, VectorSum
+from ..validation import ArgumentError, whole
+from .blocks import BlockPopulation, Placed, Shard, joint_digest, released
+from .population import Question, Test, UnreachableError
+from .records import Records
+
+# How often a worker that died is started anew.
+_RESTARTS = 10
+# Room in a local object store beside the records that are put there.
+_STORE_BYTES = 128 << 20
+
+
+class RayPopulation:
+    """The users of another population, spread over Ray workers block by block.
+
+    population : a `ParquetPopulation`, whose files the workers read themselves; an `ArrayPopulation`, whose blocks go to Ray's
+        object store; or a `BlockPopulation` of blocks of your own, which are sent to the workers as they are (pickled).
+    workers : how many processes; by default one per CPU, and no more than there are blocks.
+    address : of a running cluster ("auto", "host:6379", "ray://host:10001"). Without it the Ray that this process is connected to,
+        or a local one that ends with this object.
+    keep : hold the records in the workers' memory (default), or read them again in every round.
+
+    The cluster is one trusted place: whoever can look into its processes sees records, and the driver sees counts per worker,
+    which have the noise of that worker's users only. What leaves the driver has the noise of all, as the guarantee says.
+    Use it as a context, or call `close`.
+    """
+
+    def __init__(
+        self, population: BlockPopulation, *, workers: int | None = None, address: str | None = None, keep: bool = True
+    ) -> None:
+        if not isinstance(population, BlockPopulation) or population.mode != "counting":
+            allowed = "a population of blocks, in counting mode: Array-, Parquet- or BlockPopulation"
+            raise ArgumentError("population", type(population).__name__, allowed, "Make one from the data first.")
+        placed = population.shard.placed
+        self.users = population.users
+        if workers is not None:
+            remedy = f"There are {len(placed)} blocks of users: one worker has at least one. Leave it out for one per CPU."
+            whole("workers", workers, at_least=1, at_most=len(placed), remedy=remedy)
+        self._seal: _Seal | None = None
+        self._workers: list[Any] = []
+        self._ray, end = _connected(address, workers or min(len(placed), _cpus()), placed)
+        self._close = weakref.finalize(self, end, self._workers)
+        try:
+            self._start(placed, workers, keep)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def workers(self) -> int:
+        return len(self._workers)
+
+    def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
+        """Refuse records that fail the test, before anybody is asked; digests are kept to tell whether a retry sees the same."""
+        seal = key or os.urandom(32)
+        found = self._all("prepare", [(test, seal)] * self.workers)
+        self._seal = _Seal(seal, tuple(tuple(digests) for digests in found))
+        digest_of = {
+            number: digest
+            for numbers, digests in zip(self._numbers, found, strict=True)
+            for number, digest in zip(numbers, digests, strict=True)
+        }
+        return None if key is None else joint_digest(key, [digest_of[number] for number in sorted(digest_of)])
+
+    def answer(self, question: Question) -> SumEstimate:
+        """One private round over the users of the batch: the workers' counts, added up."""
+        VectorSum(question.plan).check_round(question.batch.size)
+        if self._seal is None:
+            self.prepare(_anything)
+        seal = self._seal
+        assert seal is not None
+        first, *others = self._all("counts", [(question, seal.key, digests) for digests in seal.digests])
+        return released(question, sum(others, start=first))
+
+    def close(self) -> None:
+        """Stop the workers, and Ray where it was started here."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _start(self, placed: Sequence[Placed], workers: int | None, keep: bool) -> None:
+        free = int(self._ray.cluster_resources().get("CPU", 0))
+        count = workers or max(1, min(len(placed), free))
+        if count > free:
+            remedy = "Ask for fewer workers, or add machines to the cluster."
+            raise ArgumentError("workers", count, f"at most {free}, the CPUs of the cluster", remedy)
+        shares = _shares([_on_cluster(self._ray, block) for block in placed], count)
+        self._numbers = [[block.number for block in share] for share in shares]
+        actor = self._ray.remote(_Worker).options(
+            num_cpus=1, max_restarts=_RESTARTS, max_task_retries=_RESTARTS, scheduling_strategy="SPREAD"
+        )
+        self._workers += [actor.remote(self._ray.cloudpickle.dumps(share), keep) for share in shares]
+
+    def _all(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What every worker returns; the first error that one of them reports."""
+        if not self._close.alive:
+            raise UnreachableError("this population was closed")
+        asked = [getattr(worker, method).remote(*mine) for worker, mine in zip(self._workers, arguments, strict=True)]
+        try:
+            replies: list[Any] = self._ray.get(asked)
+        except self._ray.exceptions.RayError as problem:
+            first = str(problem).strip().splitlines()[0]
+            raise UnreachableError(f"a worker is lost, and did not come back ({type(problem).__name__}: {first})") from None
+        for reply in replies:
+            if isinstance(reply, _Failed):
+                raise reply.error
+        return replies
+
+
+@dataclass(frozen=True)
+class _Seal:
+    """The digests of every worker's blocks under a key: who answers must hold the records that were there at the beginning."""
+
+    key: bytes
+    digests: tuple[tuple[bytes, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An error as a value, so that it arrives as it was raised."""
+
+    error: Exception
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A block in the object store."""
+
+    reference: Any
+    users: int
+
+    def read(self) -> Records:
+        import ray  # noqa: PLC0415  (an extra)
+
+        records: Records = ray.get(self.reference)
+        return records
+
+
+class _Worker:
+    """The actor: a shard in a process of its own."""
+
+    def __init__(self, placed: bytes, keep: bool) -> None:
+        self._shard = Shard(pickle.loads(placed), keep=keep)
+        self._sealed: tuple[bytes, tuple[bytes, ...]] | None = None
+
+    def prepare(self, test: Test, key: bytes) -> list[bytes] | _Failed:
+        try:
+            digests = self._shard.prepare(test, key)
+        except Exception as problem:
+            return _failed(problem)
+        self._sealed = key, tuple(digests)
+        return digests
+
+    def counts(self, question: Question, key: bytes, digests: tuple[bytes, ...]) -> Counts | _Failed:
+        try:
+            if self._sealed is None:  # started anew: the records may have changed since
+                self._sealed = key, tuple(self._shard.prepare(_anything, key))
+            if self._sealed != (key, digests):
+                raise UnreachableError("a worker that was started anew has other records than the run began with; bring those back")
+            return self._shard.counts(question)
+        except Exception as problem:
+            return _failed(problem)
+
+
+def _failed(problem: Exception) -> _Failed:
+    if not isinstance(problem, ArgumentError | UnreachableError):
+        problem.add_note("In a worker:\n" + "".join(traceback.format_tb(problem.__traceback__)))
+    return _Failed(problem.with_traceback(None))
+
+
+def _anything(X: Any, y: Any) -> None:
+    """A test that all records pass."""
+
+
+def _shares(placed: Sequence[Placed], count: int) -> list[list[Placed]]:
+    """The blocks in so many parts, about equal in users: the largest go first, each to whoever has least."""
+    shares: list[list[Placed]] = [[] for _ in range(count)]
+    users = [0] * count
+    for block in sorted(placed, key=lambda placed: -placed.block.users):
+        least = users.index(min(users))
+        shares[least].append(block)
+        users[least] += block.block.users
+    return [sorted(share, key=lambda placed: placed.number) for share in shares]
+
+
+def _on_cluster(ray: Any, placed: Placed) -> Placed:
+    """The block as it is sent to a worker: records that are in memory go to the object store once, not with every restart."""
+    if not isinstance(placed.block, Records):
+        return placed
+    return Placed(placed.number, placed.first, _Stored(ray.put(placed.block.gathered()), placed.block.users))
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tuple[Any, Callable[[list[Any]], None]]:
+    """Ray, and how to end what was begun here, given the workers."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray  # noqa: PLC0415  (an extra)
+    except ImportError:
+        raise ArgumentError("RayPopulation", "no Ray", "the extra `ray`", "pip install 'croupier[ray]'") from None
+    if ray.is_initialized():
+        if address is not None:
+            raise ArgumentError("address", address, "left out, as this process is connected to Ray already", "Leave it out.")
+        return ray, partial(_kill, ray)
+    if address is not None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError, OSError) as problem:
+            allowed = f"that of a running cluster ({str(problem).strip().splitlines()[0]})"
+            raise ArgumentError("address", address, allowed, "Start one: ray start --head.") from None
+        return ray, partial(_end, ray, None)
+    folder = Path(tempfile.mkdtemp(prefix="cr"))
+    stored = sum(_bytes(block.block) for block in placed if isinstance(block.block, Records))
+    if "RAY_AUTH_TOKEN_PATH" not in os.environ:
+        # Only who has the token is let in; without one Ray would leave it in the home folder. It stays for a second Ray.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    try:
+        ray.init(
+            address="local",
+            num_cpus=workers + 1,  # one for tasks, so that nothing waits for a worker's
+            include_dashboard=False,
+            object_store_memory=_STORE_BYTES + int(1.2 * stored),
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=str(folder),
+        )
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return ray, partial(_end, ray, folder)
+
+
+def _bytes(records: Records) -> int:
+    parts = [records.X.data, records.X.indices, records.X.indptr] if hasattr(records.X, "indptr") else [records.X]
+    return int(sum(part.nbytes for part in parts)) + (0 if records.y is None else records.y.nbytes)
+
+
+def _kill(ray: Any, workers: list[Any]) -> None:
+    """End the workers in somebody else's Ray."""
+    if ray.is_initialized():
+        for worker in workers:
+            ray.kill(worker)
+
+
+def _end(ray: Any, folder: Path | None, workers: list[Any]) -> None:
+    """End the connection, with it the workers, and the local Ray that lives in a folder."""
+    ray.shutdown()
+    workers.clear()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,193 @@
+"""Users in Parquet files: one file or a folder of them, read a few row groups at a time whenever they are asked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import fs, parquet
+
+from ..validation import ArgumentError
+from .blocks import BLOCK_USERS, BlockPopulation
+from .population import UnreachableError
+
+# What a user does to its own record where it is read: from (X, y) to (X, y).
+Maker = Callable[[Any, Any], tuple[Any, Any]]
+_ENDINGS = (".parquet", ".pq")
+_BATCH_ROWS = 1 << 16
+
+
+class ParquetPopulation(BlockPopulation):
+    """One user per row of Parquet files. Memory is that of a row group, or of 262 144 rows where row groups are smaller.
+
+    path : a file, a folder of them (in the order of their names), or a URI that Arrow can open, such as s3://bucket/people.
+    target : the column that is y; None where there is none. features : the columns of X, all others unless given.
+    records : what each user does to its own record, such as an estimator's `records`; evaluated where the file is read.
+    keep : hold in memory what was read. Otherwise every round reads the files again, sequential ones too.
+
+    >>> import numpy as np, pyarrow, pyarrow.parquet, tempfile
+    >>> from croupier import minimize
+    >>> from croupier.population import ParquetPopulation
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> x = np.random.default_rng(0).uniform(-0.5, 0.5, size=(2, 3000))
+    >>> people = pyarrow.table({"age": x[0], "height": x[1], "ill": x[0] > 0})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pyarrow.parquet.write_table(people, f"{folder}/people.parquet", row_group_size=1000)
+    ...     users = ParquetPopulation(folder, target="ill")
+    ...     problem = Problem(loss=Logistic(), domain=Ball(dim=2, radius=5.0))
+    ...     minimize(problem, users, epsilon=1.0, delta=1e-6).users
+    3000
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        records: Maker | None = None,
+        keep: bool = False,
+        mode: str = "counting",
+    ) -> None:
+        files = [_described(uri) for uri in _files(path)]
+        self.features = _features(files[0], features, target)
+        self.target = target
+        for file in files:
+            file.require(self.features, target)
+        blocks = (file.block(groups, self.features, target, records) for file in files for groups in file.runs())
+        super().__init__(blocks, keep=keep, mode=mode)
+
+
+@dataclass(frozen=True)
+class ParquetBlock:
+    """The rows of some row groups of one file."""
+
+    uri: str
+    row_groups: tuple[int, ...]
+    users: int
+    features: tuple[str, ...]
+    target: str | None
+    records: Maker | None = field(repr=False)
+    footer: bytes = field(repr=False)  # of the file when it was counted: it tells where and how long everything in it is
+
+    def read(self) -> tuple[Any, Any]:
+        with _opened(self.uri) as (stored, footer):
+            if footer != self.footer:
+                raise UnreachableError(f"{self.uri} is not the file that it was when the population was made; bring that one back")
+            X, y = self._rows(stored)
+        return (X, y) if self.records is None else self.records(X, y)
+
+    def _rows(self, stored: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        kinds = [stored.schema_arrow.field(name).type for name in self.features]
+        X = np.empty((self.users, len(self.features)), dtype=np.float32 if all(map(pa.types.is_float32, kinds)) else np.float64)
+        y, first = [], 0
+        columns = [*self.features, *([] if self.target is None else [self.target])]
+        for batch in stored.iter_batches(_BATCH_ROWS, row_groups=list(self.row_groups), columns=columns, use_threads=False):
+            here = slice(first, first + batch.num_rows)
+            first += batch.num_rows
+            for place, name in enumerate(self.features):
+                X[here, place] = batch.column(name).to_numpy(zero_copy_only=False)
+            if self.target is not None:
+                y.append(batch.column(self.target).to_numpy(zero_copy_only=False))
+        return X, np.concatenate(y) if y else None
+
+
+@dataclass(frozen=True)
+class _File:
+    """What the end of a Parquet file says about it."""
+
+    uri: str
+    footer: bytes
+    rows: tuple[int, ...]  # of each row group
+    schema: Any
+
+    def runs(self) -> Iterator[tuple[int, ...]]:
+        """Row groups that are read together: as many as have BLOCK_USERS rows, or one that has more."""
+        run: list[int] = []
+        for group, rows in enumerate(self.rows):
+            if run and sum(self.rows[g] for g in run) + rows > BLOCK_USERS:
+                yield tuple(run)
+                run = []
+            if rows:
+                run.append(group)
+        if run:
+            yield tuple(run)
+
+    def block(self, groups: tuple[int, ...], features: tuple[str, ...], target: str | None, records: Maker | None) -> ParquetBlock:
+        return ParquetBlock(self.uri, groups, sum(self.rows[g] for g in groups), features, target, records, self.footer)
+
+    def require(self, features: Sequence[str], target: str | None) -> None:
+        """Refuse a file without these columns, or with features that are not numbers."""
+        for name in [*features, *([] if target is None else [target])]:
+            if self.schema.names.count(name) != 1:
+                how_often = "there more than once" if name in self.schema.names else "not there"
+                listed = ", ".join(map(repr, self.schema.names[:12])) + (", ..." if len(self.schema.names) > 12 else "")
+                raise ArgumentError(f"column {name!r}", how_often, f"once in {self.uri}, which has {listed}", "Check its spelling.")
+        for name in features:
+            kind = self.schema.field(name).type
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+                remedy = "Encode it, leave it out of features, or use croupier fit with a schema."
+                raise ArgumentError(f"column {name!r} of {self.uri}", str(kind), "numbers", remedy)
+
+
+def _features(file: _File, features: Sequence[str] | None, target: str | None) -> tuple[str, ...]:
+    chosen = [name for name in file.schema.names if name != target] if features is None else list(features)
+    if not chosen or target in chosen:
+        raise ArgumentError("features", chosen, "columns other than the target", "Name those that people are described by.")
+    return tuple(chosen)
+
+
+def _files(path: str | os.PathLike[str]) -> list[str]:
+    """The files as URIs or absolute paths, in the order of their names."""
+    name = os.fspath(path)
+    uri = name if "://" in name else str(Path(name).absolute())
+    try:
+        system, root = fs.FileSystem.from_uri(uri)
+        info = system.get_file_info(root)
+        if info.type == fs.FileType.File:
+            return [uri]
+        listed = system.get_file_info(fs.FileSelector(root)) if info.type == fs.FileType.Directory else []
+    except (pa.ArrowException, OSError) as problem:
+        raise ArgumentError("path", name, "a place that can be read", str(problem).splitlines()[0]) from None
+    endings, base = " or ".join(_ENDINGS), uri.rstrip("/")
+    found = sorted(
+        f"{base}/{entry.base_name}"
+        for entry in listed
+        if entry.type == fs.FileType.File and entry.base_name.lower().endswith(_ENDINGS) and not entry.base_name.startswith(".")
+    )
+    if not found:
+        raise ArgumentError("path", name, f"a Parquet file, or a folder of files named {endings}", "Check the path.")
+    return found
+
+
+@contextmanager
+def _opened(uri: str) -> Iterator[tuple[Any, bytes]]:
+    """The file, and a digest of its end."""
+    try:
+        system, path = fs.FileSystem.from_uri(uri)
+        with system.open_input_file(path) as raw:
+            size = raw.size()
+            length = int.from_bytes(raw.read_at(8, max(0, size - 8))[:4], "little")
+            footer = hashlib.sha256(size.to_bytes(8, "little") + raw.read_at(min(length, size), max(0, size - 8 - length))).digest()
+            with parquet.ParquetFile(raw, pre_buffer=False) as stored:
+                yield stored, footer
+    except (pa.ArrowException, OSError) as problem:
+        raise UnreachableError(f"{uri} cannot be read: {str(problem).splitlines()[0]}") from None
+
+
+def _described(uri: str) -> _File:
+    try:
+        with _opened(uri) as (stored, footer):
+            data = stored.metadata
+            rows = tuple(data.row_group(group).num_rows for group in range(data.num_row_groups))
+            return _File(uri, footer, rows, stored.schema_arrow)
+    except UnreachableError as problem:
+        raise ArgumentError("path", uri, "a whole Parquet file", f"{problem}. Get it again; nobody was asked.") from None
