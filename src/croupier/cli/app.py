@@ -141,7 +141,7 @@ def main() -> None:
         _refuse(f"{error.filename or 'output'}: {error.strerror or error}. Check that it can be read or written, and has room.")
     except Stopped as stop:
         say(messages(), f"croupier: {stop}")
-        sys.exit(130)
+        sys.exit(stop.code)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     if code == 130:

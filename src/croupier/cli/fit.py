@@ -13,20 +13,18 @@ from rich.console import Console
 
 from ..estimator.base import LinearModel
 from ..optimizer import Result
-from ..population import ArrayPopulation, Question
+from ..population import Population, UnreachableError
 from ..privacy import round_up
-from ..protocol import SumEstimate
 from ..report import guarantee_line
-from ..table import Encoder, Schema, Source, Store, draft
+from ..table import Encoder, Schema, Source, draft
 from ..validation import ArgumentError, one_of, real
+from .engine import Engine, Interruptible
 from .files import check_output
 from .model import TASKS, TableModel
-from .progress import Interrupt, Stopped, counted, messages, revealed, rounds_shown, say, warnings_said
+from .progress import Interrupt, Stopped, messages, revealed, rounds_shown, say, warnings_said
 
 # The exit code of a run that was stopped and left a model.
 CUT_SHORT = 3
-# Entries that are encoded together.
-_PIECE_ENTRIES = 1 << 20
 _READ_OFF = ("the schema (ranges, levels, classes)",)
 
 
@@ -53,6 +51,12 @@ def fit(
         bool, typer.Option("--data-is-public", help="Draft the schema from DATA itself. NOT private.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
+    engine: Annotated[str, typer.Option(help="local (this machine, streams) or ray (a cluster; needs the extra ray).")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a running Ray cluster; a local one unless given.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Ray workers; one per CPU unless given.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File that lets a run that was cut off go on. SECRET until the run ends.")
+    ] = None,
     work_dir: Annotated[Path | None, typer.Option(help="Folder for rows during training (4 bytes a feature).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
@@ -82,9 +86,12 @@ def fit(
         | _quantile(task, quantile),
         delta=delta,
     )
+    where = Engine(engine, work_dir, address, workers)
     with warnings_said(console):
-        model = _fitted(source, facts, request, work_dir, console, shown)
+        model = _fitted(source, facts, request, where, checkpoint, console, shown)
     model.save(output)
+    if checkpoint is not None and not model.estimator.result_.stopped:
+        checkpoint.unlink(missing_ok=True)
     if as_json:
         typer.echo(json.dumps(_figures(model, output), indent=2))
     elif not quiet:
@@ -115,17 +122,6 @@ class _Request:
         made = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
         made.check_request(users or 2)
         return made
-
-
-class _Interruptible(ArrayPopulation):
-    """Users that are not asked once more where training is to stop."""
-
-    interrupt: Interrupt | None = None
-
-    def answer(self, question: Question) -> SumEstimate:
-        if self.interrupt is not None:
-            self.interrupt.before_round()
-        return super().answer(question)
 
 
 def _facts(
@@ -179,25 +175,22 @@ def _quantile(task: str | None, quantile: float | None) -> dict[str, float]:
     return {"quantile": quantile}
 
 
-def _fitted(source: Source, facts: Schema, request: _Request, work_dir: Path | None, console: Console, shown: bool) -> TableModel:
-    """Everything is read and encoded before anybody is asked, so that a broken file costs nothing."""
-    encoder, features = Encoder(facts), len(Encoder(facts).names)
+def _fitted(
+    source: Source, facts: Schema, request: _Request, engine: Engine, checkpoint: Path | None, console: Console, shown: bool
+) -> TableModel:
+    encoder = Encoder(facts)
     maker = request.estimator(facts)
     odd = source.ends_oddly()
     if odd is not None:
         say(console, f"warning: {odd} does not end with a line break; it may have been cut off within its last value", "yellow")
-    with Store(work_dir) as store:
-        pieces = source.pieces(encoder.types(target=True, user=True), most=max(1, _PIECE_ENTRIES // features))
-        for piece in counted(pieces, source.path.name, console, shown):
-            store.append(*maker.records(encoder.rows(piece), encoder.targets(piece)), encoder.users(piece))
-        if not len(store):
-            raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
-        people = _Interruptible(store.rows, store.targets, groups=store.users)
+    with engine.people(source, encoder, maker, console, shown) as people:
         estimator = request.estimator(facts, people.users)
-        return TableModel(facts, _trained(estimator, people, features, console, shown))
+        return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, console, shown))
 
 
-def _trained(estimator: LinearModel, people: _Interruptible, features: int, console: Console, shown: bool) -> LinearModel:
+def _trained(
+    estimator: LinearModel, people: Population, features: int, checkpoint: Path | None, console: Console, shown: bool
+) -> LinearModel:
     chosen = estimator.schedule_for(people.users, features)
     read_off = _READ_OFF if estimator.data_is_public else ()
     try:
@@ -205,17 +198,25 @@ def _trained(estimator: LinearModel, people: _Interruptible, features: int, cons
             rounds_shown(chosen, estimator.delta, console, shown) as show,
             Interrupt(console, chosen.rounds) as interrupt,
         ):
-            people.interrupt = interrupt
             estimator.callbacks = (show, interrupt.check)
-            return estimator.fit_population(people, features, read_off=read_off)
-    except KeyboardInterrupt as stop:
+            asked = Interruptible(people, interrupt, console, shown)
+            return estimator.fit_population(asked, features, read_off=read_off, checkpoint=checkpoint)
+    except (KeyboardInterrupt, UnreachableError) as stop:
         result: Result | None = getattr(stop, "result", None)
-        if result is None:
-            raise Stopped("stopped before anybody was asked; nothing was released") from None
-        raise Stopped(
-            f"thrown away after {result.rounds} rounds, as asked: no model was saved. Whoever watched the bar has seen figures "
-            f"of these rounds, so count the budget as spent."
-        ) from None
+        code = 130 if isinstance(stop, KeyboardInterrupt) else 1
+        raise Stopped(_cut_off(stop, 0 if result is None else result.rounds, checkpoint), code) from None
+
+
+def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
+    """What became of a run that left no model."""
+    lost = f"{stop}. " if isinstance(stop, UnreachableError) else ""
+    if rounds == 0 and not lost:
+        return "stopped before anybody was asked; nothing was released"
+    said = f"{lost}After {rounds} rounds training ended" if lost else f"thrown away after {rounds} rounds, as asked"
+    spent = "Whoever watched the bar has seen figures of these rounds, so count the budget as spent."
+    if checkpoint is None:
+        return f"{said}: no model was saved. {spent} With --checkpoint FILE it could have gone on."
+    return f"{said}: no model was saved. {spent} The same command goes on from {checkpoint}."
 
 
 def _figures(model: TableModel, output: Path) -> dict[str, Any]:

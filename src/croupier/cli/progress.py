@@ -24,7 +24,11 @@ from ..table import Piece
 
 
 class Stopped(Exception):  # noqa: N818  (a request, not an error)
-    """Somebody stopped the command; the text says what became of the work."""
+    """Somebody stopped the command, or it cannot go on; the text says what became of the work, the code how to exit."""
+
+    def __init__(self, text: str, code: int = 130) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def messages() -> Console:
@@ -55,6 +59,14 @@ def counted(pieces: Iterable[Piece], name: str, console: Console, shown: bool) -
         for piece in pieces:
             yield piece
             bar.advance(task, len(piece))
+
+
+@contextmanager
+def waiting(what: str, console: Console, shown: bool) -> Iterator[None]:
+    """A line that says what is being waited for."""
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, disable=not shown, transient=True) as bar:
+        bar.add_task(what, total=None)
+        yield
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from .arrays import ArrayPopulation
 from .blocks import Block, BlockPopulation
 from .cluster import RayPopulation
 from .deal import Batch, Order, deal
-from .parquet import ParquetBlock, ParquetPopulation
+from .parquet import ParquetBlock, ParquetPopulation, row_group_runs
 from .population import Population, Query, Question, UnreachableError
 from .records import Records
 
@@ -23,4 +23,5 @@ __all__ = [
     "Records",
     "UnreachableError",
     "deal",
+    "row_group_runs",
 ]

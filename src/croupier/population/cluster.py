@@ -12,6 +12,7 @@ import os
 import pickle
 import secrets
 import shutil
+import socket
 import tempfile
 import traceback
 import weakref
@@ -234,6 +235,7 @@ def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> t
             raise ArgumentError("address", address, "left out, as this process is connected to Ray already", "Leave it out.")
         return ray, partial(_kill, ray)
     if address is not None:
+        _require_reachable(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, OSError) as problem:
@@ -260,6 +262,19 @@ def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> t
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return ray, partial(_end, ray, folder)
+
+
+def _require_reachable(address: str) -> None:
+    """Ray would knock for a quarter of an hour at a door that nobody opens."""
+    place = address.removeprefix("ray://")
+    host, colon, port = place.rpartition(":")
+    if not colon:  # "auto" and the like: Ray knows where to look
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, ValueError, OverflowError) as problem:
+        allowed = f"that of a running cluster ({getattr(problem, 'strerror', None) or problem})"
+        raise ArgumentError("address", address, allowed, "Start one: ray start --head; or mend the address.") from None
 
 
 def _bytes(records: Records) -> int:

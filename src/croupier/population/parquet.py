@@ -62,7 +62,7 @@ class ParquetPopulation(BlockPopulation):
         self.target = target
         for file in files:
             file.require(self.features, target)
-        blocks = (file.block(groups, self.features, target, records) for file in files for groups in file.runs())
+        blocks = (file.block(groups, self.features, target, records) for file in files for groups in row_group_runs(file.rows))
         super().__init__(blocks, keep=keep, mode=mode)
 
 
@@ -109,18 +109,6 @@ class _File:
     rows: tuple[int, ...]  # of each row group
     schema: Any
 
-    def runs(self) -> Iterator[tuple[int, ...]]:
-        """Row groups that are read together: as many as have BLOCK_USERS rows, or one that has more."""
-        run: list[int] = []
-        for group, rows in enumerate(self.rows):
-            if run and sum(self.rows[g] for g in run) + rows > BLOCK_USERS:
-                yield tuple(run)
-                run = []
-            if rows:
-                run.append(group)
-        if run:
-            yield tuple(run)
-
     def block(self, groups: tuple[int, ...], features: tuple[str, ...], target: str | None, records: Maker | None) -> ParquetBlock:
         return ParquetBlock(self.uri, groups, sum(self.rows[g] for g in groups), features, target, records, self.footer)
 
@@ -136,6 +124,19 @@ class _File:
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
                 remedy = "Encode it, leave it out of features, or use croupier fit with a schema."
                 raise ArgumentError(f"column {name!r} of {self.uri}", str(kind), "numbers", remedy)
+
+
+def row_group_runs(rows: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Row groups of so many rows that are read together: as many as have 262 144 rows, or one that has more."""
+    run: list[int] = []
+    for group, count in enumerate(rows):
+        if run and sum(rows[g] for g in run) + count > BLOCK_USERS:
+            yield tuple(run)
+            run = []
+        if count:
+            run.append(group)
+    if run:
+        yield tuple(run)
 
 
 def _features(file: _File, features: Sequence[str] | None, target: str | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,17 +83,38 @@ class Source:
                         "Check the schema's spelling, and that the first line of a CSV file is its header.",
                     )
 
-    def pieces(self, types: dict[str, Any] | None, most: int = 1 << 16) -> Iterator[Piece]:
+    def pieces(self, types: dict[str, Any] | None, most: int = 1 << 16, row_groups: Sequence[int] | None = None) -> Iterator[Piece]:
         """The records in order, at most `most` in a piece, with these columns. CSV is read as these Arrow types.
 
-        None is all columns, of the types that the files have or, for CSV, that their first lines look like.
+        None is all columns, of the types that the files have or, for CSV, that their first lines look like. `row_groups` are
+        those of a Parquet file that are wanted, all unless given.
         """
         for file in self.files:
-            first = 1
-            for batch in _batches(file, types, most):
+            first = 1 + sum((self.row_groups(file) or [])[: row_groups[0]]) if row_groups else 1
+            for batch in _batches(file, types, most, row_groups):
                 for start in range(0, batch.num_rows, most):
                     yield Piece(file, first + start, batch.slice(start, most))
                 first += batch.num_rows
+
+    def row_groups(self, file: Path) -> list[int] | None:
+        """How many rows each row group of a Parquet file has; None for CSV."""
+        if _kind(file) != "parquet":
+            return None
+        try:
+            data = parquet.read_metadata(file)
+        except (pa.ArrowException, OSError) as problem:
+            raise _broken(file, problem) from None
+        return [data.row_group(group).num_rows for group in range(data.num_row_groups)]
+
+    def count_rows(self, column: str) -> Counter[Path]:
+        """How many records each file has; CSV is read for it, by one of its columns."""
+        rows: Counter[Path] = Counter()
+        for file in self.files:
+            groups = self.row_groups(file)
+            rows[file] = (
+                sum(batch.num_rows for batch in _batches(file, {column: pa.string()}, 1)) if groups is None else sum(groups)
+            )
+        return rows
 
     def ends_oddly(self) -> Path | None:
         """The first CSV file whose last line is not ended: it may have been cut off within a value."""
@@ -135,11 +157,13 @@ def _names(file: Path) -> list[str]:
         raise _broken(file, problem) from None
 
 
-def _batches(file: Path, types: dict[str, Any] | None, most: int) -> Iterator[Any]:
+def _batches(file: Path, types: dict[str, Any] | None, most: int, row_groups: Sequence[int] | None = None) -> Iterator[Any]:
     try:
         if _kind(file) == "parquet":
             with parquet.ParquetFile(file, buffer_size=_STREAM_BYTES, pre_buffer=False) as stored:
-                yield from stored.iter_batches(batch_size=most, columns=types and list(types), use_threads=False)
+                yield from stored.iter_batches(
+                    batch_size=most, row_groups=row_groups, columns=types and list(types), use_threads=False
+                )
         else:
             _require_closed_quotations(file)
             options = arrow_csv.ConvertOptions(column_types=types, include_columns=types and list(types), null_values=_NULLS)
