@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv)
 
-.PHONY: demo test lint types check bench rates gallery docs clean
+.PHONY: demo test lint types check bench rates scale gallery docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/croupier demo
@@ -19,13 +19,16 @@ types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 check: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/round.py
 
 rates: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/rates.py
+
+scale: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/scale.py
 
 gallery: $(VENV)/dev.stamp
 	for name in mean_pictures price_of_privacy prediction_band stream; do $(BIN)/python examples/$$name.py || exit 1; done

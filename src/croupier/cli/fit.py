@@ -95,7 +95,7 @@ def fit(
     if as_json:
         typer.echo(json.dumps(_figures(model, output), indent=2))
     elif not quiet:
-        _tell(model, output, Console())
+        _tell(model, output, checkpoint, Console())
     if model.estimator.result_.stopped:
         raise typer.Exit(CUT_SHORT)
 
@@ -238,7 +238,7 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
     }
 
 
-def _tell(model: TableModel, output: Path, console: Console) -> None:
+def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Console) -> None:
     result = model.estimator.result_
     if result.schedule.interactivity == "sequential":
         asked = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once"
@@ -247,6 +247,8 @@ def _tell(model: TableModel, output: Path, console: Console) -> None:
     say(console, f"Trained on {asked}, in {result.rounds} rounds.")
     for line in promise(model):
         say(console, line)
+    if result.stopped and checkpoint is not None:
+        say(console, f"To go on, the same command with --force: its rounds are in {checkpoint}, SECRET until the run ends.")
     name = shlex.quote(str(output))
     say(console, f"Model: {output}. What it means: croupier show {name}")
     say(console, f"Next: croupier predict {name} NEW.csv -o predictions.csv, or croupier evaluate {name} TEST.csv", "dim")

@@ -114,22 +114,28 @@ class Journal:
         except OSError as problem:
             allowed = f"a file that can be written ({problem.strerror})"
             raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.") from None
-        self._lock(path)
+        try:
+            self._lock(path)
+            self._take_up(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_up(self, path: Path) -> None:
+        """Read what was written, or write the first line."""
         lines = path.read_bytes().split(b"\n")
         whole = sum(len(line) + 1 for line in lines[:-1])
-        os.truncate(self._file, whole)  # a line that was cut off was not acted upon, or can be had again
+        os.truncate(path, whole)  # a line that was cut off was not acted upon, or can be had again
         if whole == 0:
             self._append(self._header)
-            return
         for number, line in enumerate(lines[:-1], start=1):
             try:
                 self._read(number, json.loads(line))
+            except ArgumentError:
+                raise
             except (ValueError, TypeError, KeyError) as problem:
                 remedy = "Do not use this file; count what its run was to spend as spent."
-                reason = str(problem) if isinstance(problem, ArgumentError) else type(problem).__name__
-                if isinstance(problem, ArgumentError):
-                    raise
-                raise ArgumentError(f"{path}, line {number}", reason, "a line that a run wrote", remedy) from None
+                raise ArgumentError(f"{path}, line {number}", type(problem).__name__, "a line that a run wrote", remedy) from None
 
     def _lock(self, path: Path) -> None:
         if fcntl is None or self._file is None:
@@ -137,8 +143,6 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(self._file)
-            self._file = None
             remedy = "Wait for it, or stop it; or give this run a file of its own."
             raise ArgumentError("checkpoint", str(path), "a file that no other run has open", remedy) from None
 
@@ -184,6 +188,9 @@ class Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
