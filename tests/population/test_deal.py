@@ -53,7 +53,7 @@ def test_batches_have_the_sizes_asked_for_and_nobody_is_in_two(page):
         assert [len(some) for some in members] == [batch.size for batch in batches] == sizes
         everyone = np.concatenate(members)
         assert len(np.unique(everyone)) == len(everyone) == sum(sizes)
-        assert all(0 <= some[0] and some[-1] < users and np.all(np.diff(some) > 0) for some in members)
+        assert all(some[0] >= 0 and some[-1] < users and np.all(np.diff(some) > 0) for some in members)
 
     check()
 
@@ -218,7 +218,7 @@ def test_all_ways_to_deal_are_equally_likely(monkeypatch, sizes, count, bits):
 
 
 def test_neighbouring_pages_deal_independently(monkeypatch):
-    """Whether users 0 and 2, the first of their pages, are both dealt in: with probability 1/6. Exact test, false alarms below 1e-6."""
+    """Users 0 and 2, the first of their pages, are both dealt in with probability 1/6. Exact test, false alarms below 1e-6."""
     monkeypatch.setattr(dealing, "_PAGE", 2)
     monkeypatch.setattr(dealing, "_LEADING_BITS", 4)
     together = sum({0, 2} == set(deal(Secret.of_seed(seed), 4, [2])[0].members(0, 4).tolist()) for seed in range(3000))

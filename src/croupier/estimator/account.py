@@ -100,7 +100,9 @@ class PrivacyAccount:
         spent = Spent(what, users, guarantee, run or uuid.uuid4().hex)
         with self._lock:
             fits = self.fits
-            if any(earlier.run == spent.run for earlier in fits):
+            known = [earlier.run for earlier in fits]
+            if spent.run in known:
+                self._refuse_beyond(list(fits[: known.index(spent.run) + 1]))  # it may have been cut off before it was refused
                 return len(fits)
             if self.path is None:
                 self._refuse_beyond([*self._fits, spent])

@@ -7,13 +7,13 @@ secret, so that the users answer with the very same noise: that is one release, 
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import json
 import os
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ except ImportError:  # Windows has no such locks
 
 Floats = NDArray[np.float64]
 FORMAT, VERSION = "croupier run", 1
+_BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
 class Journal:
@@ -40,15 +41,16 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, facts: dict[str, Any], seed: int | None) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(path).resolve()  # of a link, the file that it leads to
         self._file: int | None = None
         self._asked: tuple[int, Floats] | None = None
         self._answered: list[tuple[Round, bool]] = []
         self._records: str | None = None
         self.finished = False
+        seed = None if seed is None else int(seed)
         made = Secret.fresh() if seed is None else Secret.of_seed(seed)
         self._header = {"format": FORMAT, "version": VERSION, "facts": json.loads(json.dumps(facts)), "seed": seed}
-        self._header |= {"run": _name_of(made), "secret": made.key.hex()}
+        self._header |= {"run": os.urandom(16).hex(), "secret": made.key.hex()}
         if self.path is not None:
             self._open(self.path)
         key = self._header["secret"]
@@ -106,6 +108,7 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         Path(part).replace(self.path)
+        _keep_names(self.path.parent)
         self.finished = True
 
     def _open(self, path: Path) -> None:
@@ -122,20 +125,23 @@ class Journal:
             raise
 
     def _take_up(self, path: Path) -> None:
-        """Read what was written, or write the first line."""
-        lines = path.read_bytes().split(b"\n")
-        whole = sum(len(line) + 1 for line in lines[:-1])
-        os.truncate(path, whole)  # a line that was cut off was not acted upon, or can be had again
-        if whole == 0:
+        """Read what was written, or write the first line. A line that was cut off was not acted upon, or can be had again."""
+        *lines, rest = path.read_bytes().split(b"\n")
+        if lines:
+            self._require_same(_line(path, 1, lines[0]))
+        elif not _BEGINNING.startswith(rest[: len(_BEGINNING)]):
+            self._refuse_file()
+        os.chmod(path, 0o600)
+        os.truncate(path, sum(len(line) + 1 for line in lines))
+        if not lines:
             self._append(self._header)
-        for number, line in enumerate(lines[:-1], start=1):
+            _keep_names(path.parent)
+        for number, line in enumerate(lines[1:], start=2):
+            values = _line(path, number, line)
             try:
-                self._read(number, json.loads(line))
-            except ArgumentError:
-                raise
-            except (ValueError, TypeError, KeyError) as problem:
-                remedy = "Do not use this file; count what its run was to spend as spent."
-                raise ArgumentError(f"{path}, line {number}", type(problem).__name__, "a line that a run wrote", remedy) from None
+                self._read(values)
+            except (ValueError, TypeError, KeyError):
+                raise _damaged(path, number) from None
 
     def _lock(self, path: Path) -> None:
         if fcntl is None or self._file is None:
@@ -146,30 +152,33 @@ class Journal:
             remedy = "Wait for it, or stop it; or give this run a file of its own."
             raise ArgumentError("checkpoint", str(path), "a file that no other run has open", remedy) from None
 
-    def _read(self, number: int, line: dict[str, Any]) -> None:
-        if number == 1:
-            self._require_same(line)
-            self._header = line
-        elif "records" in line:
-            self._records = line["records"]
+    def _read(self, line: dict[str, Any]) -> None:
+        if "records" in line:
+            self._records = str(line["records"])
         elif "ask" in line:
-            self._asked = line["ask"], np.asarray(line["theta"], dtype=np.float64)
+            self._asked = int(line["ask"]), np.asarray(line["theta"], dtype=np.float64)
         elif "answer" in line:
             self._answered.append((Round.from_dict(line["answer"]), bool(line["private"])))
-        elif line.get("finished"):
+        elif line["finished"]:
             self.finished = True
-        else:
-            raise KeyError("answer")
 
     def _require_same(self, header: dict[str, Any]) -> None:
+        """Refuse a file of something else, or of another run; take over its secret and name."""
         if header.get("format") != FORMAT or header.get("version") != VERSION:
-            raise ArgumentError("checkpoint", str(self.path), f"a file of {FORMAT!r}, version {VERSION}", "Choose another file.")
-        mine = self._header["facts"] | {"seed": self._header["seed"]}
-        theirs = header["facts"] | {"seed": header["seed"]}
+            self._refuse_file()
+        try:
+            theirs = header["facts"] | {"seed": header["seed"]}
+            self._header, mine = header, self._header["facts"] | {"seed": self._header["seed"]}
+        except (KeyError, TypeError):
+            raise _damaged(self.path, 1) from None
         for name in mine:
             if theirs.get(name) != mine[name]:
                 remedy = "Ask for what the run was begun with to go on, or give another file; what this one spent stays spent."
                 raise ArgumentError("checkpoint", f"{self.path}, of a run with another {name}", f"a run with this {name}", remedy)
+
+    def _refuse_file(self) -> NoReturn:
+        allowed = f"a new file, or one of {FORMAT!r}, version {VERSION}"
+        raise ArgumentError("checkpoint", str(self.path), allowed, "Choose another file; this one is left as it is.")
 
     def _require_point(self, then: Floats, now: Floats) -> None:
         if then.shape != now.shape or not np.allclose(then, now, rtol=1e-9, atol=1e-12):
@@ -181,7 +190,7 @@ class Journal:
             return
         text = (json.dumps(line) + "\n").encode()
         if os.write(self._file, text) != len(text):
-            raise OSError(f"the checkpoint {self.path} could not be written in full; nobody was asked")
+            raise OSError(errno.ENOSPC, "could not be written in full", str(self.path))
         os.fsync(self._file)
 
     def __enter__(self) -> Self:
@@ -196,6 +205,26 @@ class Journal:
             self._file = None
 
 
-def _name_of(secret: Secret) -> str:
-    """A name for the run that everyone may know: it says nothing about the secret."""
-    return hashlib.sha256(secret.derive("name of the run").key).hexdigest()[:32]
+def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        raise _damaged(path, number)
+    return values
+
+
+def _damaged(path: Path | None, number: int) -> ArgumentError:
+    remedy = "Do not use this file; count what its run was to spend as spent."
+    return ArgumentError("checkpoint", f"{path}, line {number}", "lines that a run wrote", remedy)
+
+
+def _keep_names(folder: Path) -> None:
+    """That a file is there must survive a power cut, as its content does."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

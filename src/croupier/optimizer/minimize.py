@@ -107,6 +107,9 @@ def run(
     """
     _check_fit(problem, population, chosen)
     functions = _functions(callbacks)
+    if checkpoint is not None and not hasattr(problem, "fingerprint"):
+        remedy = "Give it a property `fingerprint`, a text that is another wherever gradients are others, or use CustomProblem."
+        raise ArgumentError("checkpoint", os.fspath(checkpoint), "left out for a problem that cannot be told from others", remedy)
     with Journal(checkpoint, _facts(problem, population, chosen, start), seed) as journal:
         if not journal.finished:
             key = journal.secret.derive("records").key if journal.kept and journal.secret else None
@@ -313,5 +316,5 @@ def _accept(X: Any, y: Any) -> None:
 
 def _facts(problem: Objective, population: Population, chosen: Schedule, start: Floats) -> dict[str, Any]:
     """What must be the same where a run goes on."""
-    named = repr(problem) if isinstance(problem, Problem) else type(problem).__name__
-    return {"problem": named, "schedule": chosen.to_dict(), "start": start.tolist(), "users": population.users}
+    named = getattr(problem, "fingerprint", None)
+    return {"problem": named, "users": population.users, "start": start.tolist(), "schedule": chosen.to_dict()}

@@ -55,7 +55,7 @@ class Shard:
 
     @property
     def users(self) -> int:
-        return sum(placed.block.users for placed in self.placed)
+        return int(sum(placed.block.users for placed in self.placed))
 
     def prepare(self, test: Test, key: bytes | None) -> list[bytes]:
         """Refuse records that fail the test; with a key, the blocks' digests under it."""
@@ -65,6 +65,7 @@ class Shard:
             records.check(test)
             if key is not None:
                 digests.append(records.digest(key))
+            del records  # before the next are read
         return digests
 
     def counts(self, question: Question) -> Counts:

@@ -48,8 +48,9 @@ class Records:
     def check(self, test: Test) -> None:
         """Refuse what is not finite, or fails the test."""
         if not self._finite:
-            if self.X.dtype.kind == "f":
-                require_finite(self.X, range(0, len(self.X), max(1, CHUNK_ENTRIES // max(1, self.X.shape[1]))), "X")
+            dense = self.X.data[:, np.newaxis] if _sparse(self.X) else self.X
+            if dense.dtype.kind == "f":
+                require_finite(dense, range(0, len(dense), max(1, CHUNK_ENTRIES // max(1, dense.shape[1]))), "X")
             require_finite_targets(self.y)
             self._finite = True
         test(self.X, self.y)
@@ -57,13 +58,14 @@ class Records:
     def digest(self, key: bytes) -> bytes:
         """A keyed digest (HMAC-SHA256) of the records, in their order."""
         mine = self.gathered()
-        parts = [mine.X.data, mine.X.indices, mine.X.indptr] if hasattr(mine.X, "indptr") else [mine.X]
-        parts += [part for part in (mine.y, None if mine.index is None else mine.index.counts) if part is not None]
+        parts = {"data": mine.X.data, "indices": mine.X.indices, "ends": mine.X.indptr} if _sparse(mine.X) else {"X": mine.X}
+        parts |= {} if mine.y is None else {"y": mine.y}
+        parts |= {} if mine.index is None else {"rows of users": mine.index.counts}
         digest = hmac.new(key, str(mine.X.shape).encode(), hashlib.sha256)
-        for part in parts:
+        for name, part in parts.items():
             array = np.ascontiguousarray(part)
-            digest.update(f"{array.dtype} {array.shape}".encode())
-            digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.data)
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.view(np.uint8).data)
         return digest.digest()
 
     def vectors(self, query: Query, members: Integers | None, most: int) -> Iterator[NDArray[np.float64]]:
@@ -96,6 +98,10 @@ class Records:
                 yield np.asarray(total)[np.newaxis] / len(rows)
             else:
                 yield np.add.reduceat(self._asked(query, rows), firsts, axis=0) / counts[:, np.newaxis]
+
+
+def _sparse(X: Any) -> bool:
+    return hasattr(X, "indptr")
 
 
 def require_finite_targets(y: NDArray[Any] | None) -> None:

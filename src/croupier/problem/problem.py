@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..validation import ArgumentError, real
 from .domains import Domain
+from .fingerprint import fingerprint
 from .losses import Loss
 
 Floats = NDArray[np.float64]
@@ -130,6 +131,11 @@ class Problem:
         """The loss of each user at theta, regularisation included."""
         rows, targets = self._records(X, y)
         return self.loss.value(self._scores(theta, rows), targets) + self.l2 / 2 * float(theta @ theta)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this problem from others, in any process."""
+        return repr(self)
 
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse records that the loss cannot take."""
@@ -272,6 +278,12 @@ class CustomProblem:
             at_most=most,
             remedy="0 is plain convex; no more than smoothness.",
         )
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this problem from others, in any process."""
+        constants = self.lipschitz, self.smoothness, self.strong_convexity
+        return f"own loss {fingerprint(self.gradient)} over {self.domain!r}, {constants}"
 
     @property
     def dim(self) -> int:

@@ -8,6 +8,7 @@ difference would have none. So the key of every draw is derived from the secret 
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from dataclasses import dataclass
 
@@ -39,7 +40,12 @@ class Secret:
         """The secret for one purpose. Labels of different kinds or lengths are never confused."""
         digest = hashlib.blake2b(key=self.key, digest_size=32, person=b"croupier")
         for label in labels:
-            kind, content = (b"b", label) if isinstance(label, bytes) else (type(label).__name__[:1].encode(), str(label).encode())
+            if isinstance(label, bytes):
+                kind, content = b"b", label
+            elif isinstance(label, str):
+                kind, content = b"s", label.encode()
+            else:
+                kind, content = b"i", str(operator.index(label)).encode()
             digest.update(kind + len(content).to_bytes(8, "big") + content)
         return Secret(digest.digest(), self.private)
 

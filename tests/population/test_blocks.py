@@ -1,0 +1,397 @@
+"""Users in blocks: the counts of a round are the same however the blocks are spread, and their noise is that of the plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy import stats
+
+import croupier as cr
+from croupier.population import ArrayPopulation, Batch, BlockPopulation, Question, Records, UnreachableError, deal
+from croupier.population.blocks import Shard, place
+from croupier.population.records import RowsOfUsers
+from croupier.problem import Ball, Logistic, Problem
+from croupier.protocol import Secret
+
+SECRET = Secret.of_seed(7)
+SIZES = [5, 1, 40, 7, 100]
+USERS = sum(SIZES)
+KEY = b"a key of the run"
+
+
+class Made:
+    """A block that is made anew whenever it is read, and counts how often."""
+
+    def __init__(self, X, y=None):
+        self.X, self.y, self.users, self.reads = X, y, len(X), 0
+
+    def read(self):
+        self.reads += 1
+        return self.X.copy(), None if self.y is None else self.y.copy()
+
+
+def people(seed=0, sizes=SIZES, dim=3):
+    rng = np.random.default_rng(seed)
+    return [Made(rng.uniform(-0.5, 0.5, size=(size, dim)), rng.integers(0, 2, size).astype(float)) for size in sizes]
+
+
+def rows(X, y):
+    return X
+
+
+def about(batch, *, dim=3, secret=SECRET, query=rows, epsilon=20.0):
+    plan = cr.plan_sum(epsilon=epsilon, delta=1e-6, users=batch.size, dim=dim)
+    return Question(query, batch, plan, secret)
+
+
+def questions(users=USERS):
+    """Of everyone, and of batches that hold some of most blocks."""
+    return [about(batch) for batch in [Batch.everyone(users), *deal(SECRET, users, [60, 30, 2])]]
+
+
+def accept(X, y):
+    """Any records."""
+
+
+def law_of(sample, law):
+    """Chi-square test of whole numbers against a law, cells merged to 25 expected or more, at a false-alarm rate of 1e-7."""
+    cells = np.cumsum(law * len(sample)) // 25
+    seen, expected = (np.bincount(cells.astype(int), weights) for weights in (np.bincount(sample, minlength=len(law)), law))
+    seen, expected = seen[expected > 0], expected[expected > 0] * len(sample)
+    assert len(expected) > 5
+    assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > 1e-7
+
+
+# --- who answers for which block does not matter
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("keep", [False, True])
+def test_counts_are_the_same_however_blocks_are_spread_over_processes(number, keep):
+    blocks, question = people(), questions()[number]
+    expected = BlockPopulation(blocks).shard.counts(question)
+    assert expected.users == question.batch.size
+    rng = np.random.default_rng(number)
+    for _ in range(20):
+        machines = rng.integers(0, 4, size=len(blocks))
+        shards = [[block for block, where in zip(place(blocks), machines, strict=True) if where == machine] for machine in range(4)]
+        found = [Shard(rng.permutation(np.array(some, dtype=object)), keep=keep).counts(question) for some in shards]
+        np.testing.assert_array_equal(sum(counts.ones for counts in found), expected.ones)
+        assert sum(counts.users for counts in found) == expected.users
+
+
+def test_kept_records_answer_like_records_that_are_read_again():
+    kept, read = people(), people()
+    keeping, reading = BlockPopulation(kept, keep=True), BlockPopulation(read)
+    for question in questions() * 2:
+        np.testing.assert_array_equal(keeping.answer(question).sum, reading.answer(question).sum)
+    assert {block.reads for block in kept} == {1}
+    assert read[4].reads > 4
+
+
+def test_kept_records_are_dealt_anew_by_another_run():
+    keeping, reading = BlockPopulation(people(), keep=True), BlockPopulation(people())
+    for seed in (1, 2, 1):
+        question = about(deal(Secret.of_seed(seed), USERS, [60])[0])
+        np.testing.assert_array_equal(keeping.answer(question).sum, reading.answer(question).sum)
+
+
+def test_blocks_answer_like_the_array_that_they_are_parts_of():
+    blocks = people()
+    array = ArrayPopulation(np.concatenate([b.X for b in blocks]), np.concatenate([b.y for b in blocks]), blocks=SIZES)
+    for question in questions():
+        np.testing.assert_array_equal(array.answer(question).sum, BlockPopulation(blocks).answer(question).sum)
+
+
+def test_the_same_question_has_the_same_answer_and_another_secret_another():
+    population = BlockPopulation(people())
+    for question in questions():
+        other = dataclasses.replace(question, secret=Secret.of_seed(8))
+        first, again, differently = (population.answer(asked).sum for asked in (question, question, other))
+        np.testing.assert_array_equal(first, again)
+        assert np.all(first != differently)
+
+
+def test_every_block_has_noise_of_its_own():
+    """Twenty coordinates that agree by chance in all: at less than 1/4 each, below 1e-12."""
+    twins = place([Made(np.full((30, 20), 0.1)), Made(np.full((30, 20), 0.1))])
+    question = about(Batch.everyone(60), dim=20, epsilon=1.0)
+    first, second = (Shard([placed], keep=False).counts(question).ones for placed in twins)
+    assert np.mean(first == second) < 1
+    np.testing.assert_array_equal(Shard(twins, keep=False).counts(question).ones, first + second)
+
+
+def test_a_block_that_holds_nobody_of_the_batch_adds_nothing():
+    blocks = people(sizes=[1] * 30)
+    batch = deal(SECRET, 30, [4])[0]
+    question, members = about(batch), batch.members(0, 30)
+    population = BlockPopulation(blocks)
+    assert population.answer(question).users == 4
+    assert [block.reads for block in blocks] == np.isin(np.arange(30), members).astype(int).tolist()
+    absent = next(placed for placed in place(blocks) if placed.number not in members)
+    counts = Shard([absent], keep=False).counts(question)
+    assert (counts.ones.tolist(), counts.users) == ([0, 0, 0], 0)
+    np.testing.assert_array_equal(
+        np.concatenate(list(population.shard.vectors(question))), np.concatenate([blocks[i].X for i in members])
+    )
+
+
+@pytest.mark.parametrize("matrix", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+def test_sparse_blocks_answer_like_dense_ones(matrix):
+    blocks = people()
+    dense, sparse = (
+        BlockPopulation([Records(make(block.X), block.y) for block in blocks], keep=False) for make in (np.asarray, matrix)
+    )
+    sparse.prepare(accept)
+    for question in questions():
+        np.testing.assert_array_equal(sparse.answer(question).sum, dense.answer(question).sum)
+
+
+# --- blocks that are not what they were, or never were right
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("size", [39, 41])
+def test_a_block_with_another_number_of_users_than_it_said_is_out_of_reach(keep, size):
+    blocks = people()
+    blocks[2].X, blocks[2].y = np.zeros((size, 3)), np.zeros(size)
+    population = BlockPopulation(blocks, keep=keep)
+    with pytest.raises(UnreachableError, match=f"{size} users where 40 were counted"):
+        population.prepare(accept)
+    with pytest.raises(UnreachableError, match="Nothing was released"):
+        population.answer(questions()[0])
+
+
+def test_a_block_that_changes_while_it_is_asked_is_out_of_reach():
+    blocks = people()
+    population = BlockPopulation(blocks)
+    population.prepare(accept)
+    population.answer(questions()[0])
+    blocks[4].X = blocks[4].X[1:]
+    with pytest.raises(UnreachableError):
+        population.answer(questions()[1])
+
+
+@pytest.mark.parametrize(("part", "bad"), [("X", np.nan), ("X", -np.inf), ("y", np.nan), ("y", np.inf)])
+def test_a_block_with_a_hole_is_refused_before_anyone_is_asked(part, bad):
+    class Silent(BlockPopulation):
+        def answer(self, question):
+            raise AssertionError("a user was asked")
+
+    blocks = people()
+    getattr(blocks[3], part)[4] = bad
+    with pytest.raises(cr.ArgumentError, match=part):
+        Silent(blocks).prepare(accept)
+    with pytest.raises(cr.ArgumentError, match=part):
+        cr.minimize(Problem(Logistic(), Ball(dim=3, radius=1.0)), Silent(blocks), epsilon=2.0, delta=1e-6)
+
+
+def test_a_block_whose_records_fail_the_test_is_refused():
+    def small(X, y):
+        if np.abs(X).max() > 0.5:
+            raise ValueError("too large")
+
+    blocks = people()
+    BlockPopulation(blocks).prepare(small)
+    blocks[4].X[99, 2] = 0.6
+    with pytest.raises(ValueError, match="too large"):
+        BlockPopulation(blocks).prepare(small)
+
+
+@pytest.mark.parametrize(("blocks", "words"), [([], "at least one block"), ([Made(np.zeros((0, 2)))], r"blocks\[0\]\.users = 0")])
+def test_no_users_are_no_population(blocks, words):
+    with pytest.raises(cr.ArgumentError, match=words):
+        BlockPopulation(blocks)
+
+
+def test_users_may_be_counted_in_any_whole_number():
+    blocks = people()
+    for block in blocks:
+        block.users = np.int64(block.users)
+    result = cr.minimize(Problem(Logistic(), Ball(dim=3, radius=1.0)), BlockPopulation(blocks), epsilon=2.0, delta=1e-6, rounds=2)
+    assert (result.users, result.rounds) == (USERS, 2)
+
+
+# --- digests
+
+
+def digest(X, y=None, index=None, key=KEY):
+    return Records(X, y, index).digest(key)
+
+
+def test_a_digest_is_hmac_sha256_of_the_records():
+    X, y = np.arange(6.0).reshape(3, 2), np.array([1, 0, 1])
+    text = b"(3, 2)" + b"X float64 (3, 2)" + X.tobytes() + b"y int64 (3,)" + y.tobytes()
+    assert digest(X, y) == hmac.new(KEY, text, hashlib.sha256).digest()
+    joint = hmac.new(KEY, digest(X, y) + digest(X[:1], y[:1]), hashlib.sha256).digest()
+    assert BlockPopulation([Made(X, y), Made(X[:1], y[:1])]).prepare(accept, KEY) == joint
+    assert BlockPopulation([Made(X, y)]).prepare(accept) is None
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
+def test_every_bit_of_every_record_is_in_the_digest(make):
+    X, y = np.arange(1.0, 7.0).reshape(3, 2), np.array([0.5, 1.0, 0.0])
+    made = {digest(make(X), y)}
+    for part in (X, y):
+        raw = part.reshape(-1).view(np.uint8)
+        for bit in range(8 * raw.size):
+            raw[bit // 8] ^= 1 << bit % 8
+            made.add(digest(make(X), y))
+            raw[bit // 8] ^= 1 << bit % 8
+    assert len(made) == 1 + 8 * 8 * (6 + 3)
+    assert digest(make(X), y) in made
+
+
+def test_order_shape_type_and_key_are_in_the_digest():
+    X, y = np.arange(6.0).reshape(3, 2), np.array([1.0, 0.0, 1.0])
+    different = [
+        digest(X, y),
+        digest(X[::-1], y[::-1]),
+        digest(X[[0, 2, 1]], y),
+        digest(X.reshape(2, 3), y),
+        digest(X.astype(np.float32), y),
+        digest(X, y.astype(int)),
+        digest(X),
+        digest(X, y, key=b"another key"),
+        digest(scipy.sparse.csr_matrix(X), y),
+        digest(X, y.astype(str).astype(object)),
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_where_records_are_kept_is_not_in_the_digest():
+    X, y = np.arange(6.0).reshape(3, 2), np.array([1.0, 0.0, 1.0])
+    wide = np.zeros((3, 4))
+    wide[:, ::2] = X
+    assert {digest(X.copy(), y.copy()), digest(np.asfortranarray(X), y), digest(wide[:, ::2], y)} == {digest(X, y)}
+    assert BlockPopulation(people()).prepare(accept, KEY) == BlockPopulation(people(), keep=True).prepare(accept, KEY)
+
+
+def test_where_blocks_begin_is_in_the_digest():
+    """Their noise depends on it."""
+    X = np.arange(12.0).reshape(6, 2)
+    made = [ArrayPopulation(X, blocks=sizes).prepare(accept, KEY) for sizes in ([6], [3, 3], [2, 4], [1] * 6)]
+    assert len(set(made)) == 4
+
+
+def test_whose_row_it_is_is_in_the_digest():
+    X, y = np.arange(8.0).reshape(4, 2), np.array([1.0, 0.0, 1.0, 1.0])
+    grouped = {
+        labels: ArrayPopulation(X, y, groups=list(labels)).prepare(accept, KEY)
+        for labels in ("abcd", "aabb", "aaab", "abab", "baba")
+    }
+    different = [grouped["abcd"], grouped["aabb"], grouped["aaab"], grouped["abab"], ArrayPopulation(X, y).prepare(accept, KEY)]
+    assert len(set(different)) == len(different)
+    assert grouped["abab"] == grouped["baba"]  # a label's name is nobody's record
+    X[3, 1] += 1e-9
+    assert ArrayPopulation(X, y, groups=list("aabb")).prepare(accept, KEY) != grouped["aabb"]
+
+
+def test_targets_are_not_taken_for_numbers_of_rows():
+    X = np.zeros((3, 1))
+    assert digest(X, np.ones(3, dtype=np.int64)) != digest(X, None, RowsOfUsers.of_labels(np.arange(3)))
+
+
+def test_targets_of_any_kind_have_a_digest():
+    days = np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]")
+    assert digest(np.zeros((2, 1)), days) != digest(np.zeros((2, 1)), days[::-1])
+    names = np.array(["a", "bc"])
+    assert digest(np.zeros((2, 1)), names) != digest(np.zeros((2, 1)), names[::-1])
+
+
+# --- people with several rows
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
+def test_gathered_records_answer_like_those_they_come_from(make):
+    rng = np.random.default_rng(3)
+    X, y, labels = rng.uniform(-0.5, 0.5, size=(200, 3)), rng.uniform(size=200), rng.permutation(np.arange(200) % 60)
+    part = Records(make(X), y, RowsOfUsers.of_labels(labels).part(20, 50))
+    gathered = part.gathered()
+    assert (part.users, gathered.users) == (30, 30)
+    assert gathered.X.shape == (int(np.isin(labels, np.arange(20, 50)).sum()), 3)
+    assert gathered.digest(KEY) == part.digest(KEY)
+
+    def query(X, y):
+        return X * y[:, np.newaxis]
+
+    for batch in (Batch.everyone(30), deal(SECRET, 30, [12])[0]):
+        question = about(batch, query=query)
+        here, there = (BlockPopulation([records], keep=True) for records in (part, gathered))
+        np.testing.assert_array_equal(here.answer(question).sum, there.answer(question).sum)
+        by_hand = [(X * y[:, np.newaxis])[labels == 20 + user].mean(axis=0) for user in batch.members(0, 30)]
+        np.testing.assert_allclose(np.concatenate(list(there.shard.vectors(question))), by_hand, rtol=1e-12)
+
+
+def test_records_of_one_row_each_are_gathered_already():
+    records = Records(np.zeros((3, 1)), None)
+    assert records.gathered() is records
+
+
+# --- the law
+
+
+def at_the_worst_input(plan, users):
+    """Vectors that are encoded half way between two levels in every coordinate: rounding adds all the variance that it can."""
+    return np.full((users, plan.dim), 2 * plan.norm / plan.levels * (plan.levels // 2 + 0.5) - plan.norm)
+
+
+@pytest.mark.parametrize("sizes", [[40], [10, 1, 9, 5, 15], [1] * 40], ids=["one block", "five", "one a user"])
+def test_the_noise_of_all_blocks_together_is_that_of_the_plan(sizes):
+    """Mean and variance of 200 to 1 500 rounds in 4 coordinates, each at a false-alarm rate below 1e-7, against the plan."""
+    plan = cr.plan_sum(epsilon=8.0, delta=1e-6, users=40, dim=4)
+    X = at_the_worst_input(plan, 40)
+    population = ArrayPopulation(X, blocks=sizes)
+    rounds = 1500 if len(sizes) < 10 else 200
+    sums = [population.answer(Question(rows, Batch.everyone(40), plan, Secret.of_seed(s))).sum for s in range(rounds)]
+    scaled = (np.array(sums) - X.sum(axis=0)) / plan.noise_std
+    assert abs(scaled.mean()) < stats.norm.isf(5e-8) / np.sqrt(scaled.size)
+    assert stats.chi2.ppf(5e-8, scaled.size) < (scaled**2).sum() < stats.chi2.isf(5e-8, scaled.size)
+
+
+@pytest.mark.parametrize("mode", ["counting", "faithful"])
+@pytest.mark.parametrize("sizes", [[3], [1, 2], [1, 1, 1]])
+def test_rounds_of_blocks_have_the_exact_law_in_both_modes(mode, sizes):
+    """Three users half way between levels: the ones are theirs, three fair coins and the noise bits. See `law_of` for the rate."""
+    plan = dataclasses.replace(cr.plan_sum(epsilon=15.0, delta=1e-6, users=3, dim=1), levels=3, noise_bits=20)
+    population = ArrayPopulation(at_the_worst_input(plan, 3), blocks=sizes, mode=mode)
+    sums = [population.answer(Question(rows, Batch.everyone(3), plan, Secret.of_seed(s))).sum[0] for s in range(1500)]
+    ones = np.array(sums) * plan.levels / (2 * plan.norm) + 3 * (plan.noise_probability * plan.noise_bits + plan.levels / 2)
+    np.testing.assert_allclose(ones, np.round(ones), atol=1e-9)
+    noise = stats.binom.pmf(np.arange(61), 60, plan.noise_probability)
+    law = np.convolve(np.convolve(np.eye(4)[3], stats.binom.pmf(np.arange(4), 3, 0.5)), noise)
+    law_of(np.round(ones).astype(int), law)
+
+
+# --- memory
+
+
+@pytest.mark.parametrize("work", ["prepare", "digest", "everyone", "batch"])
+def test_blocks_that_are_not_kept_take_the_memory_of_one(work):
+    """Six blocks of 16 MB; half a block is for the tickets, the chunk being worked on and the like."""
+    size, dim = 1 << 18, 8
+
+    class Large:
+        users = size
+
+        def read(self):
+            return np.full((size, dim), 0.1), None
+
+    population = BlockPopulation([Large() for _ in range(6)])
+    batch = Batch.everyone(6 * size) if work == "everyone" else deal(SECRET, 6 * size, [100_000])[0]
+    question = about(batch, dim=dim, epsilon=2.0)
+    tracemalloc.start()
+    try:
+        population.prepare(accept, KEY if work == "digest" else None) if work in ("prepare", "digest") else population.answer(
+            question
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size * dim * 8 <= peak < 1.5 * size * dim * 8

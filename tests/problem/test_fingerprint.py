@@ -1,0 +1,66 @@
+"""A loss of one's own is known again in another process, and told from others."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from croupier import CustomProblem
+from croupier.problem import Ball, Logistic, Problem
+from croupier.problem.fingerprint import fingerprint
+
+
+def scaled(by, about=None, flags=frozenset("abc")):
+    return lambda theta, X, y, power=1: by * theta - X + (0 if about is None else about.sum()) * power * len(flags)
+
+
+class Own:
+    def __init__(self, by):
+        self.by = by
+
+    def gradient(self, theta, X, y):
+        return self.by * theta - X
+
+
+FUNCTIONS = {
+    "two": scaled(2.0),
+    "three": scaled(3.0),
+    "array": scaled(2.0, np.arange(5000.0)),
+    "other array": scaled(2.0, np.append(np.arange(4999.0), 0)),
+    "other set": scaled(2.0, flags=frozenset("abd")),
+    "method": Own(2.0).gradient,
+    "other method": Own(3.0).gradient,
+    "partial": functools.partial(scaled(2.0), power=2),
+    "other partial": functools.partial(scaled(2.0), power=3),
+    "nested": lambda theta, X, y: np.array([*map(lambda t: 2 * t, theta)]) - X,
+    "other nested": lambda theta, X, y: np.array([*map(lambda t: 3 * t, theta)]) - X,
+}
+
+
+def test_functions_that_differ_have_other_fingerprints():
+    assert len({fingerprint(function) for function in FUNCTIONS.values()}) == len(FUNCTIONS)
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_the_same_functions_have_the_same_fingerprints_in_another_process(seed):
+    """Whatever the order of sets, and wherever objects lie in memory."""
+    script = "import test_fingerprint as t; print(*[t.fingerprint(f) for f in t.FUNCTIONS.values()])"
+    command, folder = [sys.executable, "-c", script], __file__.rpartition("/")[0]
+    out = subprocess.run(command, cwd=folder, env={"PYTHONHASHSEED": seed, "PATH": ""}, capture_output=True, text=True, check=True)
+    assert out.stdout.split() == [fingerprint(function).replace("\n", "") for function in FUNCTIONS.values()]
+
+
+def test_problems_are_told_apart_by_loss_domain_and_constants():
+    problems = [
+        CustomProblem(FUNCTIONS["two"], Ball(dim=2, radius=1.0), lipschitz=1.0),
+        CustomProblem(FUNCTIONS["three"], Ball(dim=2, radius=1.0), lipschitz=1.0),
+        CustomProblem(FUNCTIONS["two"], Ball(dim=2, radius=2.0), lipschitz=1.0),
+        CustomProblem(FUNCTIONS["two"], Ball(dim=2, radius=1.0), lipschitz=2.0),
+        Problem(Logistic(), Ball(dim=2, radius=1.0)),
+        Problem(Logistic(), Ball(dim=2, radius=1.0), l2=0.1),
+    ]
+    assert len({problem.fingerprint for problem in problems}) == len(problems)
