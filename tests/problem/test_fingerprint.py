@@ -36,8 +36,8 @@ FUNCTIONS = {
     "other method": Own(3.0).gradient,
     "partial": functools.partial(scaled(2.0), power=2),
     "other partial": functools.partial(scaled(2.0), power=3),
-    "nested": lambda theta, X, y: np.array([*map(lambda t: 2 * t, theta)]) - X,
-    "other nested": lambda theta, X, y: np.array([*map(lambda t: 3 * t, theta)]) - X,
+    "nested": lambda theta, X, y: max(X, key=lambda t: 2 * t),
+    "other nested": lambda theta, X, y: max(X, key=lambda t: 3 * t),
 }
 
 

@@ -215,7 +215,8 @@ class _Run:
 
     def _attach_result(self, error: BaseException) -> None:
         # A round that fails may fail because of somebody's record: that the run ended there is then not covered.
-        covered = not (self.answering and isinstance(error, Exception)) or isinstance(error, UnreachableError)
+        unreached = isinstance(error, UnreachableError) and error.whatever_the_records
+        covered = unreached or not (self.answering and isinstance(error, Exception))
         partial = self._result(self._so_far(), stopped=True, covered=covered)
         with contextlib.suppress(AttributeError, TypeError):  # an exception may not take attributes
             error.result = partial  # type: ignore[attr-defined]

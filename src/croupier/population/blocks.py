@@ -68,6 +68,10 @@ class Shard:
             del records  # before the next are read
         return digests
 
+    def forget(self) -> None:
+        """Read anew what was kept."""
+        self._kept.clear()
+
     def counts(self, question: Question) -> Counts:
         """The shard's users of the batch: their vectors, clipped, encoded and rounded, and their noise. Only the sum leaves."""
         protocol = VectorSum(question.plan)

@@ -14,11 +14,13 @@ import secrets
 import shutil
 import socket
 import tempfile
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,6 +33,8 @@ from .records import Records
 
 # How often a worker that died is started anew.
 _RESTARTS = 10
+# Seconds to wait for what Ray does a little later.
+_PATIENCE = 10.0
 # Room in a local object store beside the records that are put there.
 _STORE_BYTES = 128 << 20
 
@@ -63,8 +67,10 @@ class RayPopulation:
             whole("workers", workers, at_least=1, at_most=len(placed), remedy=remedy)
         self._seal: _Seal | None = None
         self._workers: list[Any] = []
+        self._stored: dict[int, Any] = {}
         self._ray, end = _connected(address, workers or min(len(placed), _cpus()), placed)
-        self._close = weakref.finalize(self, end, self._workers)
+        self._started_in = _job(self._ray)
+        self._close = weakref.finalize(self, end, self._started_in, self._workers, self._stored)
         try:
             self._start(placed, workers, keep)
         except BaseException:
@@ -77,25 +83,20 @@ class RayPopulation:
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
         """Refuse records that fail the test, before anybody is asked; digests are kept to tell whether a retry sees the same."""
-        seal = key or os.urandom(32)
-        found = self._all("prepare", [(test, seal)] * self.workers)
-        self._seal = _Seal(seal, tuple(tuple(digests) for digests in found))
-        digest_of = {
-            number: digest
-            for numbers, digests in zip(self._numbers, found, strict=True)
-            for number, digest in zip(numbers, digests, strict=True)
-        }
-        return None if key is None else joint_digest(key, [digest_of[number] for number in sorted(digest_of)])
+        seal = self._sealed(test, key or os.urandom(32))
+        numbered = zip(chain.from_iterable(self._numbers), chain.from_iterable(seal.digests), strict=True)
+        return None if key is None else joint_digest(key, [digest for _, digest in sorted(numbered)])
 
     def answer(self, question: Question) -> SumEstimate:
         """One private round over the users of the batch: the workers' counts, added up."""
         VectorSum(question.plan).check_round(question.batch.size)
-        if self._seal is None:
-            self.prepare(_anything)
-        seal = self._seal
-        assert seal is not None
+        seal = self._seal or self._sealed(_anything, os.urandom(32))
         first, *others = self._all("counts", [(question, seal.key, digests) for digests in seal.digests])
         return released(question, sum(others, start=first))
+
+    def _sealed(self, test: Test, key: bytes) -> _Seal:
+        self._seal = _Seal(key, tuple(tuple(digests) for digests in self._all("prepare", [(test, key)] * self.workers)))
+        return self._seal
 
     def close(self) -> None:
         """Stop the workers, and Ray where it was started here."""
@@ -108,28 +109,38 @@ class RayPopulation:
         self.close()
 
     def _start(self, placed: Sequence[Placed], workers: int | None, keep: bool) -> None:
-        free = int(self._ray.cluster_resources().get("CPU", 0))
-        count = workers or max(1, min(len(placed), free))
-        if count > free:
-            remedy = "Ask for fewer workers, or add machines to the cluster."
-            raise ArgumentError("workers", count, f"at most {free}, the CPUs of the cluster", remedy)
-        shares = _shares([_on_cluster(self._ray, block) for block in placed], count)
+        count = _free_cpus(self._ray, workers or 1)
+        if count < (workers or 1):
+            remedy = "Ask for fewer workers, wait for other jobs to end, or add machines to the cluster."
+            raise ArgumentError("workers", workers or 1, f"at most {count}, the CPUs of the cluster that are free", remedy)
+        shares = _shares([self._on_cluster(block) for block in placed], workers or min(len(placed), count))
         self._numbers = [[block.number for block in share] for share in shares]
         actor = self._ray.remote(_Worker).options(
             num_cpus=1, max_restarts=_RESTARTS, max_task_retries=_RESTARTS, scheduling_strategy="SPREAD"
         )
         self._workers += [actor.remote(self._ray.cloudpickle.dumps(share), keep) for share in shares]
 
+    def _on_cluster(self, placed: Placed) -> Placed:
+        """The block as it is sent to a worker: records that are in memory go to the object store once, not with every restart."""
+        if not isinstance(placed.block, Records):
+            return placed
+        self._stored[placed.number] = self._ray.put(placed.block.gathered())
+        return Placed(placed.number, placed.first, _Stored(placed.number, placed.block.users))
+
     def _all(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What every worker returns; the first error that one of them reports."""
-        if not self._close.alive:
-            raise UnreachableError("this population was closed")
-        asked = [getattr(worker, method).remote(*mine) for worker, mine in zip(self._workers, arguments, strict=True)]
+        if not self._close.alive or _job(self._ray) != self._started_in:
+            raise UnreachableError("this population was closed, or the Ray that it was on was ended")
+        asked = [
+            getattr(worker, method).remote({number: self._stored[number] for number in numbers if number in self._stored}, *mine)
+            for worker, numbers, mine in zip(self._workers, self._numbers, arguments, strict=True)
+        ]
+        errors = self._ray.exceptions
         try:
             replies: list[Any] = self._ray.get(asked)
-        except self._ray.exceptions.RayError as problem:
-            first = str(problem).strip().splitlines()[0]
-            raise UnreachableError(f"a worker is lost, and did not come back ({type(problem).__name__}: {first})") from None
+        except (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.WorkerCrashedError) as problem:
+            reason = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0]}"
+            raise UnreachableError(f"a worker is lost, and did not come back ({reason})", whatever_the_records=False) from None
         for reply in replies:
             if isinstance(reply, _Failed):
                 raise reply.error
@@ -153,16 +164,20 @@ class _Failed:
 
 @dataclass(frozen=True)
 class _Stored:
-    """A block in the object store."""
+    """A block in the object store, by its number. References come with every call: kept in a pickle they would never be freed."""
 
-    reference: Any
+    number: int
     users: int
 
     def read(self) -> Records:
         import ray  # noqa: PLC0415  (an extra)
 
-        records: Records = ray.get(self.reference)
+        records: Records = ray.get(_REFERENCES[self.number])
         return records
+
+
+# In a worker: where its blocks are in the object store.
+_REFERENCES: dict[int, Any] = {}
 
 
 class _Worker:
@@ -172,29 +187,40 @@ class _Worker:
         self._shard = Shard(pickle.loads(placed), keep=keep)
         self._sealed: tuple[bytes, tuple[bytes, ...]] | None = None
 
-    def prepare(self, test: Test, key: bytes) -> list[bytes] | _Failed:
+    def prepare(self, stored: dict[int, Any], test: Test, key: bytes) -> list[bytes] | _Failed:
+        _REFERENCES.update(stored)
         try:
-            digests = self._shard.prepare(test, key)
-        except Exception as problem:
+            self._sealed = key, tuple(self._shard.prepare(test, key))
+        except (Exception, SystemExit) as problem:
             return _failed(problem)
-        self._sealed = key, tuple(digests)
-        return digests
+        return list(self._sealed[1])
 
-    def counts(self, question: Question, key: bytes, digests: tuple[bytes, ...]) -> Counts | _Failed:
+    def counts(self, stored: dict[int, Any], question: Question, key: bytes, digests: tuple[bytes, ...]) -> Counts | _Failed:
+        _REFERENCES.update(stored)
         try:
             if self._sealed is None:  # started anew: the records may have changed since
                 self._sealed = key, tuple(self._shard.prepare(_anything, key))
             if self._sealed != (key, digests):
+                self._sealed = None
+                self._shard.forget()  # they may be brought back
                 raise UnreachableError("a worker that was started anew has other records than the run began with; bring those back")
             return self._shard.counts(question)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             return _failed(problem)
 
 
-def _failed(problem: Exception) -> _Failed:
+def _failed(problem: BaseException) -> _Failed:
+    """The error, or, if it does not survive the way to the driver, what it says."""
     if not isinstance(problem, ArgumentError | UnreachableError):
         problem.add_note("In a worker:\n" + "".join(traceback.format_tb(problem.__traceback__)))
-    return _Failed(problem.with_traceback(None))
+    if isinstance(problem, Exception):
+        try:
+            pickle.loads(pickle.dumps(problem))
+        except Exception:
+            pass
+        else:
+            return _Failed(problem.with_traceback(None))
+    return _Failed(RuntimeError(f"{type(problem).__name__}: {problem}"))
 
 
 def _anything(X: Any, y: Any) -> None:
@@ -212,18 +238,24 @@ def _shares(placed: Sequence[Placed], count: int) -> list[list[Placed]]:
     return [sorted(share, key=lambda placed: placed.number) for share in shares]
 
 
-def _on_cluster(ray: Any, placed: Placed) -> Placed:
-    """The block as it is sent to a worker: records that are in memory go to the object store once, not with every restart."""
-    if not isinstance(placed.block, Records):
-        return placed
-    return Placed(placed.number, placed.first, _Stored(ray.put(placed.block.gathered()), placed.block.users))
+def _job(ray: Any) -> str | None:
+    """What this process is to Ray; None where it is not connected."""
+    return str(ray.get_runtime_context().get_job_id()) if ray.is_initialized() else None
+
+
+def _free_cpus(ray: Any, wanted: int) -> int:
+    """CPUs that nobody has, after some patience where they are too few: Ray takes a while to notice what has become free."""
+    deadline = time.monotonic() + (_PATIENCE if ray.cluster_resources().get("CPU", 0) >= wanted else 0)
+    while (free := int(ray.available_resources().get("CPU", 0))) < wanted and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return free
 
 
 def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tuple[Any, Callable[[list[Any]], None]]:
+def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tuple[Any, Callable[..., None]]:
     """Ray, and how to end what was begun here, given the workers."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -245,7 +277,7 @@ def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> t
     folder = Path(tempfile.mkdtemp(prefix="cr"))
     stored = sum(_bytes(block.block) for block in placed if isinstance(block.block, Records))
     if "RAY_AUTH_TOKEN_PATH" not in os.environ:
-        # Only who has the token is let in; without one Ray would leave it in the home folder. It stays for a second Ray.
+        # Only who has the token is let in (by Ray 2.59 and later), and without one here Ray would leave it in the home folder.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
         ray.init(
@@ -282,16 +314,19 @@ def _bytes(records: Records) -> int:
     return int(sum(part.nbytes for part in parts)) + (0 if records.y is None else records.y.nbytes)
 
 
-def _kill(ray: Any, workers: list[Any]) -> None:
-    """End the workers in somebody else's Ray."""
-    if ray.is_initialized():
+def _kill(ray: Any, job: str | None, workers: list[Any], stored: dict[int, Any]) -> None:
+    """End the workers in a Ray that somebody else began, and free their records."""
+    if _job(ray) == job:
         for worker in workers:
             ray.kill(worker)
+        stored.clear()
 
 
-def _end(ray: Any, folder: Path | None, workers: list[Any]) -> None:
+def _end(ray: Any, folder: Path | None, job: str | None, workers: list[Any], stored: dict[int, Any]) -> None:
     """End the connection, with it the workers, and the local Ray that lives in a folder."""
-    ray.shutdown()
-    workers.clear()
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    if _job(ray) == job:
+        ray.shutdown()
+    deadline = time.monotonic() + _PATIENCE
+    while folder is not None and folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)  # its processes may still be writing their last words
+        time.sleep(0.05)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -158,15 +159,16 @@ def _files(path: str | os.PathLike[str]) -> list[str]:
         listed = system.get_file_info(fs.FileSelector(root)) if info.type == fs.FileType.Directory else []
     except (pa.ArrowException, OSError) as problem:
         raise ArgumentError("path", name, "a place that can be read", str(problem).splitlines()[0]) from None
-    endings, base = " or ".join(_ENDINGS), uri.rstrip("/")
+    endings, (base, question, query) = " or ".join(_ENDINGS), uri.partition("?") if "://" in uri else (uri, "", "")
     found = sorted(
-        f"{base}/{entry.base_name}"
+        entry.base_name
         for entry in listed
         if entry.type == fs.FileType.File and entry.base_name.lower().endswith(_ENDINGS) and not entry.base_name.startswith(".")
     )
     if not found:
         raise ArgumentError("path", name, f"a Parquet file, or a folder of files named {endings}", "Check the path.")
-    return found
+    names = [quote(name) for name in found] if "://" in uri else found
+    return [f"{base.rstrip('/')}/{name}{question}{query}" for name in names]
 
 
 @contextmanager

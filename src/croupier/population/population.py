@@ -20,7 +20,15 @@ Test = Callable[[Any, Any], None]
 
 
 class UnreachableError(RuntimeError):
-    """Users cannot be reached: a file or a machine is gone. It has nothing to do with what is in their records."""
+    """Users cannot be reached: a file or a machine is gone.
+
+    `whatever_the_records` says that it would have happened whatever is in their records, as with a file that was moved. A machine
+    that is lost again and again may be lost because of a record.
+    """
+
+    def __init__(self, text: str, *, whatever_the_records: bool = True) -> None:
+        super().__init__(text)
+        self.whatever_the_records = whatever_the_records
 
 
 @dataclass(frozen=True)
