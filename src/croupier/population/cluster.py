@@ -35,6 +35,8 @@ from .records import Records
 _RESTARTS = 10
 # Seconds to wait for what Ray does a little later.
 _PATIENCE = 10.0
+# Seconds within which all workers must be there.
+_START = 300.0
 # Room in a local object store beside the records that are put there.
 _STORE_BYTES = 128 << 20
 
@@ -119,6 +121,10 @@ class RayPopulation:
             num_cpus=1, max_restarts=_RESTARTS, max_task_retries=_RESTARTS, scheduling_strategy="SPREAD"
         )
         self._workers += [actor.remote(self._ray.cloudpickle.dumps(share), keep) for share in shares]
+        try:
+            self._ray.get([worker.ready.remote() for worker in self._workers], timeout=_START)
+        except self._ray.exceptions.GetTimeoutError:
+            raise UnreachableError(f"no CPU was found for a worker within {_START:.0f} seconds; ask for fewer workers") from None
 
     def _on_cluster(self, placed: Placed) -> Placed:
         """The block as it is sent to a worker: records that are in memory go to the object store once, not with every restart."""
@@ -186,6 +192,9 @@ class _Worker:
     def __init__(self, placed: bytes, keep: bool) -> None:
         self._shard = Shard(pickle.loads(placed), keep=keep)
         self._sealed: tuple[bytes, tuple[bytes, ...]] | None = None
+
+    def ready(self) -> None:
+        """Nothing: that it returns says that the worker is there."""
 
     def prepare(self, stored: dict[int, Any], test: Test, key: bytes) -> list[bytes] | _Failed:
         _REFERENCES.update(stored)
@@ -288,7 +297,9 @@ def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> t
             log_to_driver=False,
             logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
-            _temp_dir=str(folder),
+            _temp_dir=str(
+                folder / "r"
+            ),  # which it opens to everybody: sockets, logs, what is spilled; the folder around it is ours
         )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
