@@ -133,7 +133,7 @@ main()
     lost = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert lost.returncode == 1, lost.stderr
     assert "1.parquet is gone" in lost.stderr
-    assert "After 1 rounds" in lost.stderr
+    assert "after 1 rounds" in lost.stderr
     assert "goes on from run" in lost.stderr
     os.rename("away", "parquet/1.parquet")
     journal = (folder / "run").read_text().splitlines()
@@ -151,3 +151,9 @@ def test_a_checkpoint_of_another_run_is_refused(folder):
     parquet.write_table(people(7), "parquet/1.parquet", row_group_size=300)
     assert "the data has changed" in refused(*fit)
     assert not (folder / "model.json").exists()
+
+
+def test_a_checkpoint_that_is_something_else_is_refused(folder):
+    for other in ("model.json", "facts.toml"):
+        assert "a file of its own" in refused("fit", "csv", "--schema", "facts.toml", "-o", "model.json", "--checkpoint", other)
+    assert (folder / "facts.toml").exists()

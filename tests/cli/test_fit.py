@@ -20,8 +20,10 @@ from pyarrow import parquet
 
 from croupier.cli import main
 from croupier.cli.model import TableModel
-from croupier.cli.progress import revealed
+from croupier.cli.progress import revealed, spent_so_far
 from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
+from croupier.optimizer import Round, schedule
+from croupier.problem import Ball, Logistic, Problem
 from croupier.table import Encoder, Source
 
 FACTS = """
@@ -608,3 +610,13 @@ def test_a_model_file_that_contradicts_itself_is_refused(folder, edit):
     edit(values["estimator"]["fitted"], values)
     (folder / "edited.json").write_text(json.dumps(values))
     refused("show", "edited.json")
+
+
+def test_what_is_shown_of_many_rounds_never_fails():
+    """The slacks of single rounds can add up to more than delta, which the plan of all rounds together does not."""
+    problem = Problem(Logistic(), Ball(dim=4, radius=50.0))
+    chosen = schedule(problem, 3000, epsilon=1.0, delta=1e-6, interactivity="full", rounds=300)
+    rounds = [Round(index=i, phase=1, theta=np.zeros(4), gradient=np.zeros(4), users=3000) for i in range(1, 301)]
+    spent = [spent_so_far(chosen, rounds[:done], 1e-6) for done in (1, 50, 100, 150, 200, 299, 300)]
+    assert all(np.isfinite(spent))
+    assert max(spent) <= 1.0

@@ -17,12 +17,14 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
-from croupier.optimizer import StopTraining, run
+from croupier.optimizer import FinishedRunWarning, StopTraining, run
 from croupier.optimizer.journal import Journal
 from croupier.population import ArrayPopulation
 from croupier.privacy.ledger import BudgetExceededError
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Secret
+
+pytestmark = pytest.mark.filterwarnings("ignore::croupier.optimizer.minimize.FinishedRunWarning")
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 2)) / 3
@@ -657,3 +659,73 @@ def test_every_run_without_a_seed_has_a_name_of_its_own():
             names[journal.run] += 1
             assert journal.secret.key.hex() not in journal.run
     assert len(names) == 5
+
+
+# --- what a hostile reader tried
+
+
+def test_a_finished_run_says_that_it_asks_nobody(tmp_path):
+    path = begun("sequential", tmp_path / "run")
+    start("sequential", path, Watched())
+    with pytest.warns(FinishedRunWarning, match="has ended"):
+        start("sequential", path, Silent(X, Y))
+
+
+def test_a_run_that_a_record_ended_stays_uncovered_when_it_is_stopped_later(tmp_path):
+    """The failure is part of what was seen; going on to the end is not."""
+    path = tmp_path / "run"
+
+    class Failing(Watched):
+        def answer(self, question):
+            if self.asked:
+                raise ValueError("a record")
+            return super().answer(question)
+
+    with pytest.raises(ValueError, match="a record") as caught:
+        start("sequential", path, Failing())
+    assert caught.value.result.guarantee is None
+    again = start("sequential", path, Watched(), callbacks=stop)
+    assert (again.rounds, again.guarantee) == (1, None)
+    assert start("sequential", path, Watched()).guarantee is not None
+
+
+def test_only_plain_files_of_ones_own_are_taken(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(cr.ArgumentError, match="a plain file that is yours"):
+        start("sequential", tmp_path / "pipe", Silent(X, Y))
+    os.close(reader)
+    if os.geteuid() == 0:
+        (tmp_path / "theirs").touch()
+        os.chown(tmp_path / "theirs", 65534, -1)
+        with pytest.raises(cr.ArgumentError, match="a plain file that is yours"):
+            start("sequential", tmp_path / "theirs", Silent(X, Y))
+
+
+def test_text_that_is_no_run_is_left_alone_and_not_taken_for_a_spent_one(tmp_path):
+    (tmp_path / "notes").write_text("dear diary\nsecond line\n")
+    with pytest.raises(cr.ArgumentError, match="left as it is"):
+        start("sequential", tmp_path / "notes", Silent(X, Y))
+    assert (tmp_path / "notes").read_text() == "dear diary\nsecond line\n"
+
+
+@pytest.mark.parametrize("seed", [1.7, "3", True, -1])
+def test_seeds_that_are_no_whole_numbers_are_refused(seed):
+    with pytest.raises(cr.ArgumentError, match="seed"):
+        cr.minimize(*CASES["sequential"][:1], Silent(X, Y), **BUDGET, seed=seed)
+
+
+def test_an_end_that_cannot_be_written_loses_nothing(tmp_path, monkeypatch):
+    path = begun("sequential", tmp_path / "run")
+
+    def full(*_):
+        raise OSError("no room")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(OSError, match="no room") as caught:
+        start("sequential", path, Watched())
+    assert caught.value.result.rounds == 4
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+    monkeypatch.undo()
+    assert start("sequential", path, Silent(X, Y)).rounds == 4
+    assert not begun_with_secret(path)

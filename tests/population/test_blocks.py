@@ -395,3 +395,24 @@ def test_blocks_that_are_not_kept_take_the_memory_of_one(work):
     finally:
         tracemalloc.stop()
     assert size * dim * 8 <= peak < 1.5 * size * dim * 8
+
+
+def test_rows_in_another_order_would_ask_someone_twice_and_are_refused():
+    """A streamed block that is read in a new order every time, as from a query without one."""
+
+    class Restless(Made):
+        def read(self):
+            self.reads += 1
+            return self.X[np.random.default_rng(self.reads).permutation(len(self.X))], None
+
+    population = BlockPopulation([Restless(block.X) for block in people()])
+    population.prepare(accept)
+    with pytest.raises(UnreachableError, match="has changed"):
+        population.answer(questions()[1])
+
+
+def test_how_many_users_a_block_has_is_counted_once():
+    blocks = people()
+    population = BlockPopulation(blocks)
+    blocks[0].users += 1
+    assert population.users == USERS

@@ -111,9 +111,15 @@ def test_files_come_in_the_order_of_their_names_and_others_are_left_alone(folder
     (folder / "part-0.parquet").rename(folder / "z.PQ")
     for other in (".part.parquet", "README.md", "_SUCCESS"):
         (folder / other).write_text("not people")
-    (folder / "more.parquet").mkdir()
+    (folder / "_temporary").mkdir()
     X, _ = people(3000)
     np.testing.assert_array_equal(read(ParquetPopulation(folder, target="ill"))[0], np.concatenate([X[1000:], X[:1000]]))
+
+
+def test_folders_in_a_folder_are_refused_and_not_left_out(folder):
+    (folder / "year=2024").mkdir()
+    with pytest.raises(cr.ArgumentError, match="year=2024"):
+        ParquetPopulation(folder, target="ill")
 
 
 def test_features_are_the_columns_named_in_their_order(folder):

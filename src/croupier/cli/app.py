@@ -145,7 +145,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     if code == 130:
-        typer.echo("croupier: stopped; nothing was released", err=True)
+        typer.echo("croupier: stopped", err=True)
     sys.exit(code if isinstance(code, int) else 0)
 
 

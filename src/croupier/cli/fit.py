@@ -21,7 +21,7 @@ from ..validation import ArgumentError, one_of, real
 from .engine import Engine, Interruptible
 from .files import check_output
 from .model import TASKS, TableModel
-from .progress import Interrupt, Stopped, messages, revealed, rounds_shown, say, warnings_said
+from .progress import Interrupt, Stopped, messages, rounds_shown, say, spent_so_far, warnings_said
 
 # The exit code of a run that was stopped and left a model.
 CUT_SHORT = 3
@@ -67,6 +67,7 @@ def fit(
     Ctrl-C ends training after the present round and keeps the model of the rounds done (exit code 3); a second one throws it away.
     """
     check_output(output, force)
+    _check_checkpoint(checkpoint, output, data, schema)
     console = messages()
     shown = console.is_terminal and not (quiet or as_json)
     source = Source(data)
@@ -91,7 +92,7 @@ def fit(
         model = _fitted(source, facts, request, where, checkpoint, console, shown)
     model.save(output)
     if checkpoint is not None and not model.estimator.result_.stopped:
-        checkpoint.unlink(missing_ok=True)
+        checkpoint.resolve().unlink(missing_ok=True)
     if as_json:
         typer.echo(json.dumps(_figures(model, output), indent=2))
     elif not quiet:
@@ -122,6 +123,12 @@ class _Request:
         made = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
         made.check_request(users or 2)
         return made
+
+
+def _check_checkpoint(checkpoint: Path | None, *others: Path | None) -> None:
+    """It is deleted in the end: refuse a file that is something else."""
+    if checkpoint is not None and checkpoint.resolve() in [other.resolve() for other in others if other is not None]:
+        raise ArgumentError("--checkpoint", str(checkpoint), "a file of its own", "It is deleted when the model is saved.")
 
 
 def _facts(
@@ -210,13 +217,15 @@ def _trained(
 def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
     """What became of a run that left no model."""
     lost = f"{stop}. " if isinstance(stop, UnreachableError) else ""
-    if rounds == 0 and not lost:
-        return "stopped before anybody was asked; nothing was released"
-    said = f"{lost}After {rounds} rounds training ended" if lost else f"thrown away after {rounds} rounds, as asked"
+    if checkpoint is not None:
+        onward = f"The same command goes on from {checkpoint}, which is SECRET until the run ends; what it has spent stays spent."
+    else:
+        onward = "With --checkpoint FILE it could have gone on." if rounds else ""
+    if rounds == 0:
+        return f"{lost}Stopped before anybody answered; no model was saved. {onward}".strip()
+    said = f"{lost}Training ended after {rounds} rounds" if lost else f"thrown away after {rounds} rounds, as asked"
     spent = "Whoever watched the bar has seen figures of these rounds, so count the budget as spent."
-    if checkpoint is None:
-        return f"{said}: no model was saved. {spent} With --checkpoint FILE it could have gone on."
-    return f"{said}: no model was saved. {spent} The same command goes on from {checkpoint}."
+    return f"{said}: no model was saved. {spent} {onward}"
 
 
 def _figures(model: TableModel, output: Path) -> dict[str, Any]:
@@ -229,7 +238,7 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
         "epsilon": estimator.epsilon,
         "delta": estimator.delta,
         "guarantee": guarantee.to_dict() if guarantee else None,
-        "epsilon_of_rounds_done": revealed(result.schedule, result.history).epsilon(estimator.delta) if guarantee else None,
+        "epsilon_of_rounds_done": spent_so_far(result.schedule, result.history, estimator.delta) if guarantee else None,
         "not_covered": list(estimator.read_off_data_),
         "users": result.users,
         "rounds": result.rounds,
@@ -267,6 +276,6 @@ def promise(model: TableModel) -> list[str]:
             f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
         )
     if result.stopped and guarantee is not None and result.schedule.interactivity == "full":
-        spent = revealed(result.schedule, result.history).epsilon(estimator.promise_.delta)
+        spent = spent_so_far(result.schedule, result.history, estimator.promise_.delta)
         lines.append(f"The guarantee is that of all planned rounds; those done reveal epsilon {round_up(spent)} at the same delta.")
     return lines

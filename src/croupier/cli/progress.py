@@ -6,7 +6,7 @@ import signal
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -89,7 +89,7 @@ def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) 
             if shown:
                 users = done.users if chosen.interactivity == "full" else sum(entry.users for entry in history)
                 norm = f"{float(np.linalg.norm(done.gradient)):.2g}"
-                spent = round_up(revealed(chosen, history).epsilon(delta), 3)
+                spent = round_up(spent_so_far(chosen, history, delta), 3)
                 bar.update(task, completed=done.index, users=users, gradient=norm, epsilon=spent)
 
         yield show
@@ -100,6 +100,12 @@ def revealed(chosen: Schedule, history: Iterable[Round]) -> Guarantee:
     rounds = Counter(entry.phase for entry in history)
     first, *others = [_of_rounds(chosen.phases[phase - 1].plan, done) for phase, done in sorted(rounds.items())]
     return chosen.with_shortfall(first.worst_of(*others))  # nobody is in two phases
+
+
+def spent_so_far(chosen: Schedule, history: Sequence[Round], delta: float) -> float:
+    """An epsilon for the rounds done: theirs, or, where their many small slacks exceed delta, that of all that were planned."""
+    done = revealed(chosen, history)
+    return (done if done.slack < delta else chosen.guarantee).epsilon(delta)
 
 
 def _of_rounds(plan: SumPlan, rounds: int) -> Guarantee:

@@ -210,7 +210,8 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             "users than planned, and does not tell who sent what. A shuffler that colludes with the analyst leaves each person "
             "with their own few noise bits, which is little.",
             f"Assumed of the others: {crowd} add the noise that they should.",
-            "A fit runs in one process that holds all the data. The promise is about what leaves it, not about who looks inside.",
+            "A fit runs on machines that hold the data and are trusted. The promise is about what leaves them, not about who looks "
+            "inside.",
             "Taken as public: the parameters, the number of users, the names and number of the columns.",
         ]
         if self.guarantee_ is None if fitted else self.random_state is not None:

@@ -2,13 +2,14 @@
 
 from .acsa import acsa
 from .descent import descent
-from .minimize import StopTraining, minimize, replay, run
+from .minimize import FinishedRunWarning, StopTraining, minimize, replay, run
 from .pan_private import PanPrivate, PanState
 from .phases import Phase, Schedule
 from .result import Result, Round
 from .schedule import schedule
 
 __all__ = [
+    "FinishedRunWarning",
     "PanPrivate",
     "PanState",
     "Phase",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import Secret
-from ..validation import ArgumentError
+from ..validation import ArgumentError, whole
 from .result import Round
 
 try:
@@ -46,8 +47,9 @@ class Journal:
         self._asked: tuple[int, Floats] | None = None
         self._answered: list[tuple[Round, bool]] = []
         self._records: str | None = None
-        self.finished = False
-        seed = None if seed is None else int(seed)
+        self.finished = self.failed = False
+        remedy = "Leave it out: a seed makes a run reproducible, NOT private."
+        seed = None if seed is None else whole("seed", seed, at_least=0, remedy=remedy)
         made = Secret.fresh() if seed is None else Secret.of_seed(seed)
         self._header = {"format": FORMAT, "version": VERSION, "facts": json.loads(json.dumps(facts)), "seed": seed}
         self._header |= {"run": os.urandom(16).hex(), "secret": made.key.hex()}
@@ -96,6 +98,11 @@ class Journal:
         self._answered.append((done, private))
         self._append({"answer": done.to_dict(), "private": private})
 
+    def fail(self) -> None:
+        """Write down that a record may have ended the run: what it has released until then is not covered by itself."""
+        self.failed = True
+        self._append({"failed": True})
+
     def finish(self) -> None:
         """The run has ended: drop the secret. The file still gives the result again, without asking anybody."""
         if self.path is None or self.finished:
@@ -103,11 +110,17 @@ class Journal:
         lines = [self._header | {"secret": None}, {"records": self._records}]
         lines += [{"answer": done.to_dict(), "private": private} for done, private in self._answered]
         handle, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in [*lines, {"finished": True}])
-            file.flush()
-            os.fsync(file.fileno())
-        Path(part).replace(self.path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in [*lines, {"finished": True}])
+                file.flush()
+                os.fsync(file.fileno())
+            if os.name == "nt":
+                self.close()  # Windows does not replace a file that is open
+            Path(part).replace(self.path)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
         _keep_names(self.path.parent)
         self.finished = True
 
@@ -118,6 +131,7 @@ class Journal:
             allowed = f"a file that can be written ({problem.strerror})"
             raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.") from None
         try:
+            self._require_mine(path)
             self._lock(path)
             self._take_up(path)
         except BaseException:
@@ -128,7 +142,7 @@ class Journal:
         """Read what was written, or write the first line. A line that was cut off was not acted upon, or can be had again."""
         *lines, rest = path.read_bytes().split(b"\n")
         if lines:
-            self._require_same(_line(path, 1, lines[0]))
+            self._require_same(_object(lines[0]) or {})
         elif not _BEGINNING.startswith(rest[: len(_BEGINNING)]):
             self._refuse_file()
         os.chmod(path, 0o600)
@@ -137,20 +151,30 @@ class Journal:
             self._append(self._header)
             _keep_names(path.parent)
         for number, line in enumerate(lines[1:], start=2):
-            values = _line(path, number, line)
+            values = _object(line)
             try:
-                self._read(values)
+                self._read(values or {})
             except (ValueError, TypeError, KeyError):
                 raise _damaged(path, number) from None
+
+    def _require_mine(self, path: Path) -> None:
+        """Refuse a file that somebody else may read or write, now or later."""
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
+            allowed = "a plain file that is yours, since the secret of the run is kept in it"
+            raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.")
 
     def _lock(self, path: Path) -> None:
         if fcntl is None or self._file is None:
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             remedy = "Wait for it, or stop it; or give this run a file of its own."
             raise ArgumentError("checkpoint", str(path), "a file that no other run has open", remedy) from None
+        except OSError as problem:
+            allowed = f"on a file system with locks ({problem.strerror})"
+            raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.") from None
 
     def _read(self, line: dict[str, Any]) -> None:
         if "records" in line:
@@ -159,6 +183,8 @@ class Journal:
             self._asked = int(line["ask"]), np.asarray(line["theta"], dtype=np.float64)
         elif "answer" in line:
             self._answered.append((Round.from_dict(line["answer"]), bool(line["private"])))
+        elif "failed" in line:
+            self.failed = True
         elif line["finished"]:
             self.finished = True
 
@@ -205,14 +231,12 @@ class Journal:
             self._file = None
 
 
-def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _object(line: bytes) -> dict[str, Any] | None:
     try:
         values = json.loads(line)
     except ValueError:
-        values = None
-    if not isinstance(values, dict):
-        raise _damaged(path, number)
-    return values
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def _damaged(path: Path | None, number: int) -> ArgumentError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from ..population import ArrayPopulation, Batch, Population, Question, Unreachab
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem
+from ..problem.fingerprint import UndescribableError
 from ..protocol import Secret
 from ..validation import ArgumentError, one_of, real
 from .acsa import acsa
@@ -27,6 +29,10 @@ from .schedule import schedule
 
 Floats = NDArray[np.float64]
 Callback = Callable[[Round], None]
+
+
+class FinishedRunWarning(UserWarning):
+    """The checkpoint is of a run that has ended: its result is returned, whatever the data is now."""
 
 
 class StopTraining(Exception):  # noqa: N818  (a request, not an error)
@@ -107,11 +113,12 @@ def run(
     """
     _check_fit(problem, population, chosen)
     functions = _functions(callbacks)
-    if checkpoint is not None and not hasattr(problem, "fingerprint"):
-        remedy = "Give it a property `fingerprint`, a text that is another wherever gradients are others, or use CustomProblem."
-        raise ArgumentError("checkpoint", os.fspath(checkpoint), "left out for a problem that cannot be told from others", remedy)
-    with Journal(checkpoint, _facts(problem, population, chosen, start), seed) as journal:
-        if not journal.finished:
+    facts = {} if checkpoint is None else _facts(problem, population, chosen, start)
+    with Journal(checkpoint, facts, seed) as journal:
+        if journal.finished:
+            text = f"the run in {journal.path} has ended: this is its result, and nobody is asked. For another run delete the file."
+            warnings.warn(text, FinishedRunWarning, stacklevel=2)
+        else:
             key = journal.secret.derive("records").key if journal.kept and journal.secret else None
             journal.confirm(population.prepare(_test(problem), key))
         pay(journal.run)
@@ -144,6 +151,7 @@ class _Run:
         try:
             for index, (phase, batches) in enumerate(zip(self.chosen.phases, self._dealt(), strict=True), start=1):
                 theta = _run_phase(self._oracle(index, phase, batches), self.problem, phase, theta)
+            self.journal.finish()
         except StopTraining:
             return self._result(self._so_far(), stopped=True)
         except BaseException as error:  # what was released was paid for: it goes with the error
@@ -152,7 +160,6 @@ class _Run:
             if self.journal.kept:
                 error.add_note(f"The run can go on: the same call with checkpoint={str(self.journal.path)!r} asks nobody twice.")
             raise
-        self.journal.finish()
         return self._result(theta, stopped=False)
 
     def _dealt(self) -> Iterator[list[Batch]]:
@@ -201,7 +208,7 @@ class _Run:
         return _replayed(self.problem, self.chosen, self.start, self.history)
 
     def _result(self, theta: Floats, *, stopped: bool, covered: bool = True) -> Result:
-        charged = self.ledger.guarantee if covered else None
+        charged = self.ledger.guarantee if covered and not (stopped and self.journal.failed) else None
         return Result(
             theta=theta,
             guarantee=self.chosen.with_shortfall(charged) if self.private and charged else None,
@@ -217,6 +224,8 @@ class _Run:
         # A round that fails may fail because of somebody's record: that the run ended there is then not covered.
         unreached = isinstance(error, UnreachableError) and error.whatever_the_records
         covered = unreached or not (self.answering and isinstance(error, Exception))
+        if not covered:
+            self.journal.fail()
         partial = self._result(self._so_far(), stopped=True, covered=covered)
         with contextlib.suppress(AttributeError, TypeError):  # an exception may not take attributes
             error.result = partial  # type: ignore[attr-defined]
@@ -317,5 +326,10 @@ def _accept(X: Any, y: Any) -> None:
 
 def _facts(problem: Objective, population: Population, chosen: Schedule, start: Floats) -> dict[str, Any]:
     """What must be the same where a run goes on."""
-    named = getattr(problem, "fingerprint", None)
+    try:
+        named = str(problem.fingerprint)  # type: ignore[attr-defined]
+    except (AttributeError, UndescribableError) as unknown:
+        allowed = f"left out for a problem that cannot be told from others ({unknown})"
+        remedy = "Give it a property `fingerprint`, a text that is another wherever gradients are others."
+        raise ArgumentError("checkpoint", "given", allowed, remedy) from None
     return {"problem": named, "users": population.users, "start": start.tolist(), "schedule": chosen.to_dict()}

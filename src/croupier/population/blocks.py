@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -38,10 +39,11 @@ class Block(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A block, its number, which names its randomness, and the number of its first user."""
+    """A block, its number, which names its randomness, the number of its first user, and how many it has."""
 
     number: int
     first: int
+    users: int
     block: Block
 
 
@@ -52,10 +54,12 @@ class Shard:
         self.placed, self._keep = tuple(placed), keep
         self._kept: dict[int, Records] = {}
         self._seats: dict[int, Seats] = {}
+        self._digests: dict[int, bytes] = {}
+        self._key = os.urandom(32)
 
     @property
     def users(self) -> int:
-        return int(sum(placed.block.users for placed in self.placed))
+        return sum(placed.users for placed in self.placed)
 
     def prepare(self, test: Test, key: bytes | None) -> list[bytes]:
         """Refuse records that fail the test; with a key, the blocks' digests under it."""
@@ -100,7 +104,7 @@ class Shard:
 
     def _members(self, placed: Placed, question: Question) -> NDArray[np.int64] | None:
         """Who of the block is in the batch; None for all of them."""
-        batch, last = question.batch, placed.first + placed.block.users
+        batch, last = question.batch, placed.first + placed.users
         if batch.is_everyone:
             return None
         if not self._keep:
@@ -115,21 +119,29 @@ class Shard:
             return self._kept[placed.number]
         read = placed.block.read()
         records = read if isinstance(read, Records) else Records(read[0], read[1])
-        if records.users != placed.block.users:
-            raise UnreachableError(
-                f"{placed.block} has {records.users} users where {placed.block.users} were counted: it changed since. "
-                f"Nothing was released in this round."
+        if records.users != placed.users or not self._unchanged(placed, records):
+            found = (
+                f"has {records.users} users where {placed.users} were counted" if records.users != placed.users else "has changed"
             )
+            raise UnreachableError(f"{placed.block} {found}: bring back what it was. Nothing was released in this round")
         if self._keep:
             self._kept[placed.number] = records
         return records
+
+    def _unchanged(self, placed: Placed, records: Records) -> bool:
+        """Whether a block that is read again is the same: in another order, people would be asked in other people's place."""
+        if self._keep or getattr(placed.block, "checks_itself", False):
+            return True
+        digest = records.digest(self._key)
+        return self._digests.setdefault(placed.number, digest) == digest
 
 
 class BlockPopulation:
     """Users in blocks, answered for by this process, one block after the other.
 
     A block is any object with `users`, how many it has, and `read()`, which returns their records as (X, y), one row per user, the
-    same whenever it is called. Memory is that of a block, unless `keep` holds what was read.
+    same whenever it is called. Memory is that of a block, unless `keep` holds what was read. What is not kept is digested whenever
+    it is read, and refused where it has changed; a block whose `read` makes sure of that itself says `checks_itself = True`.
 
     >>> import numpy as np
     >>> from croupier import minimize
@@ -173,8 +185,8 @@ def place(blocks: Iterable[Block]) -> list[Placed]:
     placed, first = [], 0
     for number, block in enumerate(blocks):
         remedy = "Say how many users the block has, or leave it out."
-        placed.append(Placed(number, first, block))
-        first += whole(f"blocks[{number}].users", block.users, at_least=1, remedy=remedy)
+        placed.append(Placed(number, first, whole(f"blocks[{number}].users", block.users, at_least=1, remedy=remedy), block))
+        first += placed[-1].users
     if not placed:
         raise ArgumentError("blocks", "none", "at least one block of users", "Check where they come from.")
     return placed

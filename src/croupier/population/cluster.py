@@ -17,13 +17,14 @@ import tempfile
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError, whole
@@ -37,6 +38,10 @@ _RESTARTS = 10
 _PATIENCE = 10.0
 # Seconds within which all workers must be there.
 _START = 300.0
+# Of this process, as Ray reads it once.
+_TOKEN = secrets.token_hex(32)
+# Longest name of a temporary folder that leaves room for Ray's sockets.
+_LONGEST = 24
 # Room in a local object store beside the records that are put there.
 _STORE_BYTES = 128 << 20
 
@@ -47,8 +52,8 @@ class RayPopulation:
     population : a `ParquetPopulation`, whose files the workers read themselves; an `ArrayPopulation`, whose blocks go to Ray's
         object store; or a `BlockPopulation` of blocks of your own, which are sent to the workers as they are (pickled).
     workers : how many processes; by default one per CPU, and no more than there are blocks.
-    address : of a running cluster ("auto", "host:6379", "ray://host:10001"). Without it the Ray that this process is connected to,
-        or a local one that ends with this object.
+    address : of a running cluster ("auto", "host:6379"). Without it the Ray that this process is connected to, or a local one
+        that ends with this object.
     keep : hold the records in the workers' memory (default), or read them again in every round.
 
     The cluster is one trusted place: whoever can look into its processes sees records, and the driver sees counts per worker,
@@ -70,7 +75,8 @@ class RayPopulation:
         self._seal: _Seal | None = None
         self._workers: list[Any] = []
         self._stored: dict[int, Any] = {}
-        self._ray, end = _connected(address, workers or min(len(placed), _cpus()), placed)
+        self._ray, end, started = _connected(address, workers or min(len(placed), _cpus()), placed)
+        workers = workers or started
         self._started_in = _job(self._ray)
         self._close = weakref.finalize(self, end, self._started_in, self._workers, self._stored)
         try:
@@ -125,28 +131,31 @@ class RayPopulation:
             self._ray.get([worker.ready.remote() for worker in self._workers], timeout=_START)
         except self._ray.exceptions.GetTimeoutError:
             raise UnreachableError(f"no CPU was found for a worker within {_START:.0f} seconds; ask for fewer workers") from None
+        except self._ray.exceptions.RayActorError as problem:
+            raise _lost(problem) from None
 
     def _on_cluster(self, placed: Placed) -> Placed:
         """The block as it is sent to a worker: records that are in memory go to the object store once, not with every restart."""
         if not isinstance(placed.block, Records):
             return placed
         self._stored[placed.number] = self._ray.put(placed.block.gathered())
-        return Placed(placed.number, placed.first, _Stored(placed.number, placed.block.users))
+        return replace(placed, block=_Stored(placed.number, placed.users))
 
     def _all(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What every worker returns; the first error that one of them reports."""
         if not self._close.alive or _job(self._ray) != self._started_in:
             raise UnreachableError("this population was closed, or the Ray that it was on was ended")
-        asked = [
-            getattr(worker, method).remote({number: self._stored[number] for number in numbers if number in self._stored}, *mine)
-            for worker, numbers, mine in zip(self._workers, self._numbers, arguments, strict=True)
-        ]
         errors = self._ray.exceptions
         try:
+            asked = [
+                getattr(worker, method).remote(
+                    {number: self._stored[number] for number in numbers if number in self._stored}, *mine
+                )
+                for worker, numbers, mine in zip(self._workers, self._numbers, arguments, strict=True)
+            ]
             replies: list[Any] = self._ray.get(asked)
         except (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.WorkerCrashedError) as problem:
-            reason = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0]}"
-            raise UnreachableError(f"a worker is lost, and did not come back ({reason})", whatever_the_records=False) from None
+            raise _lost(problem) from None
         for reply in replies:
             if isinstance(reply, _Failed):
                 raise reply.error
@@ -174,6 +183,7 @@ class _Stored:
 
     number: int
     users: int
+    checks_itself: ClassVar[bool] = True  # what is there cannot be changed
 
     def read(self) -> Records:
         import ray  # noqa: PLC0415  (an extra)
@@ -240,11 +250,20 @@ def _shares(placed: Sequence[Placed], count: int) -> list[list[Placed]]:
     """The blocks in so many parts, about equal in users: the largest go first, each to whoever has least."""
     shares: list[list[Placed]] = [[] for _ in range(count)]
     users = [0] * count
-    for block in sorted(placed, key=lambda placed: -placed.block.users):
+    for block in sorted(placed, key=lambda placed: -placed.users):
         least = users.index(min(users))
         shares[least].append(block)
-        users[least] += block.block.users
+        users[least] += block.users
     return [sorted(share, key=lambda placed: placed.number) for share in shares]
+
+
+def _lost(problem: Exception) -> UnreachableError:
+    """The worker may have been lost because of what it read."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    reason = " ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else ""
+    return UnreachableError(
+        f"a worker is lost, and did not come back ({type(problem).__name__}: {reason})", whatever_the_records=False
+    )
 
 
 def _job(ray: Any) -> str | None:
@@ -264,8 +283,8 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tuple[Any, Callable[..., None]]:
-    """Ray, and how to end what was begun here, given the workers."""
+def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tuple[Any, Callable[..., None], int | None]:
+    """Ray, how to end what was begun here, and for how many workers it was started, if it was."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray  # noqa: PLC0415  (an extra)
@@ -274,7 +293,7 @@ def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> t
     if ray.is_initialized():
         if address is not None:
             raise ArgumentError("address", address, "left out, as this process is connected to Ray already", "Leave it out.")
-        return ray, partial(_kill, ray)
+        return ray, partial(_kill, ray), None
     if address is not None:
         _require_reachable(address)
         try:
@@ -282,29 +301,41 @@ def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> t
         except (ConnectionError, ValueError, RuntimeError, OSError) as problem:
             allowed = f"that of a running cluster ({str(problem).strip().splitlines()[0]})"
             raise ArgumentError("address", address, allowed, "Start one: ray start --head.") from None
-        return ray, partial(_end, ray, None)
-    folder = Path(tempfile.mkdtemp(prefix="cr"))
+        return ray, partial(_end, ray, None), None
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        remedy = "Unset it: a local Ray listens on the network, and only its token keeps others out."
+        raise ArgumentError("RAY_AUTH_MODE", os.environ["RAY_AUTH_MODE"], "token, or not set", remedy)
+    # The folder is for its owner alone, and short: Ray's sockets are in it, whose names must not be long.
+    short = Path("/tmp") if len(tempfile.gettempdir()) > _LONGEST and os.access("/tmp", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="cr", dir=short))
     stored = sum(_bytes(block.block) for block in placed if isinstance(block.block, Records))
-    if "RAY_AUTH_TOKEN_PATH" not in os.environ:
-        # Only who has the token is let in (by Ray 2.59 and later), and without one here Ray would leave it in the home folder.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
-        ray.init(
-            address="local",
-            num_cpus=workers + 1,  # one for tasks, so that nothing waits for a worker's
-            include_dashboard=False,
-            object_store_memory=_STORE_BYTES + int(1.2 * stored),
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=str(
-                folder / "r"
-            ),  # which it opens to everybody: sockets, logs, what is spilled; the folder around it is ours
-        )
+        with _token():
+            ray.init(
+                address="local",
+                num_cpus=workers + 1,  # one for tasks, so that nothing waits for a worker's
+                include_dashboard=False,
+                object_store_memory=_STORE_BYTES + int(1.2 * stored),
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=str(folder / "r"),  # Ray opens it to everybody
+            )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return ray, partial(_end, ray, folder)
+    return ray, partial(_end, ray, folder), workers
+
+
+@contextmanager
+def _token() -> Iterator[None]:
+    """With a token by which Ray knows its own processes, unless there is one: it would leave one in the home folder."""
+    mine = {} if {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() else {"RAY_AUTH_TOKEN": _TOKEN}
+    os.environ.update(mine)
+    try:
+        yield
+    finally:
+        for name in mine:
+            os.environ.pop(name, None)
 
 
 def _require_reachable(address: str) -> None:
@@ -321,8 +352,11 @@ def _require_reachable(address: str) -> None:
 
 
 def _bytes(records: Records) -> int:
-    parts = [records.X.data, records.X.indices, records.X.indptr] if hasattr(records.X, "indptr") else [records.X]
-    return int(sum(part.nbytes for part in parts)) + (0 if records.y is None else records.y.nbytes)
+    """About what the rows of these users take."""
+    sparse = hasattr(records.X, "indptr")
+    every = sum(part.nbytes for part in (records.X.data, records.X.indices, records.X.indptr)) if sparse else records.X.nbytes
+    rows = records.X.shape[0] if records.index is None else int(records.index.counts.sum())
+    return int(every * rows / max(1, records.X.shape[0])) + 8 * rows
 
 
 def _kill(ray: Any, job: str | None, workers: list[Any], stored: dict[int, Any]) -> None:
@@ -335,9 +369,11 @@ def _kill(ray: Any, job: str | None, workers: list[Any], stored: dict[int, Any])
 
 def _end(ray: Any, folder: Path | None, job: str | None, workers: list[Any], stored: dict[int, Any]) -> None:
     """End the connection, with it the workers, and the local Ray that lives in a folder."""
-    if _job(ray) == job:
-        ray.shutdown()
-    deadline = time.monotonic() + _PATIENCE
-    while folder is not None and folder.exists() and time.monotonic() < deadline:
-        shutil.rmtree(folder, ignore_errors=True)  # its processes may still be writing their last words
-        time.sleep(0.05)
+    try:
+        if _job(ray) == job:
+            ray.shutdown()
+    finally:
+        deadline = time.monotonic() + _PATIENCE
+        while folder is not None and folder.exists() and time.monotonic() < deadline:
+            shutil.rmtree(folder, ignore_errors=True)  # its processes may still be writing their last words
+            time.sleep(0.05)

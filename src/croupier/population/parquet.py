@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import numpy as np
@@ -78,6 +78,7 @@ class ParquetBlock:
     target: str | None
     records: Maker | None = field(repr=False)
     footer: bytes = field(repr=False)  # of the file when it was counted: it tells where and how long everything in it is
+    checks_itself: ClassVar[bool] = True
 
     def read(self) -> tuple[Any, Any]:
         with _opened(self.uri) as (stored, footer):
@@ -165,6 +166,10 @@ def _files(path: str | os.PathLike[str]) -> list[str]:
         for entry in listed
         if entry.type == fs.FileType.File and entry.base_name.lower().endswith(_ENDINGS) and not entry.base_name.startswith(".")
     )
+    below = [entry.base_name for entry in listed if entry.type == fs.FileType.Directory and entry.base_name[0] not in "._"]
+    if below:
+        remedy = "Give one of them, or move the files together."
+        raise ArgumentError("path", name, f"a folder without folders in it, which would be left out ({below[0]})", remedy)
     if not found:
         raise ArgumentError("path", name, f"a Parquet file, or a folder of files named {endings}", "Check the path.")
     names = [quote(name) for name in found] if "://" in uri else found

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..validation import ArgumentError, real
 from .domains import Domain
-from .fingerprint import fingerprint
+from .fingerprint import fingerprint, is_known
 from .losses import Loss
 
 Floats = NDArray[np.float64]
@@ -135,7 +135,8 @@ class Problem:
     @property
     def fingerprint(self) -> str:
         """Tells this problem from others, in any process."""
-        return repr(self)
+        own = [fingerprint(part) for part in (self.loss, self.domain) if not is_known(type(part))]
+        return " ".join([repr(self), *own])
 
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse records that the loss cannot take."""
