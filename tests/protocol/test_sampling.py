@@ -290,17 +290,19 @@ def test_bernoulli_law(law_of, mean_of):
 # --- rounding at random
 
 
-@pytest.mark.parametrize(("most", "whole"), [(1, 0), (255, 254), (256, 255), (10**9, 999_999_999)])
+@pytest.mark.parametrize(
+    ("most", "whole"), [(1, 0), (255, 254), (256, 255), (4_194_303, 4_194_302), (4_194_304, 4_194_303), (10**9, 999_999_999)]
+)
 @pytest.mark.parametrize("numerator", [0, 1, 255, 256, 0xABCD, 0xFFFF])
 def test_rounding_over_all_byte_pairs_is_exact(scripted, most, whole, numerator):
-    """Of all 2^16 pairs of bytes, exactly the fraction's share rounds up, below and above the 16-bit words' limit."""
+    """Of all 2^16 pairs of bytes, exactly the fraction's share rounds up, below and above the limits of 16- and 32-bit words."""
     source = scripted(np.repeat(np.arange(256, dtype=np.uint8), 256).tobytes() + bytes(range(256)))
     rounded = round_at_random(source, np.full(1 << 16, whole + numerator / 2**16), most)
     assert (rounded.astype(np.int64) - whole).sum() == numerator
     assert set(np.unique(rounded.astype(np.int64) - whole)) <= {0, 1}
 
 
-@pytest.mark.parametrize("most", [1, 19, 255, 256, 70_000])
+@pytest.mark.parametrize("most", [1, 19, 255, 256, 70_000, 4_194_303, 4_194_304])
 def test_the_largest_number_stays(most):
     assert round_at_random(SeededRandom(1), np.full(1000, float(most)), most).tolist() == [most] * 1000
 

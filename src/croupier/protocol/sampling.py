@@ -74,7 +74,8 @@ def round_at_random(source: RandomSource, numbers: NDArray[np.float64], most: in
     are equal, once in 256, does the rest matter, and as many more bytes as it takes are compared with the rest's own.
     """
     flat = numbers.ravel() * 256.0  # exact: a power of two
-    total: NDArray[Any] = flat.astype(np.uint16 if most < 256 else np.int64)
+    # 256 most + 255 fits the type, and a smaller one is faster
+    total: NDArray[Any] = flat.astype(np.uint16 if most < 256 else np.int32 if most < 1 << 22 else np.int64)
     total += ~source.draw_bytes(flat.size)
     result: NDArray[Any] = total >> 8
     tied = np.flatnonzero((total & 255) == 255)
