@@ -20,9 +20,9 @@ from pyarrow import parquet
 
 from croupier.cli import main
 from croupier.cli.model import TableModel
-from croupier.cli.progress import revealed, spent_so_far
 from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
 from croupier.optimizer import Round, schedule
+from croupier.optimizer.progress import revealed, spent_so_far
 from croupier.problem import Ball, Logistic, Problem
 from croupier.table import Encoder, Source
 

@@ -242,7 +242,8 @@ def test_print_and_explain(people):
         assert said in str(model)
     model.set_params(epsilon=0.01)
     assert "epsilon = 0.5" in str(model)  # what was done, not what was set since
-    for said in ("factor of at most 1.65", "shuffler", "colludes", "asked at most once", "90% of all", "machines that hold the data"):
+    said_of = ("factor of at most 1.65", "shuffler", "colludes", "asked at most once", "90% of all", "that hold the data")
+    for said in said_of:
         assert said in model.explain()
     assert "asked in every round" in ShuffleRidge(interactivity="full").explain()
     scaler = ShuffleScaler(feature_range=(-1, 1), neighbours="zero-out").fit(X)

@@ -13,9 +13,10 @@ from scipy.stats import chi2
 
 import croupier as cr
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleQuantileRegressor, ShuffleRidge, ShuffleScaler
+from croupier.optimizer.progress import noise_norms
 from croupier.privacy import round_up
 from croupier.report import Comparison, Method, compare, html_report
-from croupier.report.figures import _noise_norms, plans_over_epsilon
+from croupier.report.figures import plans_over_epsilon
 from croupier.report.svg import Axis, Figure, number, thinned
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -267,7 +268,7 @@ def test_a_stopped_run_says_so():
 def test_the_band_holds_what_noise_alone_gives():
     """200 rounds of people who send zero: about 95 % of the lengths lie in the band."""
     plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=400, dim=5)
-    low, high = _noise_norms(plan, 400)
+    low, high = noise_norms(plan, 400)
     protocol = cr.VectorSum(plan)
     lengths = [float(np.linalg.norm(protocol.run(np.zeros((400, 5))).mean)) for _ in range(200)]
     inside = sum(low <= length <= high for length in lengths)

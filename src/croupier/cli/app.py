@@ -16,10 +16,12 @@ from .audit import audit_plan
 from .demo import demo
 from .evaluate import evaluate
 from .fit import fit
+from .join import join
 from .predict import predict
 from .progress import Stopped, messages, say
 from .report import report
 from .schema import schema
+from .serve import app as serve
 from .show import show
 
 app = typer.Typer(
@@ -127,6 +129,8 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
 for command in (demo, schema, fit, predict, evaluate, show, report, plan):
     app.command(name=command.__name__)(command)
 app.command(name="audit")(audit_plan)
+app.command(name="join")(join)
+app.add_typer(serve, name="serve")
 
 
 def main() -> None:

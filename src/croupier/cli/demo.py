@@ -29,6 +29,7 @@ from ..report import Comparison, Method, central, guarantee_line, html_report, l
 from ..report.compare import course, scores
 from ..validation import ArgumentError, real, whole
 from .demo_data import Task, flights, synthetic
+from .demo_deployed import demo_deployed
 from .files import written_whole
 from .progress import messages, say, warnings_said
 
@@ -47,13 +48,29 @@ def demo(
     synthetic_: Annotated[
         bool, typer.Option("--synthetic", help="A generated population, whose population loss is known; needs no package.")
     ] = False,
-    users: Annotated[int | None, typer.Option(help="People to generate (100 000), or flights to take (all).")] = None,
+    users: Annotated[
+        int | None, typer.Option(help="People to generate (100 000), flights to take (all), or clients to start (300).")
+    ] = None,
     by_plane: Annotated[bool, typer.Option("--by-plane", help="A user is a plane with all its flights, not a flight.")] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the report goes.")] = Path("croupier-demo-report.html"),
+    deployed: Annotated[
+        bool, typer.Option("--deployed", help="Start analyzer, shuffler and 300 clients on this machine, and train over TLS.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where the report goes; croupier-demo-report.html unless given.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Train on 327 346 real flights as if each were a person's secret, compare, and write a report. Under two minutes."""
     real("epsilon", epsilon, above=0, at_most=100, remedy="1 is a strong promise, 4 a moderate one.")
+    if deployed:
+        for option, value in {"--synthetic": synthetic_, "--by-plane": by_plane, "--output": output}.items():
+            if value:
+                raise ArgumentError(
+                    option, str(value), "left out beside --deployed", "Its people are made up; it writes no report."
+                )
+        demo_deployed(users, epsilon, delta, as_json)
+        return
+    output = output or Path("croupier-demo-report.html")
     if users is not None:
         whole("users", users, at_least=1000, at_most=10**7, remedy="Fewer than 1 000 people have nowhere to hide in a demo.")
     if synthetic_ and by_plane:

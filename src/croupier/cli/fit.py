@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +12,16 @@ from rich.console import Console
 
 from ..estimator.base import LinearModel
 from ..optimizer import Result
+from ..optimizer.progress import spent_so_far
 from ..population import Population, UnreachableError
 from ..privacy import round_up
 from ..report import guarantee_line
 from ..table import Encoder, Schema, Source, draft
-from ..validation import ArgumentError, one_of, real
+from ..validation import ArgumentError, one_of
 from .engine import Engine, Interruptible
 from .files import check_output
-from .model import TASKS, TableModel
-from .progress import Interrupt, Stopped, messages, rounds_shown, say, spent_so_far, warnings_said
+from .model import TASKS, Request, TableModel
+from .progress import Interrupt, Stopped, messages, rounds_shown, say, warnings_said
 
 # The exit code of a run that was stopped and left a model.
 CUT_SHORT = 3
@@ -72,8 +72,8 @@ def fit(
     shown = console.is_terminal and not (quiet or as_json)
     source = Source(data)
     facts = _facts(source, schema, target, user_column, data_is_public, console)
-    request = _Request(
-        task=_task(task, facts),
+    request = Request(
+        task=task_of(task, facts),
         parameters={
             "epsilon": epsilon,
             "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
@@ -99,30 +99,6 @@ def fit(
         _tell(model, output, checkpoint, Console())
     if model.estimator.result_.stopped:
         raise typer.Exit(CUT_SHORT)
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What the command line asks of the estimator."""
-
-    task: str
-    parameters: dict[str, Any]
-    delta: float | None
-
-    def estimator(self, facts: Schema, users: int | None = None) -> LinearModel:
-        """The estimator for so many users, its public facts from the schema; a request that cannot be kept is refused.
-
-        Before users are counted, only what is wrong for any number of them.
-        """
-        if self.delta is not None:
-            real("--delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
-        target = facts.target
-        public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
-        delta = min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta
-        norm = Encoder(facts).norm
-        made = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
-        made.check_request(users or 2)
-        return made
 
 
 def _check_checkpoint(checkpoint: Path | None, *others: Path | None) -> None:
@@ -167,7 +143,8 @@ _PUBLIC_WARNING = (
 )
 
 
-def _task(task: str | None, facts: Schema) -> str:
+def task_of(task: str | None, facts: Schema) -> str:
+    """The task asked for, or the usual one for such a target."""
     classes = facts.target.classes is not None
     fitting = ("classify", "svm") if classes else ("regress-huber", "regress-mean", "quantile")
     kind = "classes" if classes else "a range"
@@ -183,7 +160,7 @@ def _quantile(task: str | None, quantile: float | None) -> dict[str, float]:
 
 
 def _fitted(
-    source: Source, facts: Schema, request: _Request, engine: Engine, checkpoint: Path | None, console: Console, shown: bool
+    source: Source, facts: Schema, request: Request, engine: Engine, checkpoint: Path | None, console: Console, shown: bool
 ) -> TableModel:
     encoder = Encoder(facts)
     maker = request.estimator(facts)

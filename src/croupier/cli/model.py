@@ -19,7 +19,7 @@ from ..estimator import (
 )
 from ..estimator.base import LinearModel
 from ..table import Encoder, Schema
-from ..validation import ArgumentError
+from ..validation import ArgumentError, real
 from .files import written_whole
 
 FORMAT, VERSION = "croupier table model", 1
@@ -89,6 +89,30 @@ class TableModel:
         if not fits:
             raise ArgumentError(f"{path}: schema", "another model's", "that of the estimator beside it", "Do not use this file.")
         return self
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command asks of an estimator."""
+
+    task: str
+    parameters: dict[str, Any]
+    delta: float | None
+
+    def estimator(self, facts: Schema, users: int | None = None) -> LinearModel:
+        """The estimator for so many users, its public facts from the schema; a request that cannot be kept is refused.
+
+        Before users are counted, only what is wrong for any number of them.
+        """
+        if self.delta is not None:
+            real("--delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
+        target = facts.target
+        public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
+        delta = min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta
+        norm = Encoder(facts).norm
+        made = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
+        made.check_request(users or 2)
+        return made
 
 
 def _estimator(values: Any, path: Path) -> Any:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -18,8 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from ..optimizer import Round, Schedule, StopTraining
-from ..privacy import Guarantee, SumPlan, round_up
-from ..privacy.calibration import prove
+from ..optimizer.progress import spent_so_far
+from ..privacy import round_up
 from ..table import Piece
 
 
@@ -93,28 +90,6 @@ def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) 
                 bar.update(task, completed=done.index, users=users, gradient=norm, epsilon=spent)
 
         yield show
-
-
-def revealed(chosen: Schedule, history: Iterable[Round]) -> Guarantee:
-    """What these rounds of a schedule reveal about a user: of all that were planned, only those that were run."""
-    rounds = Counter(entry.phase for entry in history)
-    first, *others = [_of_rounds(chosen.phases[phase - 1].plan, done) for phase, done in sorted(rounds.items())]
-    return chosen.with_shortfall(first.worst_of(*others))  # nobody is in two phases
-
-
-def spent_so_far(chosen: Schedule, history: Sequence[Round], delta: float) -> float:
-    """An epsilon for the rounds done: theirs, or, where their many small slacks exceed delta, that of all that were planned."""
-    done = revealed(chosen, history)
-    return (done if done.slack < delta else chosen.guarantee).epsilon(delta)
-
-
-def _of_rounds(plan: SumPlan, rounds: int) -> Guarantee:
-    return plan.guarantee if rounds >= plan.rounds else _of_one_round(plan).repeated(rounds)
-
-
-@lru_cache(maxsize=16)
-def _of_one_round(plan: SumPlan) -> Guarantee:
-    return prove(replace(plan, rounds=1), plan.levels, plan.noise_bits, plan.noise_probability).guarantee
 
 
 class Interrupt:

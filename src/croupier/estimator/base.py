@@ -315,7 +315,13 @@ class LinearModel(PrivateEstimator):
         declared = copy.copy(self)
         declared._declare(features)
         declared.check_request(users)
-        return schedule(declared._problem(features, declared._constant()), users, **declared._schedule_options())
+        return schedule(self.problem_for(features), users, **declared._schedule_options())
+
+    def problem_for(self, features: int) -> Problem:
+        """What a fit on so many features minimises, for rows as `records` makes them."""
+        declared = copy.copy(self)
+        declared._declare(features)
+        return declared._problem(features, declared._constant())
 
     def _declare(self, features: int) -> None:
         """Set what a fit would find in X and y, from the parameters alone."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 from html import escape
 
 import numpy as np
-from scipy.stats import chi2
 
 from ..optimizer import Result
+from ..optimizer.progress import BAND, noise_norms
 from ..privacy import NoCertificateError, SumPlan, plan_sum
 from ..privacy.plan import REQUEST_FIELDS
 from ..validation import ArgumentError
@@ -21,7 +21,6 @@ from .svg import Axis, Figure
 # The epsilons that the trade-off is drawn for.
 _EPSILONS = (0.1, 0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 8.0)
 _EPSILON_TICKS = (0.1, 0.3, 1.0, 3.0, 8.0)
-_BAND = 0.95
 
 
 def gradient_figure(result: Result) -> str:
@@ -29,7 +28,7 @@ def gradient_figure(result: Result) -> str:
     history = result.history
     rounds = [float(entry.index) for entry in history]
     plans = [result.schedule.phases[entry.phase - 1].plan for entry in history]
-    ends = [_noise_norms(plan, entry.users) for plan, entry in zip(plans, history, strict=True)]
+    ends = [noise_norms(plan, entry.users) for plan, entry in zip(plans, history, strict=True)]
     low, high = [end[0] for end in ends], [end[1] for end in ends]
     least = 0.7 * min(low)  # the logarithm's axis begins here
     norms = [max(least, float(np.linalg.norm(entry.gradient))) for entry in history]
@@ -50,17 +49,10 @@ def gradient_figure(result: Result) -> str:
     where = sum(norm <= top for norm, top in zip(norms, high, strict=True))
     return _captioned(
         figure,
-        f"Each dot is the length of the mean gradient that came out of a round, noise included. The band holds {_BAND:.0%} of the "
+        f"Each dot is the length of the mean gradient that came out of a round, noise included. The band holds {BAND:.0%} of the "
         f"lengths that the noise alone would have. {where:,} of {len(norms):,} rounds lie in or below it: there the people's own "
         f"gradient was too small to stand out, which is how a finished training looks, and also one with too little budget.",
     )
-
-
-def _noise_norms(plan: SumPlan, users: int) -> tuple[float, float]:
-    """Between which lengths the noise of a mean gradient lies: dim independent coordinates, close to Gaussian."""
-    std = plan.noise_std_for(users) / users
-    ends = chi2.ppf([(1 - _BAND) / 2, (1 + _BAND) / 2], plan.dim)
-    return float(std * math.sqrt(ends[0])), float(std * math.sqrt(ends[1]))
 
 
 def distance_figure(result: Result) -> str:

@@ -1,0 +1,283 @@
+"""`croupier serve`: the analyzer, the shuffler, their keys and their clients' tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import signal
+import threading
+import tomllib
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from ..table import Encoder, Schema
+from ..validation import ArgumentError, one_of, whole
+from .files import check_output
+from .fit import promise, task_of
+from .model import Request, TableModel
+from .progress import Stopped, messages, say
+
+app = typer.Typer(no_args_is_help=True, help="Run a role: the analyzer, the shuffler.")
+
+Folder = Annotated[Path, typer.Option("--dir", help="The role's folder: its key, its database, its run.")]
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")]
+Certificate = Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")]
+Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
+Dev = Annotated[bool, typer.Option("--dev", help="Make a certificate for this machine. For trying things out.")]
+Database = Annotated[str | None, typer.Option(help="Database URL; SQLite in the role's folder unless given.")]
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_FIELDS = {
+    "schema": str,
+    "users": int,
+    "shuffler_key": str,
+    "epsilon": float,
+    "delta": float,
+    "transport": str,
+    "interactivity": str,
+    "task": str,
+    "rounds": int,
+    "radius": float,
+    "honest": float,
+    "schedule": str,
+    "patience": float,
+    "output": str,
+}
+
+
+@app.command()
+def key(folder: Folder) -> None:
+    """Print a role's public key, which the other roles need; made on first use."""
+    from ..service.roles import signing_key  # noqa: PLC0415  (an extra)
+
+    typer.echo(signing_key(folder).public_key().public_bytes_raw().hex())
+
+
+@app.command()
+def enrol(
+    folder: Folder,
+    clients: Annotated[int, typer.Option(help="How many clients to enrol.")] = 1,
+    database: Database = None,
+) -> None:
+    """Enrol clients at a shuffler, and print a token for each. Only hashes are kept: a lost token is a lost client."""
+    from ..service import store  # noqa: PLC0415
+
+    whole("--clients", clients, at_least=1, remedy="Say how many tokens you need.")
+    kept = store.Store(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    for _ in range(clients):
+        typer.echo(store.enrol(kept, store.new_name()))
+    kept.close()
+
+
+@app.command()
+def shuffler(
+    folder: Folder,
+    analyzer: Annotated[str, typer.Option(help="The analyzer's address.")],
+    analyzer_key: Annotated[str, typer.Option(help="The analyzer's public key: croupier serve key.")],
+    host: Host = "127.0.0.1",
+    port: Port = 8801,
+    certificate: Certificate = None,
+    private_key: Key = None,
+    dev: Dev = False,
+    ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the analyzer.")] = None,
+    smallest: Annotated[int, typer.Option(help="Fewest users in a batch that this shuffler agrees to.")] = 100,
+    database: Database = None,
+) -> None:
+    """Take sealed reports of enrolled clients, and forward whole batches in random order."""
+    from ..service import store  # noqa: PLC0415
+    from ..service.roles import Errands, Served, signing_key  # noqa: PLC0415
+    from ..service.shuffler import Shuffler  # noqa: PLC0415
+    from ..service.web import shuffler_app  # noqa: PLC0415
+
+    tls = _tls(folder, host, certificate, private_key, dev)
+    role = Shuffler(
+        store.Store(database or _sqlite(folder, "shuffler"), store.SHUFFLER),
+        signing_key(folder),
+        _public("--analyzer-key", analyzer_key),
+        smallest=smallest,
+    )
+    web = shuffler_app(role)
+    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served, Errands(role, web, analyzer, ca=ca):
+        typer.echo(f"shuffler on {served.url}")
+        stopped.wait()
+
+
+@app.command()
+def analyzer(
+    task: Annotated[Path, typer.Option(help="TOML file: what to train, for whom, under which promise.")],
+    folder: Folder,
+    host: Host = "127.0.0.1",
+    port: Port = 8802,
+    certificate: Certificate = None,
+    private_key: Key = None,
+    dev: Dev = False,
+    processes: Annotated[int, typer.Option(help="Processes that open sealed messages.")] = 2,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
+    database: Database = None,
+) -> None:
+    """Train a model on people whose records never leave them. The same command goes on where it was cut off."""
+    from ..service import store  # noqa: PLC0415
+    from ..service.analyzer import RemotePopulation  # noqa: PLC0415
+    from ..service.roles import Served, signing_key  # noqa: PLC0415
+    from ..service.web import analyzer_app  # noqa: PLC0415
+
+    asked = Asked.load(task)
+    check_output(asked.output, force)
+    tls = _tls(folder, host, certificate, private_key, dev)
+    role_key = signing_key(folder)
+    made = asked.task(role_key.public_key().public_bytes_raw())
+    kept = store.Store(database or _sqlite(folder, "analyzer"), store.ANALYZER)
+    pool = ProcessPoolExecutor(processes, get_context("spawn")) if asked.transport == "messages" else None
+    population = RemotePopulation(made, kept, role_key, pool=pool)
+    with (
+        nullcontext() if pool is None else pool,
+        Served(analyzer_app(population), host=host, port=port, tls=tls) as served,
+        _until_stopped(population.stop),
+    ):
+        typer.echo(f"analyzer on {served.url}")
+        try:
+            estimator = asked.estimator.fit_population(population, len(asked.encoder.names), checkpoint=folder / "run.journal")
+        except KeyboardInterrupt:
+            raise Stopped("stopped; the same command goes on where it was") from None
+        model = TableModel(asked.facts, estimator)
+        model.save(asked.output)
+        for line in [*promise(model), f"Model: {asked.output}."]:
+            say(messages(), line)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A task file."""
+
+    facts: Schema
+    request: Request
+    users: int
+    transport: str
+    shuffler_key: str
+    patience: float | None
+    output: Path
+
+    @classmethod
+    def load(cls, path: Path) -> Asked:
+        try:
+            values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+            reason = getattr(problem, "strerror", None) or str(problem)
+            raise ArgumentError("--task", str(path), f"a TOML file that can be read ({reason})", "See docs/deploy.md.") from None
+        for name, value in values.items():
+            wanted = _FIELDS.get(name)
+            if wanted is None or not isinstance(value, wanted if wanted is not float else (int, float)) or isinstance(value, bool):
+                allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(_FIELDS)}"
+                raise ArgumentError(f"{path}: {name}", value, allowed, "Mend the file.")
+        for name in ("schema", "users", "shuffler_key"):
+            if name not in values:
+                raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
+        facts = Schema.load(path.parent / values["schema"])
+        if facts.user is not None:
+            raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
+        passed = {name: values[name] for name in ("rounds", "radius", "honest", "schedule") if name in values}
+        how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Mend the file.")
+        parameters = {"epsilon": float(values.get("epsilon", 1.0)), "interactivity": how} | passed
+        return cls(
+            facts,
+            Request(task_of(values.get("task"), facts), parameters, values.get("delta")),
+            whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
+            one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
+            values["shuffler_key"],
+            values.get("patience"),
+            path.parent / values.get("output", "model.json"),
+        )
+
+    @property
+    def encoder(self) -> Encoder:
+        return Encoder(self.facts)
+
+    @property
+    def estimator(self) -> Any:
+        return self.request.estimator(self.facts, self.users)
+
+    def task(self, analyzer: bytes) -> Any:
+        """The task that clients see. Its name follows from what it asks and who asks: the same twice is the same task."""
+        from ..service.task import Task  # noqa: PLC0415
+
+        features = len(self.encoder.names)
+        records = {"schema": self.facts.to_dict(), "task": self.request.task, "parameters": self.request.parameters}
+        words = json.dumps([records, self.request.delta, self.users, self.transport, self.shuffler_key], sort_keys=True)
+        return Task(
+            id=hashlib.sha256(analyzer + words.encode()).hexdigest()[:32],
+            transport=self.transport,
+            users=self.users,
+            problem=self.estimator.problem_for(features),
+            schedule=self.estimator.schedule_for(self.users, features),
+            shuffler=_public("shuffler_key", self.shuffler_key),
+            records=records,
+            patience=self.patience,
+        )
+
+
+class _until_stopped:  # noqa: N801  (a context, used like a function)
+    """Waits for Ctrl-C or a request to terminate, and says so to whoever asks."""
+
+    def __init__(self, also: Any = None) -> None:
+        self._event, self._also = threading.Event(), also
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> threading.Event:
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonLines())
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self._event
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._event.set()
+        if self._also is not None:
+            self._also()
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line. What is said never holds anything of a client: the web servers log no requests."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z")
+        return json.dumps({"at": at, "level": record.levelname, "from": record.name, "said": record.getMessage()})
+
+
+def _tls(folder: Path, host: str, certificate: Path | None, key: Path | None, dev: bool) -> tuple[Path, Path] | None:
+    from ..service.certificates import development_certificate  # noqa: PLC0415
+
+    if dev:
+        return development_certificate(folder)
+    if certificate is not None and key is not None:
+        return certificate, key
+    if certificate is not None or key is not None or host not in _LOOPBACK:
+        remedy = "Give --certificate and --private-key, or --dev to try things out on this machine."
+        raise ArgumentError("--certificate", certificate, f"given, and its key, to listen on {host}", remedy)
+    return None
+
+
+def _public(name: str, text: str) -> Ed25519PublicKey:
+    try:
+        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(text))
+    except ValueError:
+        raise ArgumentError(name, text, "64 hex digits", "croupier serve key --dir FOLDER prints it.") from None
+
+
+def _sqlite(folder: Path, name: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return f"sqlite:///{(folder / name).absolute()}.db"

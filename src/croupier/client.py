@@ -1,0 +1,210 @@
+"""What runs on a device: check the promise, answer once, and let nothing but sealed noise leave.
+
+from croupier.client import Client
+
+client = Client("https://shuffler.example", token, analyzer_key, folder="~/.croupier", max_epsilon=1.0, max_delta=1e-6)
+client.take_part(x, y)       # once, or after each `client.round()` that is new
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from numpy.typing import ArrayLike, NDArray
+
+from .privacy import round_up
+from .protocol import RandomSource, SecureRandom, VectorSum
+from .service.task import Round, Task
+from .service.transport import sealed_report
+from .service.wire import Document
+from .validation import ArgumentError, real
+
+# The status of a report whose round has ended.
+TOO_LATE = 410
+# More than any task or round should have: a client does not fill its memory because a server says so.
+_MOST_BYTES = 1 << 26
+
+
+class RefusedTaskError(Exception):
+    """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
+
+
+class ServerError(Exception):
+    """The shuffler refused, or could not be reached; `status` is None where there was no answer. A retry sends the same bytes."""
+
+    def __init__(self, status: int | None, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What came of taking part: the round, and whether the report is with the shuffler."""
+
+    round: int
+    first_time: bool
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is a refusal: followed, it would turn a report into a question, and bring the token to another server."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Client:
+    """One user. `folder` is its memory: which rounds it has answered, and a report until the shuffler has it.
+
+    shuffler : its address. token : what the user was enrolled with. analyzer_key : 64 hex digits, known from elsewhere than the
+    shuffler. max_epsilon, max_delta : the weakest promise that the user accepts for everything the task will ask. ca : a file
+    of certificates to trust instead of the system's.
+    """
+
+    def __init__(
+        self,
+        shuffler: str,
+        token: str,
+        analyzer_key: str,
+        *,
+        folder: str | os.PathLike[str],
+        max_epsilon: float = 1.0,
+        max_delta: float = 1e-6,
+        ca: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self._url, self._token, self._timeout = shuffler.rstrip("/"), token, timeout
+        try:
+            self._key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(analyzer_key))
+        except ValueError:
+            remedy = "Ask the analyzer's operator for it; do not take it from the shuffler."
+            raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
+        self._folder = Path(folder).expanduser()
+        remedy = "It is the weakest promise that you accept for the whole task."
+        self._max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
+        self._max_delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
+        context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects)
+        self._task: Task | None = None
+
+    def task(self) -> Task:
+        """The task, its signature and its promise checked here, not believed."""
+        if self._task is None:
+            task = Task.read(Document.from_bytes(self._get("/v1/task")), self._key)
+            self._require_promise(task)
+            self._task = task
+        return self._task
+
+    def round(self) -> tuple[Document, Round] | None:
+        """The round that takes reports now, if there is one."""
+        task = self.task()
+        data = self._get("/v1/round")
+        if not data:
+            return None
+        document = Document.from_bytes(data)
+        return document, Round.read(document, task, self._key)
+
+    def take_part(self, X: ArrayLike, y: Any, *, random: RandomSource | None = None) -> Sent | None:
+        """Answer the present round with this user's rows; None where there is nothing to answer, or it was answered before.
+
+        The report is on disk, and counted, before it is sent, so that a retry sends the same bytes: it is one answer, however
+        often it is sent and whatever is heard of it.
+        """
+        task, now = self.task(), self.round()
+        if now is None:
+            return None
+        document, made = now
+        slot = f"{task.id}-{task.slot(made.id)}"
+        ledger, waiting = self._ledger(), self._folder / f"{slot}.report"
+        entry = next((known for known in ledger if known["slot"] == slot), None)
+        first_time = not waiting.exists()
+        if first_time and entry is not None:
+            return None
+        if first_time:
+            self._require_room(task, made)
+            rows, targets = np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y))
+            report = self._report(document, made, task, rows, targets, random or SecureRandom())
+        if entry is None:  # counted before it leaves: an answer that gets lost may have been taken
+            entry = {"slot": slot, "task": task.id, "round": made.number, "phase": made.phase}
+            self._keep([*ledger, entry])
+        if first_time:
+            self._write(waiting, report)
+        try:
+            self._post("/v1/report", waiting.read_bytes())
+        except ServerError as refusal:
+            if refusal.status == TOO_LATE:  # its round ended without it: the shuffler has not taken it, and never will
+                self._keep([known for known in ledger if known["slot"] != slot])
+                waiting.unlink()
+            raise
+        waiting.unlink()
+        return Sent(entry["round"], first_time)
+
+    def _report(
+        self, document: Document, made: Round, task: Task, X: NDArray[np.float64], y: NDArray[Any], random: RandomSource
+    ) -> bytes:
+        bits = VectorSum(made.phase_of(task).plan).randomize(made.gradient(task, X, y), random)
+        return sealed_report(task.transport, document.digest, bits, made.key).to_bytes()
+
+    def _require_promise(self, task: Task) -> None:
+        promise = task.schedule.guarantee
+        epsilon = promise.epsilon(self._max_delta) if promise.slack < self._max_delta else float("inf")
+        if epsilon > self._max_epsilon:
+            raise RefusedTaskError(
+                f"the task reveals epsilon = {round_up(epsilon)} at delta = {self._max_delta:g}, more than the "
+                f"{self._max_epsilon:g} that is allowed here. Nothing was sent."
+            )
+
+    def _require_room(self, task: Task, made: Round) -> None:
+        """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""
+        plan = made.phase_of(task).plan
+        done = [entry for entry in self._ledger() if entry["task"] == task.id]
+        elsewhere = [entry for entry in done if entry["phase"] != made.phase]
+        if elsewhere or len(done) >= plan.rounds:
+            raise RefusedTaskError(f"the task asks more often than its plan covers ({plan.rounds} rounds). Nothing was sent.")
+
+    def _ledger(self) -> list[dict[str, Any]]:
+        file = self._folder / "ledger.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def _keep(self, entries: list[dict[str, Any]]) -> None:
+        self._write(self._folder / "ledger.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries).encode())
+
+    def _write(self, path: Path, data: bytes) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+
+    def _get(self, path: str) -> bytes:
+        return self._sent(urllib.request.Request(self._url + path))
+
+    def _post(self, path: str, body: bytes) -> bytes:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
+        return self._sent(urllib.request.Request(self._url + path, data=body, headers=headers, method="POST"))
+
+    def _sent(self, request: urllib.request.Request) -> bytes:
+        try:
+            with self._opener.open(request, timeout=self._timeout) as response:
+                data: bytes = response.read(_MOST_BYTES + 1)
+                missing = response.length  # of what was announced
+        except urllib.error.HTTPError as refusal:
+            raise ServerError(refusal.code, refusal.read(1000).decode("utf-8", "replace")) from None
+        except (OSError, http.client.HTTPException) as problem:
+            raise ServerError(None, str(getattr(problem, "reason", problem))) from None
+        if len(data) > _MOST_BYTES:
+            raise ServerError(None, "an answer that does not end")
+        if missing:
+            raise ServerError(None, "an answer that was cut off")
+        return data

@@ -1,0 +1,314 @@
+"""What the analyzer's page shows: a run so far, as plain JSON. The page itself is dashboard.html, one file that loads nothing.
+
+All of it follows from the task, which is public, and from what the rounds released, which the promise covers; and from how many
+reports the shuffler says it has, which is not about anybody's data.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from importlib.resources import files
+from itertools import groupby
+from typing import Any
+
+from .. import __version__
+from ..optimizer.phases import Phase, Schedule
+from ..optimizer.progress import noise_norms, spent_by
+from ..privacy import SumPlan, round_up
+from ..problem import Problem
+from .analyzer import Answered, RemotePopulation
+from .task import Round, Task
+from .wire import ARRIVALS, Document, WireError, report_bytes
+
+# Rounds beyond this many are shown in groups, so that a run of 10 000 rounds is no page of a megabyte.
+MOST_POINTS = 240
+# Seconds: how old a state may be, and for how long the shuffler's last word counts as news.
+_FRESH, _NEWS = 0.5, 30.0
+_TRANSPORTS = {
+    "messages": "every bit in an envelope of its own, which the shuffler permutes",
+    "masked-sum": "masked counts, which the shuffler adds up, and the seed of the mask in an envelope",
+}
+
+
+@dataclass(frozen=True)
+class Heard:
+    """How many reports of a round the shuffler said it had; `news` unless that was long ago."""
+
+    round: int
+    arrived: int
+    news: bool = True
+
+
+class Dashboard:
+    """The state of a run for whoever looks at it, made anew at most twice a second however many look."""
+
+    def __init__(self, population: RemotePopulation) -> None:
+        self._population = population
+        self._answered: list[Answered] = []
+        self._heard: tuple[Heard, float] | None = None
+        self._shows: tuple[int, int | None, Heard | None] | None = None  # what the state was made of
+        self._state: dict[str, Any] = {}
+        self._looked = -math.inf
+        self._lock = threading.Lock()
+
+    def state(self, *, anew: bool = False) -> dict[str, Any]:
+        """What the page shows now; `anew` looks even if somebody has just looked."""
+        with self._lock:
+            now = time.monotonic()
+            if anew or now >= self._looked + _FRESH:
+                self._answered += self._population.answered(self._answered[-1].number if self._answered else 0)
+                waiting, heard = self._population.waiting(), self._last_heard(now)
+                shows = len(self._answered), waiting.number if waiting else None, heard
+                if shows != self._shows:
+                    self._state = run_state(self._population.task, self._answered, waiting, heard)
+                self._shows, self._looked = shows, now
+            return self._state
+
+    def hear(self, data: bytes) -> None:
+        """The shuffler's word on arrivals. What is not signed by the task's shuffler, or cannot be, is refused.
+
+        A word on another round than the present one comes late, and within a round no number goes down: an old word that somebody
+        sends again changes nothing.
+        """
+        task = self._population.task
+        values = Document.from_bytes(data).verified(ARRIVALS, task.shuffler)
+        if set(values) != {"task", "round", "arrived"} or values["task"] != task.id:
+            raise WireError("arrivals of another task")
+        number, arrived = values["round"], values["arrived"]
+        if type(number) is not int or type(arrived) is not int or arrived < 0:
+            raise WireError("arrivals that are no numbers")
+        waiting = self._population.waiting()
+        if waiting is None or number != waiting.number:
+            return
+        if arrived > waiting.phase_of(task).plan.users:
+            raise WireError("more arrivals than a round has users")
+        with self._lock:
+            before = self._heard[0].arrived if self._heard is not None and self._heard[0].round == number else 0
+            self._heard = Heard(number, max(before, arrived)), time.monotonic()
+
+    def _last_heard(self, now: float) -> Heard | None:
+        if self._heard is None:
+            return None
+        heard, when = self._heard
+        return Heard(heard.round, heard.arrived, news=now < when + _NEWS)
+
+
+def run_state(task: Task, answered: Sequence[Answered], waiting: Round | None, heard: Heard | None = None) -> dict[str, Any]:
+    """A run as plain JSON: the rounds that were answered, the one that is waited for, and what the shuffler said of it."""
+    chosen = task.schedule
+    number = waiting.phase if waiting else answered[-1].phase if answered else 1
+    phase = chosen.phases[number - 1]
+    status = "finished" if len(answered) >= chosen.rounds else "asking" if waiting else "working"
+    return {
+        "croupier": __version__,
+        "task": task.id,
+        "status": status,
+        "rounds": {
+            "done": len(answered),
+            "planned": chosen.rounds,
+            "present": waiting.number if waiting else None,
+            "phase": number,
+            "phases": len(chosen.phases),
+        },
+        "people": {"all": task.users, "answered": _people(task, answered), "once": chosen.interactivity != "full"},
+        "arrivals": _arrivals(task, phase, waiting, heard),
+        "privacy": _privacy(chosen, answered),
+        "bits": _bits(task, phase),
+        "curve": curve(chosen, answered),
+        "noise": _noise(chosen),
+        "plan": plan_words(task, number),
+        "promise": promise_words(chosen),
+    }
+
+
+def curve(chosen: Schedule, answered: Sequence[Answered]) -> list[dict[str, Any]]:
+    """The length of every round's private mean gradient, and of noise alone: its root mean square, and between which 95 % lie.
+
+    Where there are many rounds, the means of neighbouring ones of a phase.
+    """
+    size, points = max(1, math.ceil(len(answered) / MOST_POINTS)), []
+    for number, entries in groupby(answered, key=lambda entry: entry.phase):
+        plan, rounds = chosen.phases[number - 1].plan, list(entries)
+        for start in range(0, len(rounds), size):
+            group = rounds[start : start + size]
+            ends = [noise_norms(plan, entry.users) for entry in group]
+            point = {
+                "length": _mean([entry.length for entry in group]),
+                "noise": _mean([noise_length(plan, entry.users) for entry in group]),
+                "low": _mean([end[0] for end in ends]),
+                "high": _mean([end[1] for end in ends]),
+            }
+            who = {"first": group[0].number, "last": group[-1].number, "phase": number, "users": group[-1].users}
+            points.append(who | {name: _short(value) for name, value in point.items()})
+    return points
+
+
+def noise_length(plan: SumPlan, users: int) -> float:
+    """Root mean square length of the noise of a mean gradient: what it would be about if there were nothing but noise."""
+    return plan.noise_std_for(users) / users * math.sqrt(plan.dim)
+
+
+def _noise(chosen: Schedule) -> list[dict[str, Any]]:
+    """Noise alone in every planned round, by phases."""
+    first, phases = 1, []
+    for phase in chosen.phases:
+        low, high = noise_norms(phase.plan, phase.batch)
+        values = {"noise": noise_length(phase.plan, phase.batch), "low": low, "high": high}
+        phases.append({"first": first, "last": first + phase.rounds - 1} | {name: _short(value) for name, value in values.items()})
+        first += phase.rounds
+    return phases
+
+
+def _people(task: Task, answered: Sequence[Answered]) -> int:
+    """People who have answered, each once; where all are asked in every round, those who answered the last."""
+    users = [entry.users for entry in answered] or [0]
+    return users[-1] if task.schedule.interactivity == "full" else sum(users)
+
+
+def _arrivals(task: Task, phase: Phase, waiting: Round | None, heard: Heard | None) -> dict[str, Any]:
+    known = waiting is not None and heard is not None and heard.round == waiting.number
+    return {
+        "arrived": heard.arrived if known and heard else None,
+        "news": bool(known and heard and heard.news),
+        "wanted": phase.plan.users,
+        "minimum": phase.plan.honest_users,
+        "patience": task.patience,
+    }
+
+
+def _privacy(chosen: Schedule, answered: Sequence[Answered]) -> dict[str, Any]:
+    """Epsilon at the task's delta: of the rounds done, and of all of them. Rounded up; what is left is their difference."""
+    delta = _delta(chosen)
+    planned = chosen.guarantee.epsilon(delta)
+    spent = min(planned, spent_by(chosen, Counter(entry.phase for entry in answered), delta))
+    texts = round_up(spent, 3), round_up(planned, 3)
+    left = max(Decimal(0), Decimal(texts[1]) - Decimal(texts[0]))
+    return {
+        "delta": round_up(delta, 3),
+        "spent": texts[0],
+        "planned": texts[1],
+        "left": f"{left.normalize():f}",
+        "share": _short(spent / planned) if planned else 0.0,
+    }
+
+
+def _bits(task: Task, phase: Phase) -> dict[str, Any]:
+    plan, full = phase.plan, task.schedule.interactivity == "full"
+    return {
+        "person": task.schedule.bits_per_user,
+        "round": plan.bits_per_user,
+        "rounds": phase.rounds if full else 1,
+        "bytes": report_bytes(task.transport, plan.dim, plan.bits_per_coordinate),
+    }
+
+
+def plan_words(task: Task, number: int) -> list[list[str]]:
+    """The plan of a phase in words: names and what they are."""
+    chosen, phase = task.schedule, task.schedule.phases[number - 1]
+    plan, full = phase.plan, chosen.interactivity == "full"
+    ends = f"with {plan.users:,} reports"
+    if task.patience is not None and plan.honest_users < plan.users:
+        ends += f", or after {task.patience:,.4g} seconds with at least {plan.honest_users:,}"
+    honest = "all" if plan.honest_users == plan.users else f"at least {plan.honest_users:,}"
+    bound = "none" if chosen.bound is None else f"expected excess {chosen.bound_on} loss at most {chosen.bound:.4g}"
+    rows = {
+        "model": _problem_words(task.problem),
+        "method": f"{chosen.method}, {chosen.interactivity} interactivity; {chosen.why}",
+        "phase": f"{number} of {len(chosen.phases)}: {phase.rounds:,} rounds of {phase.batch:,} people, by {phase.algorithm}",
+        "a person": "is in every round" if full else "is in one round at most",
+        "a round ends": ends,
+        "honest in a round": f"{honest} of {plan.users:,} are counted on to add their noise",
+        "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
+        "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
+        "coordinate",
+        "transport": f"{task.transport}: {_TRANSPORTS[task.transport]}",
+        "noise": f"{plan.noise_std / plan.users:.3g} in a coordinate of the mean, {plan.inflation:.4g} times a trusted curator's",
+        "bound on the loss": bound,
+    }
+    return [[name, text] for name, text in rows.items()]
+
+
+def promise_words(chosen: Schedule) -> dict[str, str]:
+    """What the whole run promises, in words and in figures that can be checked."""
+    plan, guarantee = chosen.phases[0].plan, chosen.guarantee
+    epsilon, delta = max(phase.plan.epsilon for phase in chosen.phases), round_up(_delta(chosen), 3)
+    other = "any other data" if plan.neighbours == "replace-one" else "having sent nothing but noise"
+    factor = f"{float(round_up(math.exp(epsilon), 3)):,.6g}"
+    crowd = "all people add" if guarantee.honest == 1 else f"at least {100 * guarantee.honest:.4g} % of all people add"
+    return {
+        "short": f"epsilon {round_up(epsilon)}, delta {delta}",
+        "words": f"Whatever anyone concludes from all that the analyzer sees, and from the model: exchanging one person's data for "
+        f"{other} changes its probability by a factor of at most {factor}, but for a probability of {delta}.",
+        "if": f"This holds if {crowd} the noise that they should, and the shuffler does not tell the analyzer who sent what.",
+        "proved": f"delta {round_up(guarantee.delta(epsilon))} at epsilon {round_up(epsilon)}; {guarantee}",
+    }
+
+
+def _delta(chosen: Schedule) -> float:
+    """The delta that the task was planned for."""
+    return max(phase.plan.delta for phase in chosen.phases) + chosen.shortfall
+
+
+def _problem_words(problem: Problem) -> str:
+    """A loss and a domain by name, with those of their parameters that are numbers."""
+
+    def name(part: Any) -> str:
+        words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(part).__name__).lower()
+        numbers = {f.name: getattr(part, f.name) for f in fields(part) if f.name != "dim" and f.init}
+        said = ", ".join(f"{key} {value:g}" for key, value in numbers.items() if isinstance(value, int | float))
+        return f"{words} ({said})" if said else words
+
+    penalty = f", l2 penalty {problem.l2:.4g}" if problem.l2 else ""
+    return f"{name(problem.loss)} loss, {problem.dim:,} weights in a {name(problem.domain)}{penalty}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _short(value: float) -> float:
+    """As many digits as a page can use."""
+    return float(f"{value:.5g}")
+
+
+# --- the page -------------------------------------------------------------------------------------------------------------------
+
+_PAGE = files(__package__).joinpath("dashboard.html").read_text(encoding="utf-8")
+
+
+def page(state: dict[str, Any]) -> str:
+    """The page with a first state in it, so that nothing moves when it is shown."""
+    first = json.dumps(state, allow_nan=False).replace("<", "\\u003c")
+    return _PAGE.replace("{{state}}", first)
+
+
+def _hash_of(element: str) -> str:
+    found = re.search(f"<{element}>(.*?)</{element}>", _PAGE, re.DOTALL)
+    content = found[1] if found else ""
+    return "'sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() + "'"
+
+
+# Nothing but the page's own script and style, and questions to whoever served it.
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        f"script-src {_hash_of('script')}",
+        f"style-src {_hash_of('style')}",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    ]
+)

@@ -1,0 +1,149 @@
+"""The roles as processes: a web server each, the shuffler's errands to the analyzer, and keys on disk."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fastapi import FastAPI
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..validation import ArgumentError
+from .shuffler import Arrivals, Shuffler
+from .web import BINARY
+from .wire import Document, WireError
+
+log = logging.getLogger("croupier")
+# Seconds between the shuffler's errands, and how long one may take.
+_PAUSE, _TIMEOUT = 0.2, 60.0
+# Seconds between two words on arrivals, if the number is another one, and if it is the same.
+_NEWS, _NO_NEWS = 1.0, 10.0
+
+
+def signing_key(folder: Path) -> Ed25519PrivateKey:
+    """The role's key, made on first use, in a file for its owner alone."""
+    file = folder / "signing.key"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not file.exists():
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as opened:
+            opened.write(Ed25519PrivateKey.generate().private_bytes_raw().hex() + "\n")
+    try:
+        return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text().strip()))
+    except ValueError:
+        raise ArgumentError("signing.key", str(file), "64 hex digits", "Bring the file back; a new key is a new role.") from None
+
+
+class Served:
+    """A web server in a thread of its own; use it as a context. Port 0 takes one that is free."""
+
+    def __init__(self, app: FastAPI, *, host: str = "127.0.0.1", port: int = 0, tls: tuple[Path, Path] | None = None) -> None:
+        certificate, key = (None, None) if tls is None else map(os.fspath, tls)
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=5,
+        )
+        self._app, self._server, self._host = app, uvicorn.Server(config), host
+        self._scheme = "http" if tls is None else "https"
+        self._thread = threading.Thread(target=self._server.run, name=app.title, daemon=True)
+
+    @property
+    def url(self) -> str:
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"{self._scheme}://{self._host}:{port}"
+
+    def __enter__(self) -> Served:
+        self._thread.start()
+        while not self._server.started:
+            if not self._thread.is_alive():
+                raise OSError(f"the port on {self._host} could not be opened")
+            threading.Event().wait(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._app.state.stopping = True  # streams of events end by themselves
+        self._server.should_exit = True
+        self._thread.join()
+
+
+class Errands:
+    """What the shuffler does by itself: fetch the analyzer's task and rounds, and bring it batches until it has them."""
+
+    def __init__(self, shuffler: Shuffler, app: FastAPI, analyzer: str, *, ca: Path | None = None) -> None:
+        self._shuffler, self._app, self._analyzer = shuffler, app, analyzer.rstrip("/")
+        self._context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+        self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="errands", daemon=True)
+
+    def __enter__(self) -> Errands:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PAUSE):
+            for errand in (self._task, self._round, self._arrivals, self._shuffler.close_late, self._batch):
+                self._tried(errand)
+
+    def _tried(self, errand: Callable[[], None]) -> None:
+        """A failed errand is done again later: the analyzer may be down, and nothing is lost by waiting."""
+        try:
+            errand()
+        except WireError as problem:
+            log.error("refused: %s", problem)
+        except (OSError, http.client.HTTPException) as problem:
+            log.warning("analyzer out of reach: %s", problem)
+        except SQLAlchemyError as problem:
+            log.error("database: %s", type(problem).__name__)  # its text holds what was to be written
+
+    def _task(self) -> None:
+        if self._shuffler.task is None:
+            data = self._sent("/v1/task")
+            self._shuffler.take_task(Document.from_bytes(data))
+            self._app.state.task_document = data
+
+    def _round(self) -> None:
+        if self._shuffler.task is not None and (data := self._sent("/v1/round")):
+            self._shuffler.open(Document.from_bytes(data))
+
+    def _arrivals(self) -> None:
+        """Tell the analyzer, for its dashboard, how many reports are here: a number, signed."""
+        (last, when), now = self._said, time.monotonic()
+        if now < when + _NEWS or (arrivals := self._shuffler.arrivals()) is None:
+            return
+        if arrivals != last or now >= when + _NO_NEWS:
+            self._said = arrivals, now
+            self._sent("/v1/arrivals", self._shuffler.said(arrivals).to_bytes())
+
+    def _batch(self) -> None:
+        if (made := self._shuffler.made()) is not None:
+            self._sent("/v1/batch", made[1])
+            self._shuffler.forwarded(made[0])
+
+    def _sent(self, path: str, body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(self._analyzer + path, data=body, headers={"Content-Type": BINARY})
+        secure = self._context if request.type == "https" else None
+        with urllib.request.urlopen(request, timeout=_TIMEOUT, context=secure) as response:
+            data: bytes = response.read()
+        return data

@@ -1,0 +1,163 @@
+"""What is trained and how, as signed documents: a task once, a round for every theta. Whoever takes part reads both."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import Field, dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+from numpy.typing import NDArray
+
+from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
+from ..privacy import is_proved
+from ..problem import Domain, Loss, Problem, domains, losses
+from ..validation import ArgumentError, real, whole
+from .wire import ROUND, TASK, TRANSPORTS, Document, WireError
+
+
+@dataclass(frozen=True)
+class Task:
+    """A whole run: the problem, its schedule with the plan of every round, how reports travel, and who may shuffle them.
+
+    `records` says, for tables, how a record becomes a row and a target; None where devices bring their own rows. A round ends when
+    its plan's users have answered, or, after `patience`, as many as the plan counts on.
+    """
+
+    id: str
+    transport: str
+    users: int
+    problem: Problem
+    schedule: Schedule
+    shuffler: Ed25519PublicKey
+    records: dict[str, Any] | None = None
+    patience: float | None = None  # seconds after which a round with the plan's honest minimum ends; None waits for all
+
+    def document(self, key: Ed25519PrivateKey) -> Document:
+        """Signed by the analyzer."""
+        values = {
+            "id": self.id,
+            "transport": self.transport,
+            "users": self.users,
+            "problem": {
+                "loss": _parameters(self.problem.loss),
+                "domain": _parameters(self.problem.domain),
+                "feature_norm": self.problem.feature_norm,
+                "l2": self.problem.l2,
+            },
+            "schedule": self.schedule.to_dict(),
+            "shuffler": self.shuffler.public_bytes_raw().hex(),
+            "records": self.records,
+            "patience": self.patience,
+        }
+        return Document.signed(TASK, values, key)
+
+    @classmethod
+    def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
+        """The task in a document of this analyzer, its plans proved again. What cannot be proved is refused."""
+        values = document.verified(TASK, key)
+        try:
+            described = values["problem"]
+            problem = Problem(
+                loss=_made(losses, Loss, described["loss"]),
+                domain=_made(domains, Domain, described["domain"]),
+                feature_norm=described["feature_norm"],
+                l2=described["l2"],
+            )
+            schedule = Schedule.from_dict(values["schedule"])
+            shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
+            about = (values[name] for name in ("records", "patience"))
+            made = cls(values["id"], values["transport"], values["users"], problem, schedule, shuffler, *about)
+            _name("id", made.id)
+            check_schedule(schedule, made.users)
+            if made.patience is not None:
+                real("patience", made.patience, at_least=0, remedy="Give seconds, or nothing.")
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem_:
+            raise WireError(f"a task that says something impossible: {problem_}") from None
+        if made.transport not in tuple(TRANSPORTS) or not all(_fits(phase, problem) for phase in schedule.phases):
+            raise WireError("a task whose plans do not fit it, or have no proof")
+        return made
+
+    def slot(self, round_id: str) -> str:
+        """What a user has once: the task where each is asked once, otherwise each round."""
+        return round_id if self.schedule.interactivity == "full" else "task"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a task: where, under which of its phases, and the key that reports are sealed for."""
+
+    task: str
+    id: str
+    number: int
+    phase: int  # counted from 1
+    theta: NDArray[np.float64]
+    key: X25519PublicKey
+
+    def document(self, key: Ed25519PrivateKey) -> Document:
+        values = {
+            "task": self.task,
+            "id": self.id,
+            "number": self.number,
+            "phase": self.phase,
+            "theta": self.theta.tolist(),
+            "key": self.key.public_bytes_raw().hex(),
+        }
+        return Document.signed(ROUND, values, key)
+
+    @classmethod
+    def read(cls, document: Document, task: Task, key: Ed25519PublicKey) -> Self:
+        """The round in a document of this analyzer, of this task."""
+        values = document.verified(ROUND, key)
+        try:
+            theta = np.array(values["theta"], dtype=np.float64)
+            sealed_for = X25519PublicKey.from_public_bytes(bytes.fromhex(values["key"]))
+            made = cls(values["task"], values["id"], values["number"], values["phase"], theta, sealed_for)
+            _name("id", made.id)
+            whole("number", made.number, at_least=1, remedy="Rounds are counted from 1.")
+            phase = task.schedule.phases[made.phase - 1] if made.phase >= 1 else None
+        except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as problem:
+            raise WireError(f"a round that says something impossible: {problem}") from None
+        if made.task != task.id or phase is None or theta.shape != (task.problem.dim,) or not np.isfinite(theta).all():
+            raise WireError("a round that is not of this task")
+        return made
+
+    def gradient(self, task: Task, X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """What a user with these rows answers: the mean of their gradients at theta, not yet clipped or randomized."""
+        task.problem.check_records(X, y)
+        mean: NDArray[np.float64] = objective_of(task.problem, self.phase_of(task)).gradients(self.theta, X, y).mean(axis=0)
+        return mean
+
+    def phase_of(self, task: Task) -> Phase:
+        """With the plan that its users follow."""
+        return task.schedule.phases[self.phase - 1]
+
+
+def _fits(phase: Phase, problem: Problem) -> bool:
+    return phase.plan.dim == problem.dim and is_proved(phase.plan)
+
+
+def _parameters(part: Loss | Domain) -> dict[str, Any]:
+    return {"kind": type(part).__name__} | {field.name: getattr(part, field.name) for field in _given(type(part))}
+
+
+def _made(module: Any, base: type, values: dict[str, Any]) -> Any:
+    """One of our losses or domains by its name; nothing else can be named."""
+    kind = getattr(module, str(values["kind"]), None)
+    if not isinstance(kind, type) or not issubclass(kind, base) or kind.__name__.startswith("_"):
+        raise ArgumentError("kind", values["kind"], f"a {base.__name__.lower()} of this library", "Use the same version.")
+    given = {field.name: values[field.name] for field in _given(kind)}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def _given(kind: Any) -> list[Field[Any]]:
+    """What a loss or a domain is made from; what it computes from that does not travel."""
+    return [field for field in fields(kind) if field.init]
+
+
+def _name(name: str, value: Any) -> None:
+    """Names become parts of file names on devices: nothing in them may lead elsewhere."""
+    if not isinstance(value, str) or not re.fullmatch("[0-9A-Za-z_-]{1,64}", value):
+        raise ArgumentError(name, value, "1 to 64 letters and digits", "Use hex digits.")

@@ -1,0 +1,123 @@
+"""How a user's counts reach the analyzer so that it sees their sum alone: two ways with the same view.
+
+*messages*, the paper's: each labelled bit in an envelope of its own; the shuffler permutes the envelopes under each label.
+*masked-sum*, for scale: the counts plus a mask modulo 2^64 to the shuffler, who adds them up, and the mask's seed in an envelope
+to the analyzer, who takes the masks away. In both the shuffler sees nothing of the counts, and the analyzer nothing but their sum;
+together they see all. Every envelope is bound to the signed round, and a bit to its label too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hpke
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from numpy.typing import NDArray
+
+from ..privacy import SumPlan
+from ..protocol import Counts, RandomSource, permutation
+from ..protocol import Report as Bits
+from ..protocol.randomness import KeyedRandom
+from .wire import SEALED_BIT, SEALED_SEED, Batch, Report, WireError
+
+_SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
+_SEED = 0xFFFFFFFF  # in the place of a label
+
+
+def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> Report:
+    """A user's labelled bits as they leave its device. Seals are random: keep the bytes for a retry."""
+    labels, messages = bits.bits.shape
+    if transport == "messages":
+        # The bits of a label are in no order that says anything: ones first, before the shuffler permutes them.
+        sealed = b"".join(
+            _SUITE.encrypt(bytes([bit]), key, info=_info(transport, round_digest, label))
+            for label, row in enumerate(bits.bits)
+            for bit in row.tolist()
+        )
+        return Report(transport, round_digest, messages, np.frombuffer(sealed, np.uint8).reshape(labels, messages, SEALED_BIT))
+    seed = os.urandom(32)
+    masked = bits.bits.sum(axis=1, dtype=np.uint64) + mask(seed, labels)
+    envelope = _SUITE.encrypt(seed, key, info=_info(transport, round_digest, _SEED))
+    return Report(transport, round_digest, messages, np.frombuffer(envelope, np.uint8), masked)
+
+
+def check_shape(report: Report, transport: str, round_digest: bytes, plan: SumPlan) -> None:
+    """Refuse a report that is not of this round, or has not exactly the messages that the plan says."""
+    if report.transport != transport:
+        raise WireError(f"a report by {report.transport} in a task by {transport}")
+    if report.round != round_digest:
+        raise WireError("a report for another round")
+    if (report.dim, report.messages) != (plan.dim, plan.bits_per_coordinate):
+        shape = f"{plan.dim} coordinates of {plan.bits_per_coordinate} messages"
+        raise WireError(f"{report.dim} coordinates of {report.messages} messages where the plan has {shape}")
+
+
+def shuffled(reports: Sequence[Report], random: RandomSource) -> Batch:
+    """The batch of these reports, in uniformly random order: nothing in it says who sent what."""
+    first = reports[0]
+    if first.transport == "messages":
+        labels = [
+            np.concatenate([report.sealed[label] for report in reports])[permutation(random, len(reports) * first.messages)]
+            for label in range(first.dim)
+        ]
+        return Batch(first.transport, first.round, len(reports), np.stack(labels))
+    seeds = np.stack([report.sealed for report in reports])[permutation(random, len(reports))]
+    total = np.zeros(first.dim, dtype=np.uint64)
+    for report in reports:
+        if report.masked is not None:
+            total += report.masked
+    return Batch(first.transport, first.round, len(reports), seeds, total)
+
+
+def opened(batch: Batch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Counts:
+    """The counts of a batch. One envelope that does not open, or holds what no client puts there, spoils all of it.
+
+    To leave that one out would be a second release on all users but one. `pool` shares the work of opening many envelopes.
+    """
+    if batch.transport == "messages":
+        private, labels = key.private_bytes_raw(), range(batch.dim)
+        work = [batch.sealed[label].tobytes() for label in labels], [private] * batch.dim, [batch.round] * batch.dim, labels
+        ones = list((pool.map if pool else map)(_opened_label, *work))
+        return Counts(np.array(ones, dtype=np.int64), batch.users, private=True)
+    info = _info(batch.transport, batch.round, _SEED)
+    total = np.zeros(batch.dim, dtype=np.uint64) if batch.masked is None else batch.masked.copy()
+    for envelope in batch.sealed:
+        total -= mask(_open(envelope.tobytes(), key, info, SEALED_SEED), batch.dim)
+    if total.max(initial=0) > batch.users * plan.bits_per_coordinate:
+        raise WireError("counts that no users could have sent: a report was not made by the protocol")
+    return Counts(total.astype(np.int64), batch.users, private=True)
+
+
+def mask(seed: bytes, dim: int) -> NDArray[np.uint64]:
+    """Numbers modulo 2^64 that look random to whoever has not got the seed: its keystream."""
+    return KeyedRandom(seed, private=True).draw_bytes(8 * dim).view("<u8").astype(np.uint64)
+
+
+def _opened_label(envelopes: bytes, private: bytes, round_digest: bytes, label: int) -> int:
+    """The ones among the sealed bits of a label."""
+    key, info, ones = X25519PrivateKey.from_private_bytes(private), _info("messages", round_digest, label), 0
+    for start in range(0, len(envelopes), SEALED_BIT):
+        bit = _open(envelopes[start : start + SEALED_BIT], key, info, SEALED_BIT)
+        if bit not in (b"\0", b"\1"):
+            raise WireError("an envelope with something else than a bit")
+        ones += bit == b"\1"
+    return ones
+
+
+def _open(envelope: bytes, key: X25519PrivateKey, info: bytes, length: int) -> bytes:
+    try:
+        content = _SUITE.decrypt(envelope, key, info=info)
+    except (InvalidTag, ValueError):
+        raise WireError("an envelope that does not open") from None
+    if len(envelope) != length:
+        raise WireError("an envelope of another length")
+    return content
+
+
+def _info(transport: str, round_digest: bytes, label: int) -> bytes:
+    """What an envelope is bound to: it opens for this transport, round and label alone."""
+    return b"croupier report v1 " + transport.encode() + b" " + round_digest + label.to_bytes(4, "little")

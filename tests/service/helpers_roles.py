@@ -1,0 +1,319 @@
+"""A small task with its users, run by roles on databases that can be closed and opened again, and the same run in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import croupier as cr
+from croupier.optimizer import run
+from croupier.protocol import Secret, VectorSum
+from croupier.service import store as tables
+from croupier.service.analyzer import RemotePopulation
+from croupier.service.shuffler import Shuffler
+from croupier.service.store import Store
+from croupier.service.task import Round, Task
+from croupier.service.transport import sealed_report
+
+DIM = 5
+PATIENCE = 60.0  # seconds that a test waits before it says that something does not happen
+
+
+def randomness(user: int, number: int):
+    """What a user draws in a round: the same on a device and in memory."""
+    return Secret.of_seed(1000 + user).derive("round", number).source()
+
+
+class World:
+    """A task, its keys, its users' records, and the folder with both databases. Roles are made, dropped and made again."""
+
+    def __init__(self, folder: Path, *, transport="masked-sum", users=12, databases=None, patience=None, **asked) -> None:
+        self.folder, self.users = folder, users
+        generator = np.random.default_rng(users)
+        self.X = generator.normal(size=(users, DIM)) / DIM
+        self.y = (self.X[:, 0] > 0).astype(float)
+        domain = cr.domains.Ball(dim=DIM, radius=5.0)
+        problem = cr.Problem(loss=cr.losses.Logistic(), domain=domain, feature_norm=3.0)
+        options = {"epsilon": 8.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1e9}
+        chosen = cr.schedule(problem, users, **options | asked)
+        self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+        self.task = Task("0123abcd", transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience)
+        self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
+        self.stores: list[Store] = []
+        kept = self.store("shuffler")
+        self.names = [f"name-of-user-{user}" for user in range(users)]
+        self.tokens = [tables.enrol(kept, name) for name in self.names]
+        kept.close()
+
+    def store(self, role: str) -> Store:
+        opened = Store(self.databases[role], tables.SHUFFLER if role == "shuffler" else tables.ANALYZER)
+        self.stores.append(opened)
+        return opened
+
+    def close(self) -> None:
+        for opened in self.stores:
+            opened.close()
+
+    def shuffler(self, *, with_task: bool = True) -> Shuffler:
+        made = Shuffler(self.store("shuffler"), self.shuffler_key, self.analyzer_key.public_key())
+        if with_task:
+            made.take_task(self.task.document(self.analyzer_key))
+        return made
+
+    def population(self) -> RemotePopulation:
+        return RemotePopulation(self.task, self.store("analyzer"), self.analyzer_key)
+
+    def plan(self, document) -> cr.SumPlan:
+        return self.read(document).phase_of(self.task).plan
+
+    def read(self, document) -> Round:
+        return Round.read(document, self.task, self.analyzer_key.public_key())
+
+    def bits(self, user: int, document):
+        """What a user says in a round."""
+        made = self.read(document)
+        gradient = made.gradient(self.task, self.X[user : user + 1], self.y[user : user + 1])
+        return VectorSum(self.plan(document)).randomize(gradient, randomness(user, made.number))
+
+    def report(self, user: int, document) -> bytes:
+        key = self.read(document).key
+        return sealed_report(self.task.transport, document.digest, self.bits(user, document), key).to_bytes()
+
+    def members(self) -> list[list[int]]:
+        """Who answers which round where users come in order."""
+        sizes = [phase.batch for phase in self.task.schedule.phases for _ in range(phase.rounds)]
+        if self.task.schedule.interactivity == "full":
+            return [list(range(size)) for size in sizes]
+        return [list(range(last - size, last)) for last, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)]
+
+    def theta_in_memory(self, members: Sequence[Sequence[int]]) -> np.ndarray:
+        """theta of the run without servers, of the same users' bits."""
+        population = _InMemory(self, members)
+        return run(self.task.problem, population, self.task.schedule, start=np.zeros(DIM)).theta
+
+    def files(self, role: str) -> bytes:
+        """All that the role's database has on disk, the log included."""
+        return b"".join(file.read_bytes() for file in sorted(self.folder.glob(f"{role}.db*")) if not file.name.endswith("-shm"))
+
+    def rows(self, role: str, query: str) -> list[tuple[Any, ...]]:
+        """By sqlite3 itself, not through what is tested."""
+        connection = sqlite3.connect(self.folder / f"{role}.db")
+        try:
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
+
+
+class _InMemory:
+    """Users in memory, asked by the three parts of the protocol."""
+
+    def __init__(self, world: World, members: Sequence[Sequence[int]]) -> None:
+        self.world, self.members, self.users, self.number = world, members, world.users, 0
+
+    def prepare(self, test, key=None):
+        return None
+
+    def answer(self, question):
+        self.number += 1
+        X, y, protocol = self.world.X, self.world.y, VectorSum(question.plan)
+        reports = [
+            protocol.randomize(question.query(X[user : user + 1], y[user : user + 1])[0], randomness(user, self.number))
+            for user in self.members[self.number - 1]
+        ]
+        return protocol.analyze(protocol.shuffle(reports))
+
+
+class Training:
+    """An optimizer over remote users, in a thread; a context that stops it."""
+
+    def __init__(self, world: World, population: RemotePopulation) -> None:
+        self.world, self.population = world, population
+        self.theta: np.ndarray | None = None
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="training")
+
+    def _run(self) -> None:
+        task, journal = self.world.task, self.world.folder / "run.journal"
+        try:
+            self.theta = run(task.problem, self.population, task.schedule, start=np.zeros(DIM), checkpoint=journal).theta
+        except BaseException as error:  # the test's to look at
+            self.error = error
+
+    def __enter__(self) -> Training:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.population.stop()
+        self._thread.join()
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def next_round(self, after: int = 0):
+        """The document of the round after that number, once it is published; None where the run has ended."""
+
+        def published():
+            document = self.population.current()
+            return document if document is not None and self.world.read(document).number > after else None
+
+        return soon(lambda: published() or self.ended) and published()
+
+    def result(self) -> np.ndarray:
+        soon(lambda: self.ended)
+        assert self.error is None, self.error
+        assert self.theta is not None
+        return self.theta
+
+
+@contextmanager
+def training(world: World) -> Iterator[Training]:
+    with Training(world, world.population()) as made:
+        yield made
+
+
+def soon(happens: Callable[[], Any]) -> Any:
+    """What comes true in a while; an error where it does not."""
+    last = time.monotonic() + PATIENCE
+    while not (found := happens()):
+        if time.monotonic() > last:
+            raise TimeoutError("it does not happen")
+        time.sleep(0.005)
+    return found
+
+
+def answer_round(world: World, shuffler: Shuffler, document, users: Sequence[int]) -> list[bytes]:
+    """Open a round and let these users answer it; returns their reports."""
+    shuffler.open(document)
+    reports = [world.report(user, document) for user in users]
+    for user, report in zip(users, reports, strict=True):
+        shuffler.receive(world.names[user], report)
+    return reports
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        return self.content.decode()
+
+
+class Web:
+    """A web app spoken to as a server would, without a socket; a context. Bodies come in the pieces that they are given in."""
+
+    def __init__(self, app: Any) -> None:
+        self._app, self._runner = app, asyncio.Runner()
+
+    def __enter__(self) -> Web:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.close()
+
+    def get(self, path: str) -> Answer:
+        return self._runner.run(self._said("GET", path, [b""], {}))
+
+    def post(self, path: str, body: bytes | Iterable[bytes], headers: dict[str, str] | None = None) -> Answer:
+        """With the body's length, unless it is in pieces or the headers say another."""
+        whole = isinstance(body, bytes)
+        length = {"Content-Length": str(len(body))} if whole else {}
+        return self._runner.run(self._said("POST", path, [body] if whole else list(body), length | (headers or {})))
+
+    async def _said(self, method: str, path: str, body: list[bytes], headers: dict[str, str]) -> Answer:
+        raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+        scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http"}
+        scope |= {"path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": raw}
+        scope |= {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}
+        parts, said, ended = iter(body), [], asyncio.Event()
+        left = len(body)
+
+        async def receive() -> dict[str, Any]:
+            nonlocal left
+            if left == 0:
+                await ended.wait()
+                return {"type": "http.disconnect"}
+            left -= 1
+            return {"type": "http.request", "body": next(parts), "more_body": left > 0}
+
+        async def send(message: dict[str, Any]) -> None:
+            said.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                ended.set()
+
+        await self._app(scope, receive, send)
+        start = next(message for message in said if message["type"] == "http.response.start")
+        content = b"".join(message.get("body", b"") for message in said if message["type"] == "http.response.body")
+        return Answer(start["status"], {name.decode().lower(): value.decode() for name, value in start["headers"]}, content)
+
+
+@contextmanager
+def postgres_server() -> Iterator[Callable[[str], str]]:
+    """A PostgreSQL server of our own on a socket in a folder; what it gives makes a database of a name and returns its URL."""
+    import psycopg  # noqa: PLC0415  (an extra)
+
+    folder = Path(tempfile.mkdtemp(prefix="croupier-pg-"))
+    account: dict[str, Any] = {}
+    if os.geteuid() == 0:  # PostgreSQL does not run as root
+        account = {"user": "postgres", "group": "postgres", "extra_groups": []}
+        shutil.chown(folder, "postgres", "postgres")
+    data = folder / "data"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, **account}
+    subprocess.run(["initdb", "-D", data, "-U", "croupier", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"], check=True, **quiet)
+    server = subprocess.Popen(["postgres", "-D", data, "-c", "listen_addresses=", "-k", folder, "-F"], **quiet)
+
+    def connected(name: str):
+        try:
+            return psycopg.connect(host=os.fspath(folder), user="croupier", dbname=name, autocommit=True)
+        except psycopg.OperationalError:
+            assert server.poll() is None, "PostgreSQL has ended"
+            return None
+
+    def database(name: str) -> str:
+        with soon(lambda: connected("postgres")) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return f"postgresql+psycopg://croupier@/{name}?host={folder}"
+
+    try:
+        yield database
+    finally:
+        server.send_signal(signal.SIGINT)  # without waiting for whoever is connected
+        try:
+            server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def why_no_postgres() -> str | None:
+    """The reason for which its tests cannot run here."""
+    missing = [program for program in ("initdb", "postgres") if shutil.which(program) is None]
+    if missing:
+        return f"PostgreSQL's {' and '.join(missing)} are not here"
+    try:
+        import psycopg  # noqa: F401, PLC0415
+    except ImportError:
+        return "psycopg is not here: pip install croupier[postgres]"
+    if os.geteuid() == 0 and subprocess.run(["id", "postgres"], capture_output=True, check=False).returncode != 0:
+        return "PostgreSQL does not run as root, and there is no user postgres"
+    return None

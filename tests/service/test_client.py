@@ -1,0 +1,657 @@
+"""The client against a real server on this machine: it answers once, sends the same bytes again, and believes nobody."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select
+
+from croupier import ArgumentError, SeededRandom
+from croupier import client as client_module
+from croupier.client import Client, RefusedTaskError, Sent, ServerError
+from croupier.optimizer import run
+from croupier.privacy import round_up
+from croupier.protocol import Counts, VectorSum
+from croupier.service import store as tables
+from croupier.service.analyzer import RemotePopulation
+from croupier.service.certificates import development_certificate
+from croupier.service.roles import Served
+from croupier.service.shuffler import Shuffler
+from croupier.service.task import Round, Task
+from croupier.service.transport import opened, sealed_report
+from croupier.service.web import shuffler_app
+from croupier.service.wire import Batch, Document, Report, WireError
+
+X, Y = np.array([0.6, -0.3]), 1.0
+# What the small task reveals is less than this.
+ENOUGH = {"max_epsilon": 20.0, "max_delta": 1e-2}
+FORWARD, LOSE_THE_ANSWER = "forward", "lose the answer"
+
+
+class Proxy(ThreadingHTTPServer):
+    """Between client and shuffler: writes down what is asked, and may lose an answer or give one of its own.
+
+    `answer` maps (method, path) to FORWARD, LOSE_THE_ANSWER or the bytes to answer with.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, upstream: str) -> None:
+        self.upstream = upstream.removeprefix("http://")
+        self.asked: list[tuple[str, str, bytes]] = []
+        self.answer: Callable[[str, str], str | bytes] = lambda method, path: FORWARD
+        super().__init__(("127.0.0.1", 0), _Forwarding)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def reports(self) -> list[bytes]:
+        return [body for method, path, body in self.asked if (method, path) == ("POST", "/v1/report")]
+
+
+class _Forwarding(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.forward()
+
+    def do_POST(self) -> None:
+        self.forward()
+
+    def forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append((self.command, self.path, body))
+        answer = self.server.answer(self.command, self.path)
+        if isinstance(answer, bytes):
+            self.wfile.write(answer)
+            return
+        upstream = http.client.HTTPConnection(self.server.upstream)
+        upstream.request(self.command, self.path, body, dict(self.headers))
+        response = upstream.getresponse()
+        data = response.read()
+        upstream.close()
+        if answer == FORWARD:
+            self.send_response(response.status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def says(status: int, *headers: str) -> bytes:
+    """A bare answer of HTTP."""
+    return "\r\n".join([f"HTTP/1.0 {status} Words", "Content-Length: 7", *headers, "", "because"]).encode()
+
+
+class Service:
+    """A shuffler on SQLite, served on this machine, and a proxy before it."""
+
+    def __init__(self, folder: Path, roles: Any, task: Task) -> None:
+        self.folder, self.roles, self.task = folder, roles, task
+        self.store = tables.Store(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
+        self.shuffler = Shuffler(self.store, roles.shuffler, roles.analyzer.public_key())
+        self.app = shuffler_app(self.shuffler)
+        self.publish(task.document(roles.analyzer))
+        self.shuffler.take_task(task.document(roles.analyzer))
+
+    def publish(self, document: Document) -> None:
+        """What clients get for the task, whatever the shuffler itself serves."""
+        self.app.state.task_document = document.to_bytes()
+
+    def open(self, number: int = 1, **changed: Any) -> Document:
+        """Open a round, as the shuffler's errands do."""
+        made = self.roles.round(**{"id": f"b{number}", "number": number, **changed})
+        document = made.document(self.roles.analyzer)
+        self.shuffler.open(document)
+        return document
+
+    def client(self, name: str = "ann", url: str | None = None, **changed: Any) -> Client:
+        """An enrolled client that asks through the proxy; the same name again is the same device, started anew."""
+        file = self.folder / f"{name}.token"
+        if not file.exists():
+            file.write_text(tables.enrol(self.store, name))
+        key = self.roles.analyzer.public_key().public_bytes_raw().hex()
+        values = {"folder": self.folder / name, **ENOUGH, "analyzer_key": key, "token": file.read_text(), "timeout": 20.0}
+        return Client(url or self.proxy.url, **{**values, **changed})
+
+    def others_answer(self, document: Document, count: int) -> None:
+        """As many other users send reports of zeros."""
+        made = Round.read(document, self.task, self.roles.analyzer.public_key())
+        for user in range(count):
+            name = f"other {made.id} {user}"
+            tables.enrol(self.store, name)
+            bits = VectorSum(made.phase_of(self.task).plan).randomize([0.0, 0.0], SeededRandom(user))
+            self.shuffler.receive(name, sealed_report(self.task.transport, document.digest, bits, made.key).to_bytes())
+
+    @property
+    def stored(self) -> int:
+        with self.store.begin() as connection:
+            return connection.execute(select(func.count()).select_from(tables.reports)).scalar_one()
+
+    def __enter__(self) -> Service:
+        self.served = Served(self.app).__enter__()
+        self.proxy = Proxy(self.served.url)
+        self.thread = threading.Thread(target=self.proxy.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.proxy.shutdown()
+        self.thread.join()
+        self.proxy.server_close()
+        self.served.__exit__()
+        self.store.close()
+
+
+@pytest.fixture
+def service(tmp_path, roles) -> Iterator[Service]:
+    with Service(tmp_path, roles, roles.task()) as made:
+        yield made
+
+
+@pytest.fixture
+def full_service(tmp_path, roles) -> Iterator[Service]:
+    """All users in both rounds."""
+    with Service(tmp_path, roles, roles.task(interactivity="full")) as made:
+        yield made
+
+
+# --- taking part
+
+
+def test_a_client_answers_once_and_then_sends_nothing(service):
+    service.open()
+    ann = service.client()
+    assert ann.take_part(X, Y) == Sent(1, first_time=True)
+    assert service.stored == 1
+    assert ann.take_part(X, Y) is None
+    assert service.client().take_part(X, Y) is None  # nor after it was started anew
+    assert len(service.proxy.reports) == 1
+
+
+def test_a_client_that_was_asked_once_does_not_answer_another_round(service):
+    first = service.open(1)
+    ann = service.client()
+    ann.take_part(X, Y)
+    service.others_answer(first, 3)
+    service.open(2)
+    assert ann.round()[1].number == 2
+    assert ann.take_part(X, Y) is None
+    assert len(service.proxy.reports) == 1
+
+
+def test_without_a_round_there_is_nothing_to_answer(service):
+    ann = service.client()
+    assert ann.round() is None
+    assert ann.take_part(X, Y) is None
+    assert service.proxy.reports == []
+
+
+def test_what_is_sent_is_the_randomized_gradient(service, roles, plan):
+    """Opened alone, with the analyzer's key, it has the ones that the protocol makes from the same randomness."""
+    document = service.open()
+    service.client().take_part(X, Y, random=SeededRandom(3))
+    report = Report.from_bytes(service.proxy.reports[0])
+    alone = Batch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+    gradient = service.task.problem.gradients(np.array([0.5, -1.25]), X[np.newaxis], np.array([Y]))[0]
+    expected = VectorSum(plan).randomize(gradient, SeededRandom(3)).bits.sum(axis=1)
+    assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
+    assert report.round == document.digest
+
+
+@pytest.mark.parametrize("transport", ["messages", "masked-sum"])
+def test_a_run_over_the_network_ends_where_one_in_memory_does(tmp_path, roles, transport):
+    """All roles on their own: eight clients over HTTP, two rounds, the same users and randomness as a run without a network."""
+    task = roles.task(transport)
+    rng = np.random.default_rng(0)
+    rows, targets = rng.normal(size=(8, 2)) / 3, rng.integers(0, 2, size=8).astype(float)
+    kept = tables.Store(f"sqlite:///{tmp_path / 'analyzer.db'}", tables.ANALYZER)
+    population = RemotePopulation(task, kept, roles.analyzer)
+    with Service(tmp_path, roles, task) as service, ThreadPoolExecutor(1) as pool:
+        training = pool.submit(run, task.problem, population, task.schedule, start=np.zeros(2))
+        try:
+            for users in (range(4), range(4, 8)):
+                service.shuffler.open(_waited_for(population.current, training))
+                for user in users:
+                    service.client(f"u{user}").take_part(rows[user], targets[user], random=SeededRandom(user))
+                name, batch = service.shuffler.made()
+                population.take(batch)
+                service.shuffler.forwarded(name)
+            result = training.result(timeout=20)
+        finally:
+            population.stop()
+    kept.close()
+    assert np.array_equal(result.theta, run(task.problem, _InMemory(rows, targets), task.schedule, start=np.zeros(2)).theta)
+
+
+class _InMemory:
+    """The same users in the same rounds with the same randomness, and no network."""
+
+    users = 8
+
+    def __init__(self, rows: np.ndarray, targets: np.ndarray) -> None:
+        self.rows, self.targets, self.next = rows, targets, 0
+
+    def prepare(self, test: Any, key: bytes | None = None) -> None:
+        return None
+
+    def answer(self, question: Any) -> Any:
+        protocol, users = VectorSum(question.plan), range(self.next, self.next + 4)
+        self.next += 4
+        ones = np.zeros(2, dtype=np.int64)
+        for user in users:
+            gradient = question.query(self.rows[user : user + 1], self.targets[user : user + 1])[0]
+            ones += protocol.randomize(gradient, SeededRandom(user)).bits.sum(axis=1)
+        return protocol.analyze(Counts(ones, 4, private=True))
+
+
+def _waited_for(find: Callable[[], Any], training: Any) -> Any:
+    deadline = time.monotonic() + 20
+    while (found := find()) is None:
+        assert not training.done(), training.result()
+        assert time.monotonic() < deadline, "no round came"
+        time.sleep(0.01)
+    return found
+
+
+# --- trying again
+
+
+def test_a_retry_after_a_lost_answer_sends_the_same_bytes_and_counts_once(service):
+    service.open()
+    service.proxy.answer = lambda method, path: LOSE_THE_ANSWER if method == "POST" else FORWARD
+    with pytest.raises(ServerError) as lost:
+        service.client().take_part(X, Y)
+    assert lost.value.status is None
+    assert service.stored == 1  # the shuffler has it, and the client does not know
+    service.proxy.answer = lambda method, path: FORWARD
+    assert service.client().take_part(X, Y) == Sent(1, first_time=False)  # the device was started anew
+    first, second = service.proxy.reports
+    assert first == second
+    assert service.stored == 1
+    assert service.client().take_part(X, Y) is None
+
+
+def test_a_retry_sends_the_same_bytes_whatever_the_records_are_by_then(service):
+    service.open()
+    service.proxy.answer = lambda method, path: says(503) if method == "POST" else FORWARD
+    for row in (X, -X, 0 * X):
+        with pytest.raises(ServerError):
+            service.client().take_part(row, Y)
+    assert len(set(service.proxy.reports)) == 1
+    assert len(service.proxy.reports) == 3
+    assert service.stored == 0
+
+
+def test_a_report_whose_round_ended_without_it_is_forgotten_and_the_next_round_answered(service):
+    first = service.open(1)
+    service.proxy.answer = lambda method, path: says(503) if method == "POST" else FORWARD
+    ann = service.client()
+    with pytest.raises(ServerError):
+        ann.take_part(X, Y)
+    service.proxy.answer = lambda method, path: FORWARD
+    service.others_answer(first, 4)
+    assert ann.take_part(X, Y) is None  # no round: the report waits
+    second = service.open(2)
+    with pytest.raises(ServerError, match="ended") as late:
+        ann.take_part(X, Y)
+    assert late.value.status == 410
+    assert [(path.name, path.read_bytes()) for path in (service.folder / "ann").iterdir()] == [("ledger.jsonl", b"")]
+    assert ann.take_part(X, Y) == Sent(2, first_time=True)
+    assert Report.from_bytes(service.proxy.reports[-1]).round == second.digest
+    assert service.proxy.reports[0] == service.proxy.reports[1]
+
+
+def test_a_retry_after_the_round_was_made_tells_the_round_that_took_it(service):
+    """The answer is lost, the round fills up and ends, and the client tries again in the next one."""
+    first = service.open(1)
+    service.proxy.answer = lambda method, path: LOSE_THE_ANSWER if method == "POST" else FORWARD
+    with pytest.raises(ServerError):
+        service.client().take_part(X, Y)
+    service.proxy.answer = lambda method, path: FORWARD
+    service.others_answer(first, 3)
+    service.open(2)
+    assert service.client().take_part(X, Y) == Sent(1, first_time=False)
+    assert service.client().take_part(X, Y) is None
+    assert service.stored == 0  # nothing of it in the second round
+
+
+def test_in_the_full_model_a_client_answers_every_round_once(full_service):
+    service, ann = full_service, full_service.client()
+    for number in (1, 2):
+        document = service.open(number)
+        assert ann.take_part(X, Y) == Sent(number, first_time=True)
+        assert ann.take_part(X, Y) is None
+        service.others_answer(document, 7)
+    assert len(service.proxy.reports) == 2
+
+
+# --- what a client refuses, and then sends nothing
+
+
+def test_a_client_with_another_analyzer_key_refuses_the_task(service, roles):
+    service.open()
+    with pytest.raises(WireError, match="signature"):
+        service.client(analyzer_key=roles.stranger.public_key().public_bytes_raw().hex()).take_part(X, Y)
+    assert service.proxy.reports == []
+
+
+@pytest.mark.parametrize("key", ["", "ab", "x" * 64, "00" * 33])
+def test_a_key_that_is_none_is_refused_at_once(service, key):
+    with pytest.raises(ArgumentError, match="64 hex digits"):
+        service.client(analyzer_key=key)
+
+
+@pytest.mark.parametrize("limit", [{"max_epsilon": 0}, {"max_epsilon": "1"}, {"max_delta": 0}, {"max_delta": 1}])
+def test_a_limit_that_is_none_is_refused_at_once(service, limit):
+    with pytest.raises(ArgumentError, match=next(iter(limit))):
+        service.client(**limit)
+
+
+def test_a_weaker_promise_than_demanded_is_refused_with_both_figures(service):
+    service.open()
+    revealed = service.task.schedule.guarantee.epsilon(1e-2)
+    with pytest.raises(RefusedTaskError) as refusal:
+        service.client(max_epsilon=revealed * 0.999).take_part(X, Y)
+    assert f"epsilon = {round_up(revealed)} at delta = 0.01" in str(refusal.value)
+    assert f"{revealed * 0.999:g} that is allowed" in str(refusal.value)
+    assert service.proxy.reports == []
+    assert not (service.folder / "ann").exists()
+    assert service.client(max_epsilon=revealed).take_part(X, Y) == Sent(1, first_time=True)
+
+
+def test_a_promise_with_more_slack_than_delta_is_refused(service):
+    service.open()
+    slack = service.task.schedule.guarantee.slack
+    with pytest.raises(RefusedTaskError, match="epsilon = inf"):
+        service.client(max_epsilon=1e6, max_delta=slack).take_part(X, Y)
+    assert service.proxy.reports == []
+
+
+def test_a_task_changed_on_its_way_is_refused(service, roles):
+    service.open()
+    data = bytearray(service.task.document(roles.analyzer).to_bytes())
+    data[data.index(b'"noise_bits":9') + 13] = ord("8")
+    service.app.state.task_document = bytes(data)
+    with pytest.raises(WireError, match="signature"):
+        service.client().take_part(X, Y)
+    assert service.proxy.reports == []
+
+
+def test_a_plan_with_less_noise_than_it_claims_is_refused_though_the_analyzer_signed_it(service, roles):
+    service.open()
+    original = service.task.document(roles.analyzer)
+    service.publish(roles.edited(original, lambda values: values["schedule"]["phases"][0]["plan"].update(noise_bits=8)))
+    with pytest.raises(WireError, match="impossible"):
+        service.client().take_part(X, Y)
+    assert service.proxy.reports == []
+
+
+def test_a_chance_of_falling_short_is_part_of_what_a_task_reveals(service, roles):
+    """Declared honestly, it leaves nothing of delta."""
+    service.open()
+    document = roles.edited(service.task.document(roles.analyzer), lambda values: values["schedule"].update(shortfall=0.009999))
+    service.publish(document)
+    with pytest.raises(RefusedTaskError):
+        service.client().take_part(X, Y)
+    assert service.proxy.reports == []
+
+
+def test_more_rounds_than_the_plan_covers_are_refused(full_service):
+    """The analyzer signs a third round of a plan for two."""
+    service, ann = full_service, full_service.client()
+    for number in (1, 2):
+        document = service.open(number)
+        ann.take_part(X, Y)
+        service.others_answer(document, 7)
+    service.open(3)
+    with pytest.raises(RefusedTaskError, match=r"2 rounds"):
+        ann.take_part(X, Y)
+    with pytest.raises(RefusedTaskError, match=r"2 rounds"):
+        service.client().take_part(X, Y)  # started anew it remembers
+    assert len(service.proxy.reports) == 2
+
+
+def test_an_answer_that_was_never_heard_of_counts_as_one_of_the_rounds(full_service):
+    """The shuffler took it, and the client did not hear: two more rounds would be three, under a plan for two."""
+    service, ann = full_service, full_service.client()
+    service.proxy.answer = lambda method, path: LOSE_THE_ANSWER if method == "POST" else FORWARD
+    first = service.open(1)
+    with pytest.raises(ServerError):
+        ann.take_part(X, Y)
+    service.others_answer(first, 7)
+    service.proxy.answer = lambda method, path: FORWARD
+    second = service.open(2)
+    assert ann.take_part(X, Y) == Sent(2, first_time=True)
+    service.others_answer(second, 7)
+    service.open(3)
+    with pytest.raises(RefusedTaskError, match=r"2 rounds"):
+        ann.take_part(X, Y)
+    assert len(service.proxy.reports) == 2
+
+
+def test_a_report_without_an_entry_is_counted_before_it_is_sent_again(service):
+    """The ledger was lost, and the report was not."""
+    service.open()
+    service.proxy.answer = lambda method, path: says(503) if method == "POST" else FORWARD
+    with pytest.raises(ServerError):
+        service.client().take_part(X, Y)
+    (service.folder / "ann" / "ledger.jsonl").unlink()
+    service.proxy.answer = lambda method, path: FORWARD
+    assert service.client().take_part(X, Y) == Sent(1, first_time=False)
+    assert service.client().take_part(X, Y) is None
+    assert len(set(service.proxy.reports)) == 1
+
+
+def test_a_round_of_another_phase_than_the_first_is_refused(tmp_path, roles):
+    """No user is in two phases: what the schedule promises rests on it."""
+    one = roles.task(interactivity="full")
+    both = replace(one.schedule, phases=(*one.schedule.phases, *one.schedule.phases))
+    with Service(tmp_path, roles, replace(one, users=16, schedule=both)) as service:
+        ann, document = service.client(), service.open(1)
+        assert ann.take_part(X, Y) == Sent(1, first_time=True)
+        service.others_answer(document, 7)
+        service.open(2, phase=2)
+        with pytest.raises(RefusedTaskError, match="more often"):
+            ann.take_part(X, Y)
+        assert len(service.proxy.reports) == 1
+
+
+def test_a_round_of_another_key_is_refused(service, roles):
+    service.open()
+    forged = roles.round().document(roles.stranger).to_bytes()
+    answer = f"HTTP/1.0 200 OK\r\nContent-Length: {len(forged)}\r\n\r\n".encode() + forged
+    service.proxy.answer = lambda method, path: answer if path == "/v1/round" else FORWARD
+    with pytest.raises(WireError, match="signature"):
+        service.client().take_part(X, Y)
+    assert service.proxy.reports == []
+
+
+@pytest.mark.parametrize(("row", "target"), [([np.nan, 0.0], 1.0), ([0.1, 0.2, 0.3], 1.0), ([0.1, 0.2], 7.0), ([0.1, 0.2], np.nan)])
+def test_records_that_do_not_fit_are_refused_before_anything_is_written(service, row, target):
+    service.open()
+    with pytest.raises(ArgumentError):
+        service.client().take_part(row, target)
+    assert service.proxy.reports == []
+    assert not (service.folder / "ann").exists()
+    assert service.client().take_part(X, Y) == Sent(1, first_time=True)
+
+
+# --- servers that say no, or nothing
+
+
+def test_a_token_that_is_not_enrolled_is_a_401(service):
+    service.open()
+    with pytest.raises(ServerError, match="not an enrolled client's token") as refusal:
+        service.client(token="somebody").take_part(X, Y)
+    assert refusal.value.status == 401
+    assert service.stored == 0
+
+
+def test_before_there_is_a_task_the_client_hears_503(service):
+    service.app.state.task_document = b""
+    with pytest.raises(ServerError, match="no task yet") as refusal:
+        service.client().task()
+    assert refusal.value.status == 503
+
+
+def test_a_second_device_with_the_same_token_is_a_409(service):
+    """Another folder does not remember; the shuffler does."""
+    service.open()
+    service.client().take_part(X, Y)
+    with pytest.raises(ServerError, match="same bytes") as refusal:
+        service.client(folder=service.folder / "another").take_part(X, Y)
+    assert refusal.value.status == 409
+    assert service.stored == 1
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 413, 429, 500, 502])
+def test_every_refusal_keeps_its_status_and_its_reason(service, status):
+    service.proxy.answer = lambda method, path: says(status)
+    with pytest.raises(ServerError, match=r"^because$") as refusal:
+        service.client().task()
+    assert refusal.value.status == status
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(service, status):
+    """Followed, it could turn a report into a question that is answered by 200, and the report would be taken for sent."""
+    service.open()
+    elsewhere = says(status, f"Location: {service.served.url}/healthz")
+    service.proxy.answer = lambda method, path: elsewhere if method == "POST" else FORWARD
+    with pytest.raises(ServerError) as refusal:
+        service.client().take_part(X, Y)
+    assert refusal.value.status == status
+    service.proxy.answer = lambda method, path: FORWARD
+    assert service.client().take_part(X, Y) == Sent(1, first_time=False)
+
+
+@pytest.mark.parametrize("answer", [b"", b"what?\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nshort"])
+def test_an_answer_that_is_not_http_is_no_answer(service, answer):
+    service.proxy.answer = lambda method, path: answer
+    with pytest.raises(ServerError) as problem:
+        service.client().task()
+    assert problem.value.status is None
+
+
+@pytest.mark.parametrize("path", ["/v1/task", "/v1/round"])
+@pytest.mark.parametrize("length", [0, 50])
+def test_an_answer_that_is_cut_off_is_no_answer(service, path, length):
+    """A server that ends in the middle: what has come is not taken for a document, nor for the word that there is no round."""
+    service.open()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + bytes(length)
+    service.proxy.answer = lambda method, asked: answer if asked == path else FORWARD
+    with pytest.raises(ServerError, match="cut off") as problem:
+        service.client().take_part(X, Y)
+    assert problem.value.status is None
+    assert service.proxy.reports == []
+
+
+def test_a_server_that_is_not_there_is_no_answer(service):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        with pytest.raises(ServerError, match="refused") as problem:
+            service.client(url=f"http://127.0.0.1:{free.getsockname()[1]}").task()
+    assert problem.value.status is None
+
+
+def test_a_server_that_says_nothing_is_left_after_a_while(service):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with pytest.raises(ServerError, match="timed out") as problem:
+            service.client(url=f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2).task()
+    assert problem.value.status is None
+
+
+def test_an_answer_that_does_not_end_is_cut_off(service, monkeypatch):
+    monkeypatch.setattr(client_module, "_MOST_BYTES", 100)
+    with pytest.raises(ServerError, match="does not end"):
+        service.client().task()
+
+
+# --- TLS
+
+
+def test_a_client_trusts_the_certificate_it_is_given_and_no_other(service, tmp_path):
+    """A development certificate in place of the system's, the system's without it, and another of the same name."""
+    service.open()
+    tls, other = development_certificate(tmp_path / "tls"), development_certificate(tmp_path / "other")
+    with Served(service.app, tls=tls) as secure:
+        assert secure.url.startswith("https://")
+        for ca in (None, other[0]):
+            with pytest.raises(ServerError, match="CERTIFICATE_VERIFY_FAILED") as problem:
+                service.client(url=secure.url, ca=ca).take_part(X, Y)
+            assert problem.value.status is None
+        assert service.stored == 0
+        assert service.client(url=secure.url, ca=tls[0]).take_part(X, Y) == Sent(1, first_time=True)
+    assert service.stored == 1
+
+
+def test_a_certificate_for_another_name_is_refused(service, tmp_path):
+    """127.0.0.2 is this machine too, and not in the certificate."""
+    certificate, key = development_certificate(tmp_path / "tls")
+    with Served(service.app, host="127.0.0.2", tls=(certificate, key)) as secure, pytest.raises(ServerError, match="mismatch"):
+        service.client(url=secure.url, ca=certificate).task()
+
+
+# --- what stays on the device
+
+
+def test_when_it_has_finished_a_folder_holds_the_ledger_alone(service):
+    service.open()
+    service.client(folder=service.folder / "new" / "ann").take_part(X, Y)
+    folder = service.folder / "new" / "ann"
+    assert [path.name for path in folder.iterdir()] == ["ledger.jsonl"]
+    entries = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    assert entries == [{"slot": "a1-task", "task": "a1", "round": 1, "phase": 1}]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_while_it_waits_a_folder_holds_the_sealed_report_besides(service):
+    service.open()
+    service.proxy.answer = lambda method, path: says(503) if method == "POST" else FORWARD
+    with pytest.raises(ServerError):
+        service.client().take_part(X, Y)
+    kept = {path.name: path.read_bytes() for path in (service.folder / "ann").iterdir()}
+    assert set(kept) == {"a1-task.report", "ledger.jsonl"}
+    assert kept["a1-task.report"] == service.proxy.reports[0]
+    assert stat.S_IMODE((service.folder / "ann").stat().st_mode) == 0o700
+
+
+def test_the_client_needs_no_server_software():
+    """In a process where the parts for servers cannot be imported."""
+    program = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"fastapi", "starlette", "uvicorn", "sqlalchemy", "prometheus_client"}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+try:
+    import fastapi
+except ModuleNotFoundError:
+    import croupier.client
+    print(croupier.client.Client.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("Client\n", 0), done.stderr

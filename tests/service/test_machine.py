@@ -1,0 +1,397 @@
+"""Anything that clients, the network and crashes do, in any order, to both servers: nobody is counted twice, and nothing is lost.
+
+What is expected is kept by the machine itself: whose report was taken, and the bits that are in it. What is found is read off the
+databases' files by sqlite3.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from helpers_roles import DIM, Training, Web, World
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from croupier.protocol import Report as Bits
+from croupier.protocol import SecureRandom
+from croupier.service import store as tables
+from croupier.service.transport import sealed_report, shuffled
+from croupier.service.web import analyzer_app, shuffler_app
+from croupier.service.wire import ROUND, Document, Report, WireError
+
+TASKS = {
+    "sequential": {"users": 15, "honest": 0.9},
+    "full": {"users": 6, "honest": 0.5},
+}
+BURST = 20  # requests that a client may always send
+USERS = st.integers(0, 14)
+
+
+class Servers(RuleBasedStateMachine):
+    """Both roles behind their web apps, on files; rounds go on as long as there are users."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.world: World | None = None
+        self.opened: list[Document] = []  # rounds that the shuffler has seen
+        self.reports: dict[tuple[int, int], bytes] = {}  # what a user sends in a round, by numbers: the same whenever it does
+        self.taken: dict[int, list[int]] = {}  # by round, whose reports
+        self.released: dict[int, list[int]] = {}  # by round, who is in its batch
+        self.batches: dict[int, bytes] = {}
+        self.ones: dict[int, list[int]] = {}  # of the users in a batch
+        self.arrived = 0  # batches that the analyzer has
+        self.requests: dict[int, int] = {}
+
+    @initialize(interactivity=st.sampled_from(sorted(TASKS)), transport=st.sampled_from(["masked-sum", "messages"]))
+    def begin(self, interactivity: str, transport: str) -> None:
+        asked = TASKS[interactivity]
+        self.world = World(Path(self.folder.name), transport=transport, interactivity=interactivity, patience=0.0, **asked)
+        self.plan = self.world.task.schedule.phases[0].plan
+        assert 2 <= self.plan.honest_users < self.plan.users
+        self._start_shuffler()
+        self._start_analyzer()
+        self.fetch_round()
+
+    def teardown(self) -> None:
+        if self.world is not None:
+            self._stop_shuffler()
+            self._stop_analyzer()
+            self.world.close()
+        self.folder.cleanup()
+
+    def _start_shuffler(self) -> None:
+        self.shuffler = self.world.shuffler()
+        self.clients = Web(shuffler_app(self.shuffler))
+        self.requests = {}
+
+    def _stop_shuffler(self) -> None:
+        self.clients.__exit__()
+        self.shuffler.store.close()
+
+    def _start_analyzer(self) -> None:
+        self.training = Training(self.world, self.world.population()).__enter__()
+        self.analyzer = Web(analyzer_app(self.training.population))
+        self.published = self.training.next_round(after=self.arrived)
+
+    def _stop_analyzer(self) -> None:
+        self.analyzer.__exit__()
+        self.training.__exit__()
+        self.training.population.store.close()
+
+    # What the machine expects.
+
+    @property
+    def open_number(self) -> int | None:
+        """The number of the round that takes reports."""
+        last = len(self.opened)
+        return last if last and last not in self.released else None
+
+    def _user(self, user: int) -> int:
+        return user % self.world.users
+
+    def _has_taken_part(self, user: int, number: int) -> bool:
+        numbers = [number] if self.world.task.schedule.interactivity == "full" else list(self.taken)
+        return any(user in self.taken.get(some, []) for some in numbers)
+
+    def _report(self, user: int, number: int) -> bytes:
+        if (user, number) not in self.reports:
+            self.reports[user, number] = self.world.report(user, self.opened[number - 1])
+        return self.reports[user, number]
+
+    def _expected(self, user: int, number: int) -> int:
+        """The status for a user's own report of a round that the shuffler has seen."""
+        if number != self.open_number:
+            return 200 if self._has_taken_part(user, number) else 410
+        return 200 if user in self.taken[number] or not self._has_taken_part(user, number) else 409
+
+    def _post(self, user: int, body: bytes, expected: int, **headers: str) -> None:
+        """A request of an enrolled client, as often as it may."""
+        self.requests[user] = self.requests.get(user, 0) + 1
+        if self.requests[user] <= BURST:
+            given = {"Authorization": f"Bearer {self.world.tokens[user]}"} | headers
+            self._require(self.clients.post("/v1/report", body, given), expected)
+
+    def _require(self, answer, *expected: int) -> None:
+        assert answer.status in expected, (answer, expected)
+        if answer.status != 200:
+            assert 5 < len(answer.text) < 200
+            assert not any(secret in answer.text for secret in self.world.names + self.world.tokens)
+
+    def _now_taken(self, user: int) -> None:
+        number = self.open_number
+        if self.requests[user] <= BURST and user not in self.taken[number] and not self._has_taken_part(user, number):
+            self.taken[number].append(user)
+            if len(self.taken[number]) == self.plan.users:
+                self._now_released()
+
+    def _now_released(self) -> None:
+        number = self.open_number
+        self.released[number] = list(self.taken[number])
+        bits = [self.world.bits(user, self.opened[number - 1]).bits for user in self.taken[number]]
+        self.ones[number] = sum(some.sum(axis=1, dtype=int) for some in bits).tolist()
+        self.batches[number] = self.shuffler.made()[1]
+
+    # Clients, and what becomes of what they send.
+
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS)
+    def upload(self, user: int) -> None:
+        """Also a retry after a request or an answer was lost: the same bytes."""
+        user, number = self._user(user), self.open_number
+        self._post(user, self._report(user, number), self._expected(user, number))
+        self._now_taken(user)
+
+    @precondition(lambda self: self.open_number)
+    @rule(first=USERS, count=st.integers(2, 6))
+    def many_upload(self, first: int, count: int) -> None:
+        for user in range(first, first + count):
+            if self.open_number:
+                self.upload(user)
+
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS)
+    def request_is_lost(self, user: int) -> None:
+        """The report is made, and never arrives; a later upload sends it."""
+        self._report(self._user(user), self.open_number)
+
+    @precondition(lambda self: self.taken)
+    @rule(user=USERS, back=st.integers(0, 2))
+    def replay_or_late(self, user: int, back: int) -> None:
+        """A report of any round so far: taken before, or too late."""
+        number = max(1, len(self.opened) - back)
+        if number != self.open_number:
+            user = self._user(user)
+            self._post(user, self._report(user, number), self._expected(user, number))
+
+    @precondition(lambda self: self.open_number and self.taken[self.open_number])
+    @rule(which=USERS, place=st.integers(48, 10_000), change=st.integers(1, 255))
+    def altered_replay(self, which: int, place: int, change: int) -> None:
+        number = self.open_number
+        user = self.taken[number][which % len(self.taken[number])]
+        body = bytearray(self._report(user, number))
+        body[48 + (place - 48) % (len(body) - 48)] ^= change
+        self._post(user, bytes(body), 409)
+
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS, place=st.integers(0, 47), change=st.integers(1, 255))
+    def altered_header(self, user: int, place: int, change: int) -> None:
+        user = self._user(user)
+        body = bytearray(self._report(user, self.open_number))
+        body[place] ^= change
+        self._post(user, bytes(body), 400)
+
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS, cut=st.integers(1, 10_000))
+    def truncated(self, user: int, cut: int) -> None:
+        user = self._user(user)
+        body = self._report(user, self.open_number)
+        self._post(user, body[: len(body) - 1 - cut % len(body)], 400)
+
+    @rule(user=USERS, much=st.integers(1, 5000), declared=st.booleans())
+    def oversized(self, user: int, much: int, declared: bool) -> None:
+        most = len(sealed_report(self.world.task.transport, b"\0" * 32, self._no_bits(), self._some_key()).to_bytes())
+        length = {"Content-Length": str(most + much)} if declared else {"Content-Length": "1"}
+        self._post(self._user(user), bytes(most + much), 413, **length)
+
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS)
+    def wrong_round(self, user: int) -> None:
+        body = sealed_report(self.world.task.transport, b"\7" * 32, self._no_bits(), self._some_key()).to_bytes()
+        self._post(self._user(user), body, 400)
+
+    @precondition(lambda self: self.published is not None and self.published not in self.opened)
+    @rule(user=USERS)
+    def early(self, user: int) -> None:
+        """The analyzer has published a round that the shuffler has not fetched."""
+        user = self._user(user)
+        self._post(user, self.world.report(user, self.published), 400 if self.open_number else 409)
+
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS, kind=st.sampled_from(["none", "unknown", "name", "hash", "basic"]))
+    def wrong_token(self, user: int, kind: str) -> None:
+        user = self._user(user)
+        token = self.world.tokens[user]
+        words = {
+            "unknown": f"Bearer {token[::-1]}",
+            "name": f"Bearer {self.world.names[user]}",
+            "hash": f"Bearer {tables.hash_of(token)}",
+            "basic": f"Basic {token}",
+        }
+        headers = {} if kind == "none" else {"Authorization": words[kind]}
+        self._require(self.clients.post("/v1/report", self._report(user, self.open_number), headers), 401)
+
+    # The shuffler's errands, and what becomes of them.
+
+    @precondition(lambda self: self.published is not None and self.open_number is None)
+    @rule()
+    def fetch_round(self) -> None:
+        """Every round has a key of its own."""
+        document = Document.from_bytes(self.analyzer.get("/v1/round").content)
+        assert document == self.published
+        self.shuffler.open(document)
+        if document not in self.opened:
+            assert self.world.read(document).key not in [self.world.read(known).key for known in self.opened]
+            self.opened.append(document)
+            self.taken[len(self.opened)] = []
+        current = self.clients.get("/v1/round").content
+        assert current == (document.to_bytes() if self.open_number else b"")
+
+    @precondition(lambda self: self.published is not None)
+    @rule(change=st.sampled_from(["signature", "words"]))
+    def forged_round(self, change: str) -> None:
+        values = json.loads(self.published.text) | {"theta": [0.5] * DIM}
+        key = Ed25519PrivateKey.generate() if change == "signature" else self.world.analyzer_key
+        if change == "words" and self.published not in self.opened:
+            values["task"] = "another"
+        with pytest.raises(WireError):
+            self.shuffler.open(Document.signed(ROUND, values, key))
+
+    @precondition(lambda self: self.open_number)
+    @rule()
+    def patience_ends(self) -> None:
+        self.shuffler.close_late()
+        if len(self.taken[self.open_number]) >= self.plan.honest_users:
+            self._now_released()
+        else:
+            assert self.shuffler.made() is None
+
+    @precondition(lambda self: len(self.batches) > self.arrived)
+    @rule(lost=st.booleans())
+    def forward(self, lost: bool) -> None:
+        """The answer to a batch may be lost: the shuffler then sends it again, and the analyzer goes on all the same."""
+        name, batch = self.shuffler.made()
+        if batch != self.batches[self.arrived + 1]:
+            return  # it was not heard that the one before has arrived
+        self._require(self.analyzer.post("/v1/batch", batch), 200)
+        self.arrived += 1
+        self.published = self.training.next_round(after=self.arrived)
+        if not lost:
+            self.shuffler.forwarded(name)
+
+    @precondition(lambda self: self.arrived)
+    @rule(which=st.integers(1, 3), then_heard=st.booleans())
+    def forward_again(self, which: int, then_heard: bool) -> None:
+        self._require(self.analyzer.post("/v1/batch", self.batches[min(which, self.arrived)]), 200)
+        waiting = self.shuffler.made()
+        if waiting is not None and waiting[1] == self.batches[self.arrived]:
+            self._require(self.analyzer.post("/v1/batch", waiting[1]), 200)
+            if then_heard:
+                self.shuffler.forwarded(waiting[0])
+
+    @precondition(lambda self: self.batches)
+    @rule(place=st.integers(0, 10_000), change=st.integers(1, 255), cut=st.booleans())
+    def altered_batch(self, place: int, change: int, cut: bool) -> None:
+        batch = bytearray(self.batches[max(self.batches)])
+        if cut:
+            del batch[-1 - place % len(batch) :]
+        else:
+            batch[place % len(batch)] ^= change
+        self._require(self.analyzer.post("/v1/batch", bytes(batch)), 400)
+
+    @precondition(lambda self: self.published is not None)
+    @rule(kind=st.sampled_from(["small", "stranger", "sealed for another key"]))
+    def forged_batch(self, kind: str) -> None:
+        """A shuffler that does not keep the rules, or somebody who is not the shuffler."""
+        count = self.plan.honest_users - (kind == "small")
+        key = self._some_key() if kind == "sealed for another key" else self.world.read(self.published).key
+        reports = [sealed_report(self.world.task.transport, self.published.digest, self._no_bits(), key) for _ in range(count)]
+        signer = Ed25519PrivateKey.generate() if kind == "stranger" else self.world.shuffler_key
+        read = [Report.from_bytes(report.to_bytes()) for report in reports]
+        self._require(self.analyzer.post("/v1/batch", shuffled(read, SecureRandom()).to_bytes(signer)), 400)
+
+    @precondition(lambda self: self.open_number)
+    @rule()
+    def a_round_goes_well(self) -> None:
+        for user in range(self.world.users):
+            if self.open_number and self.requests.get(user, 0) < BURST and self._expected(user, self.open_number) == 200:
+                self.upload(user)
+        if self.open_number:
+            self.patience_ends()
+        if len(self.batches) > self.arrived:
+            if self.shuffler.made()[1] != self.batches[self.arrived + 1]:
+                self.forward_again(self.arrived, then_heard=True)
+            self.forward(lost=False)
+        if self.published is not None and self.open_number is None:
+            self.fetch_round()
+
+    @rule()
+    def shuffler_restarts(self) -> None:
+        self._stop_shuffler()
+        self._start_shuffler()
+
+    @rule()
+    def analyzer_restarts(self) -> None:
+        if self.published is None:
+            return  # its run has ended
+        before = self.published
+        self._stop_analyzer()
+        self._start_analyzer()
+        assert self.published == before  # the same question under the same key
+
+    def _no_bits(self) -> Bits:
+        return Bits(np.zeros((DIM, self.plan.bits_per_coordinate), dtype=bool), private=False)
+
+    @staticmethod
+    def _some_key() -> X25519PublicKey:
+        """Of nobody."""
+        return X25519PrivateKey.generate().public_key()
+
+    # What always holds.
+
+    @invariant()
+    def counts_are_those_of_the_reports_that_were_taken(self) -> None:
+        if self.world is None:
+            return
+        found = self.world.rows("analyzer", "SELECT number, ones, users FROM asked WHERE ones IS NOT NULL ORDER BY number")
+        expected = [(number, self.ones[number], len(self.released[number])) for number in range(1, self.arrived + 1)]
+        assert [(number, json.loads(ones), users) for number, ones, users in found] == expected
+
+    @invariant()
+    def nobody_is_counted_twice_and_nobody_is_lost(self) -> None:
+        if self.world is None:
+            return
+        full = self.world.task.schedule.interactivity == "full"
+        found = sorted(self.world.rows("shuffler", "SELECT slot, client FROM taken_part"))
+        names, identities = self.world.names, [self.world.read(document).id for document in self.opened]
+        slots = [(identities[number - 1] if full else "task", names[user]) for number, some in self.taken.items() for user in some]
+        assert found == sorted(slots)
+        assert len(set(found)) == len(found)
+        waiting = self.taken[self.open_number] if self.open_number else []
+        kept = self.world.rows("shuffler", "SELECT client, body FROM reports")
+        assert sorted(kept) == sorted((names[user], self.reports[user, self.open_number]) for user in waiting)
+
+    @invariant()
+    def no_batch_is_smaller_than_the_plan_allows(self) -> None:
+        assert all(self.plan.honest_users <= len(users) <= self.plan.users for users in self.released.values())
+        if self.world is not None:
+            [(least,)] = self.world.rows("analyzer", "SELECT min(users) FROM asked")
+            assert least is None or least >= self.plan.honest_users
+
+    @invariant()
+    def the_analyzer_has_no_identity_on_disk(self) -> None:
+        if self.world is not None:
+            on_disk = self.world.files("analyzer") + (self.world.folder / "run.journal").read_bytes()
+            hashes = [tables.hash_of(token) for token in self.world.tokens]
+            assert not any(text.encode() in on_disk for text in self.world.names + self.world.tokens + hashes)
+
+
+def test_whatever_clients_the_network_and_crashes_do_the_counts_are_right():
+    run_state_machine_as_test(
+        Servers,
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=40,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,436 @@
+"""How counts travel: exactly the in-memory protocol's, in envelopes that another implementation of HPKE opens."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import itertools
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
+from scipy import stats
+
+from croupier.protocol import Report as Bits
+from croupier.protocol import SecureRandom, SeededRandom
+from croupier.service import transport as transport_module
+from croupier.service.task import Round, Task
+from croupier.service.transport import check_shape, mask, opened, sealed_report, shuffled
+from croupier.service.wire import Batch, Document, Report, WireError
+
+exactly = settings(deadline=None, derandomize=True, max_examples=25)
+transports = pytest.mark.parametrize("transport", ["messages", "masked-sum"])
+OTHER = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.AES128_GCM)
+ROUND, ANOTHER_ROUND = (hashlib.sha256(name).digest() for name in (b"a round", b"another round"))
+SEED_LABEL = 2**32 - 1
+# Asymptotic p-values are good to a factor of a few where 25 or more are expected per cell: 1e-7 for a false-alarm rate of 1e-6.
+NOMINAL = 1e-7
+
+
+def info_of(transport: str, round_digest: bytes, label: int) -> bytes:
+    """As docs/protocol.md says."""
+    return b"croupier report v1 " + transport.encode("ascii") + b" " + round_digest + label.to_bytes(4, "little")
+
+
+def sealed_elsewhere(content: bytes, key, info: bytes) -> np.ndarray:
+    encapsulated, context = OTHER.create_sender_context(KEMKey.from_pyca_cryptography_key(key), info)
+    return np.frombuffer(encapsulated + context.seal(content), np.uint8)
+
+
+def opened_elsewhere(envelope: np.ndarray, key: X25519PrivateKey, info: bytes) -> bytes:
+    data = envelope.tobytes()
+    return OTHER.create_recipient_context(data[:32], KEMKey.from_pyca_cryptography_key(key), info).open(data[32:])
+
+
+def mask_elsewhere(seed: bytes, dim: int) -> list[int]:
+    key = hashlib.blake2b(bytes(8), key=seed, digest_size=32, person=b"keystream").digest()
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * dim))
+    return [int.from_bytes(stream[at : at + 8], "little") for at in range(0, len(stream), 8)]
+
+
+def replaced(array: np.ndarray, place: tuple[int, ...], value: np.ndarray) -> np.ndarray:
+    changed = array.copy()
+    changed[place] = value
+    return changed
+
+
+@pytest.fixture(scope="module")
+def reports(roles, users_bits) -> dict[str, list[Report]]:
+    key = roles.seal.public_key()
+    return {name: [sealed_report(name, ROUND, bits, key) for bits in users_bits] for name in ("messages", "masked-sum")}
+
+
+@pytest.fixture(scope="module")
+def batches(reports) -> dict[str, Batch]:
+    return {name: shuffled(some, SecureRandom()) for name, some in reports.items()}
+
+
+@pytest.fixture(scope="module")
+def ones(users_bits) -> list[int]:
+    return sum(report.bits.sum(axis=1) for report in users_bits).tolist()
+
+
+# --- what the analyzer gets is what the in-memory protocol counts
+
+
+@transports
+def test_counts_are_those_of_the_protocol_in_any_order_of_reports(roles, plan, reports, ones, transport):
+    for order in itertools.permutations(range(4)):
+        batch = shuffled([reports[transport][user] for user in order], SecureRandom())
+        counts = opened(batch, plan, roles.seal)
+        assert counts.ones.tolist() == ones
+        assert (counts.ones.dtype, counts.users, counts.private) == (np.int64, 4, True)
+
+
+@transports
+def test_counts_survive_the_wire(roles, plan, reports, ones, transport):
+    arrived = [Report.from_bytes(report.to_bytes()) for report in reports[transport]]
+    data = shuffled(arrived, SecureRandom()).to_bytes(roles.shuffler)
+    batch = Batch.from_bytes(data, plan.bits_per_coordinate, roles.shuffler.public_key())
+    assert opened(batch, plan, roles.seal).ones.tolist() == ones
+
+
+@transports
+def test_a_pool_opens_to_the_same_counts(roles, plan, batches, ones, transport):
+    with ThreadPoolExecutor(2) as pool:
+        assert opened(batches[transport], plan, roles.seal, pool).ones.tolist() == ones
+
+
+@pytest.mark.parametrize("fill", [False, True])
+@transports
+def test_all_zeros_and_all_ones_are_counted_exactly(roles, plan, transport, fill):
+    bits = Bits(np.full((plan.dim, plan.bits_per_coordinate), fill), private=True)
+    batch = shuffled([sealed_report(transport, ROUND, bits, roles.seal.public_key()) for _ in range(2)], SecureRandom())
+    assert opened(batch, plan, roles.seal).ones.tolist() == [2 * plan.bits_per_coordinate * fill] * plan.dim
+
+
+# --- the envelopes, by another implementation
+
+
+def test_another_implementation_opens_every_sealed_bit(roles, users_bits, reports):
+    for bits, report in zip(users_bits, reports["messages"], strict=True):
+        for label, row in enumerate(report.sealed):
+            read = [opened_elsewhere(envelope, roles.seal, info_of("messages", ROUND, label)) for envelope in row]
+            assert b"".join(read).count(b"\1") == bits.bits[label].sum()
+            assert set(read) <= {b"\0", b"\1"}
+
+
+def test_another_implementation_opens_the_seed_and_takes_the_mask_away(roles, users_bits, reports):
+    for bits, report in zip(users_bits, reports["masked-sum"], strict=True):
+        seed = opened_elsewhere(report.sealed, roles.seal, info_of("masked-sum", ROUND, SEED_LABEL))
+        assert len(seed) == 32
+        counts = [(number - hidden) % 2**64 for number, hidden in zip(report.masked.tolist(), mask_elsewhere(seed, 2), strict=True)]
+        assert counts == bits.bits.sum(axis=1).tolist()
+
+
+def test_bits_sealed_by_another_implementation_are_counted(roles, plan):
+    key, messages = roles.seal.public_key(), plan.bits_per_coordinate
+    bits = np.random.default_rng(3).integers(0, 2, size=(plan.dim, messages))
+    rows = [
+        [sealed_elsewhere(bytes([bit]), key, info_of("messages", ROUND, label)) for bit in row]
+        for label, row in enumerate(bits.tolist())
+    ]
+    report = Report("messages", ROUND, messages, np.array(rows))
+    assert opened(shuffled([report], SecureRandom()), plan, roles.seal).ones.tolist() == bits.sum(axis=1).tolist()
+
+
+def test_a_seed_sealed_by_another_implementation_is_used(roles, plan):
+    seed, counts = bytes(range(100, 132)), [3, plan.bits_per_coordinate]
+    masked = [(count + hidden) % 2**64 for count, hidden in zip(counts, mask_elsewhere(seed, plan.dim), strict=True)]
+    envelope = sealed_elsewhere(seed, roles.seal.public_key(), info_of("masked-sum", ROUND, SEED_LABEL))
+    report = Report("masked-sum", ROUND, plan.bits_per_coordinate, envelope, np.array(masked, dtype=np.uint64))
+    assert opened(shuffled([report], SecureRandom()), plan, roles.seal).ones.tolist() == counts
+
+
+@exactly
+@given(seed=st.binary(min_size=32, max_size=32), dim=st.integers(1, 300))
+def test_masks_are_the_keystream_of_the_specification(seed, dim):
+    made = mask(seed, dim)
+    assert made.dtype == np.uint64
+    assert made.tolist() == mask_elsewhere(seed, dim)
+
+
+def test_no_two_envelopes_share_an_encapsulation(reports):
+    """It would link them."""
+    envelopes = [envelope for report in reports["messages"] for envelope in report.sealed.reshape(-1, 49)]
+    envelopes += [report.sealed for report in reports["masked-sum"]]
+    assert len({envelope[:32].tobytes() for envelope in envelopes}) == len(envelopes)
+
+
+# --- an envelope is bound to its round, its label, its transport and its key
+
+
+@transports
+def test_envelopes_do_not_open_for_another_round(roles, plan, batches, transport):
+    with pytest.raises(WireError, match="does not open"):
+        opened(replace(batches[transport], round=ANOTHER_ROUND), plan, roles.seal)
+
+
+@transports
+def test_envelopes_do_not_open_with_another_key(plan, batches, transport):
+    with pytest.raises(WireError, match="does not open"):
+        opened(batches[transport], plan, X25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
+
+
+def test_a_bit_does_not_open_under_another_label(roles, plan, batches):
+    swapped = replace(batches["messages"], sealed=batches["messages"].sealed[::-1])
+    with pytest.raises(WireError, match="does not open"):
+        opened(swapped, plan, roles.seal)
+
+
+@pytest.mark.parametrize("sealed_for", [("messages", SEED_LABEL), ("masked-sum", 0)])
+def test_a_seed_for_another_transport_or_label_does_not_open(roles, plan, batches, sealed_for):
+    batch = batches["masked-sum"]
+    envelope = sealed_elsewhere(bytes(32), roles.seal.public_key(), info_of(sealed_for[0], ROUND, sealed_for[1]))
+    with pytest.raises(WireError, match="does not open"):
+        opened(replace(batch, sealed=replaced(batch.sealed, (1,), envelope)), plan, roles.seal)
+
+
+def test_a_bit_for_another_transport_does_not_open(roles, plan, batches):
+    batch = batches["messages"]
+    envelope = sealed_elsewhere(b"\1", roles.seal.public_key(), info_of("masked-sum", ROUND, 0))
+    with pytest.raises(WireError, match="does not open"):
+        opened(replace(batch, sealed=replaced(batch.sealed, (0, 3), envelope)), plan, roles.seal)
+
+
+# --- one bad envelope spoils all
+
+
+@transports
+def test_one_envelope_with_a_flipped_bit_spoils_the_batch(roles, plan, batches, transport):
+    batch = batches[transport]
+    flat = batch.sealed.reshape(-1, batch.sealed.shape[-1])
+    for place, byte in [(0, 0), (len(flat) // 2, 32), (len(flat) - 1, flat.shape[1] - 1)]:  # the key, the content, the tag
+        changed = flat.copy()
+        changed[place, byte] ^= 4
+        with pytest.raises(WireError, match="does not open"):
+            opened(replace(batch, sealed=changed.reshape(batch.sealed.shape)), plan, roles.seal)
+
+
+@transports
+def test_an_envelope_of_zeros_spoils_the_batch(roles, plan, batches, transport):
+    """Its encapsulated key is a point that gives no shared secret."""
+    batch = batches[transport]
+    place = (0, 0) if transport == "messages" else (0,)
+    with pytest.raises(WireError, match="does not open"):
+        opened(replace(batch, sealed=replaced(batch.sealed, place, np.zeros(1, np.uint8))), plan, roles.seal)
+
+
+@pytest.mark.parametrize("content", [2, 49, 255])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_something_else_than_a_bit_spoils_the_batch(roles, plan, batches, content, pooled):
+    batch = batches["messages"]
+    envelope = sealed_elsewhere(bytes([content]), roles.seal.public_key(), info_of("messages", ROUND, 1))
+    spoiled = replace(batch, sealed=replaced(batch.sealed, (1, 5), envelope))
+    with ThreadPoolExecutor(2) as pool, pytest.raises(WireError, match="something else than a bit"):
+        opened(spoiled, plan, roles.seal, pool if pooled else None)
+
+
+def test_another_seed_than_the_one_that_masked_spoils_the_batch(roles, plan, batches):
+    """Its mask is not taken away: the counts are about uniform below 2^64, and within range with probability below 1e-30."""
+    batch = batches["masked-sum"]
+    envelope = sealed_elsewhere(bytes(32), roles.seal.public_key(), info_of("masked-sum", ROUND, SEED_LABEL))
+    with pytest.raises(WireError, match="no users could have sent"):
+        opened(replace(batch, sealed=replaced(batch.sealed, (2,), envelope)), plan, roles.seal)
+
+
+def test_counts_just_beyond_what_users_can_send_are_refused(roles, plan, reports):
+    """All-ones is allowed; one more, or less than nothing, is not."""
+    batch = shuffled(reports["masked-sum"], SecureRandom())
+    counts = opened(batch, plan, roles.seal).ones.astype(np.uint64)
+    most = np.uint64(batch.users * plan.bits_per_coordinate)
+    unit = np.array([0, 1], dtype=np.uint64)
+    at_most, at_least = batch.masked + (most - counts) * unit, batch.masked - counts * unit
+    assert opened(replace(batch, masked=at_most), plan, roles.seal).ones[1] == most
+    assert opened(replace(batch, masked=at_least), plan, roles.seal).ones[1] == 0
+    for beyond in (at_most + unit, at_least - unit):
+        with pytest.raises(WireError, match="no users could have sent"):
+            opened(replace(batch, masked=beyond), plan, roles.seal)
+
+
+# --- what the shuffler sees, and what it does
+
+
+def test_masked_counts_look_uniform_to_the_shuffler(monkeypatch, roles, plan, users_bits):
+    """Reports of one and the same counts, under seeds that a fixed generator gives: every byte takes all values equally often."""
+    generator = np.random.default_rng(11)
+    monkeypatch.setattr(transport_module.os, "urandom", generator.bytes)
+    views = [sealed_report("masked-sum", ROUND, users_bits[0], roles.seal.public_key()).masked for _ in range(1200)]
+    numbers = np.array(views).view(np.uint8).reshape(len(views), plan.dim * 8)
+    counts = np.array([np.bincount(column >> 3, minlength=32) for column in numbers.T])
+    expected = len(views) / 32
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    assert expected >= 25
+    assert stats.chi2.sf(statistic, counts.size - len(counts)) > NOMINAL
+
+
+def test_a_mask_is_drawn_anew_for_every_report(roles, users_bits):
+    views = [sealed_report("masked-sum", ROUND, users_bits[0], roles.seal.public_key()).masked.tolist() for _ in range(3)]
+    assert len({tuple(view) for view in views}) == 3
+
+
+def test_masks_of_seeds_are_uniform_and_unrelated():
+    """The lowest and the highest bits of the masks of seeds 0, 1, 2, ...: jointly uniform over neighbouring seeds."""
+    masks = np.array([mask(seed.to_bytes(32, "little"), 2) for seed in range(4001)])
+    cells = (masks[:, 0] >> np.uint64(61)).astype(int) * 8 + (masks[:, 1] & np.uint64(7)).astype(int)
+    pairs = np.bincount((cells[:-1] // 8) * 8 + cells[1:] % 8, minlength=64)
+    assert stats.chisquare(np.bincount(cells, minlength=64)).pvalue > NOMINAL
+    assert stats.chisquare(pairs).pvalue > NOMINAL
+
+
+@transports
+def test_the_order_of_envelopes_is_uniform(transport):
+    """All 24 orders of four users' envelopes equally often: chi-square, false alarms at most 1e-6, on a fixed seed."""
+    marks = [np.full(49 if transport == "messages" else 80, user, np.uint8) for user in range(4)]
+    if transport == "messages":
+        reports = [Report(transport, ROUND, 1, mark.reshape(1, 1, -1)) for mark in marks]
+    else:
+        reports = [Report(transport, ROUND, 1, mark, np.zeros(1, np.uint64)) for mark in marks]
+    random = SeededRandom(5)
+    orders = Counter(shuffled(reports, random).sealed.reshape(4, -1)[:, 0].tobytes() for _ in range(2400))
+    assert set(orders) == {bytes(order) for order in itertools.permutations(range(4))}
+    assert stats.chisquare(list(orders.values())).pvalue > NOMINAL
+
+
+def test_labels_are_permuted_independently():
+    """One user's place under the second label says nothing about its place under the first."""
+    marks = [np.full((2, 1, 49), user, np.uint8) for user in range(4)]
+    random = SeededRandom(6)
+    table = np.zeros((4, 4))
+    for _ in range(1600):
+        sealed = shuffled([Report("messages", ROUND, 1, mark) for mark in marks], random).sealed[:, :, 0]
+        table[np.flatnonzero(sealed[0] == 0)[0], np.flatnonzero(sealed[1] == 0)[0]] += 1
+    assert stats.chisquare(table.ravel()).pvalue > NOMINAL
+
+
+@transports
+def test_shuffling_loses_and_adds_nothing(reports, transport):
+    batch = shuffled(reports[transport], SecureRandom())
+    assert (batch.transport, batch.round, batch.users) == (transport, ROUND, 4)
+    if transport == "messages":
+        for label, row in enumerate(batch.sealed):
+            sent = [envelope.tobytes() for report in reports[transport] for envelope in report.sealed[label]]
+            assert sorted(envelope.tobytes() for envelope in row) == sorted(sent)
+    else:
+        assert sorted(row.tobytes() for row in batch.sealed) == sorted(report.sealed.tobytes() for report in reports[transport])
+        total = [sum(report.masked.tolist()[j] for report in reports[transport]) % 2**64 for j in range(2)]
+        assert batch.masked.tolist() == total
+
+
+# --- the shape that a plan wants
+
+
+@transports
+def test_a_report_of_the_plan_is_accepted(plan, reports, transport):
+    for report in reports[transport]:
+        check_shape(report, transport, ROUND, plan)
+
+
+@transports
+def test_a_report_of_another_shape_is_refused_with_the_reason(plan, reports, transport):
+    report = reports[transport][0]
+    other = {"messages": "masked-sum", "masked-sum": "messages"}[transport]
+    with pytest.raises(WireError, match=f"a report by {transport} in a task by {other}"):
+        check_shape(report, other, ROUND, plan)
+    with pytest.raises(WireError, match="another round"):
+        check_shape(report, transport, ANOTHER_ROUND, plan)
+    with pytest.raises(WireError, match="2 coordinates of 15 messages where the plan has 2 coordinates of 14 messages"):
+        check_shape(replace(report, messages=15), transport, ROUND, plan)
+    fewer = replace(report, sealed=report.sealed[:1]) if transport == "messages" else replace(report, masked=report.masked[:1])
+    with pytest.raises(WireError, match="1 coordinates of 14 messages where the plan has 2"):
+        check_shape(fewer, transport, ROUND, plan)
+
+
+# --- vectors, for clients in other languages
+
+
+VECTORS = Path(__file__).parent / "vectors"
+
+
+def vectors_of(name: str):
+    return json.loads((VECTORS / name).read_text())
+
+
+def public_key_of(pair: dict[str, str]) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(bytes.fromhex(pair["public"]))
+
+
+def test_the_vectors_are_made_again_from_the_same_words():
+    found = importlib.util.spec_from_file_location("make_vectors", VECTORS / "make.py")
+    make = importlib.util.module_from_spec(found)
+    found.loader.exec_module(make)
+    messages = vectors_of("batches.json")["messages a coordinate"]
+    made = make.made(vectors_of("documents.json")["task"]["text"].encode(), messages)
+    assert set(made) == {path.name for path in VECTORS.glob("*.json")}
+    for name, values in made.items():
+        assert values == vectors_of(name), name
+
+
+def test_the_documents_among_the_vectors_are_read_and_signed_again(roles):
+    vectors = vectors_of("documents.json")
+    key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(vectors["analyzer"]["private"]))
+    documents = {name: Document.from_bytes(bytes.fromhex(vectors[name]["bytes"])) for name in ("task", "round")}
+    task = Task.read(documents["task"], public_key_of(vectors["analyzer"]))
+    made = Round.read(documents["round"], task, key.public_key())
+    fresh = roles.task()
+    assert (task.id, task.transport, task.users, task.problem) == ("a1", "masked-sum", 8, fresh.problem)
+    figures = ("users", "levels", "noise_bits", "noise_probability", "mu", "slack")
+    ours, theirs = (which.schedule.phases[0].plan for which in (fresh, task))
+    assert [getattr(theirs, name) for name in figures] == pytest.approx([getattr(ours, name) for name in figures], rel=1e-6)
+    assert (made.task, made.id, made.number, made.phase, made.theta.tolist()) == ("a1", "b1", 1, 1, [0.5, -1.25])
+    for name, document in documents.items():
+        assert document.text.decode() == vectors[name]["text"]
+        assert document.digest.hex() == vectors[name]["digest"]
+        kind = {"task": 1, "round": 2}[name]
+        assert Document.signed(kind, json.loads(vectors[name]["text"]), key).to_bytes().hex() == vectors[name]["bytes"]
+
+
+def test_the_masks_among_the_vectors_are_ours():
+    for vector in vectors_of("masks.json"):
+        numbers = [int(number) for number in vector["mask"]]
+        assert mask(bytes.fromhex(vector["seed"]), len(numbers)).tolist() == numbers
+
+
+@transports
+def test_the_reports_among_the_vectors_open_to_their_bits(plan, transport):
+    vectors = vectors_of("reports.json")
+    key, vector = X25519PrivateKey.from_private_bytes(bytes.fromhex(vectors["recipient"]["private"])), vectors[transport]
+    report = Report.from_bytes(bytes.fromhex(vector["bytes"]))
+    check_shape(report, transport, bytes.fromhex(vectors["round"]), plan)
+    counts = opened(shuffled([report], SecureRandom()), plan, key).ones.tolist()
+    if transport == "messages":
+        assert counts == [row.count("1") for row in vector["bits"]]
+        for row, about, expected in zip(report.sealed, vector["info"], vector["bits"], strict=True):
+            assert "".join(str(opened_elsewhere(envelope, key, bytes.fromhex(about))[0]) for envelope in row) == expected
+    else:
+        assert counts == vector["counts"]
+        assert opened_elsewhere(report.sealed, key, bytes.fromhex(vector["info"])).hex() == vector["seed"]
+    assert report.to_bytes().hex() == vector["bytes"]
+
+
+@transports
+def test_the_batches_among_the_vectors_open_to_their_counts(plan, transport):
+    vectors = vectors_of("batches.json")
+    data = bytes.fromhex(vectors[transport])
+    batch = Batch.from_bytes(data, plan.bits_per_coordinate, public_key_of(vectors["shuffler"]))
+    assert (batch.transport, batch.users, batch.round.hex()) == (transport, vectors["users"], vectors["round"])
+    key = X25519PrivateKey.from_private_bytes(bytes.fromhex(vectors["recipient"]["private"]))
+    assert opened(batch, plan, key).ones.tolist() == vectors["counts"]
+    signer = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(vectors["shuffler"]["private"]))
+    assert batch.to_bytes(signer) == data
+
+
+def test_the_vectors_belong_together():
+    """One round: the digest of its document is what reports and batches are bound to."""
+    digest = vectors_of("documents.json")["round"]["digest"]
+    assert vectors_of("reports.json")["round"] == vectors_of("batches.json")["round"] == digest

@@ -1,0 +1,174 @@
+"""Makes the vectors beside it, which a client in another language can be checked against: python tests/service/vectors/make.py
+
+Written from docs/protocol.md with struct, hashlib and another implementation of HPKE (pyhpke); of croupier only the words of the
+task. Signatures are Ed25519's, which are deterministic, and the keys of envelopes are fixed, which nobody else may do: so it makes
+the same bytes again from the same words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey, KEMKeyPair
+
+HERE = Path(__file__).parent
+SUITE = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.AES128_GCM)
+ANALYZER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+SHUFFLER = Ed25519PrivateKey.from_private_bytes(bytes(range(32, 64)))
+SEAL = X25519PrivateKey.from_private_bytes(bytes(range(96, 128)))
+TRANSPORTS = {"messages": 1, "masked-sum": 2}
+USERS, DIM, SEED_LABEL = 4, 2, 2**32 - 1
+
+
+def made(task_text: bytes, messages: int) -> dict[str, Any]:
+    """All vectors, by file name, for a task of these words whose plan has 4 users of `messages` messages in 2 coordinates."""
+    task = document(1, task_text)
+    words = {
+        "task": "a1",
+        "id": "b1",
+        "number": 1,
+        "phase": 1,
+        "theta": [0.5, -1.25],
+        "key": SEAL.public_key().public_bytes_raw().hex(),
+    }
+    round_ = document(2, json.dumps(words, sort_keys=True, separators=(",", ":")).encode())
+    digest = bytes.fromhex(round_["digest"])
+    return {
+        "documents.json": {"analyzer": keys_of(ANALYZER), "task": task, "round": round_},
+        "masks.json": [mask_vector(seed, dim) for seed, dim in ((bytes(32), 1), (bytes(range(32)), 3), (b"\xff" * 32, 20))],
+        "reports.json": {
+            "round": digest.hex(),
+            "recipient": keys_of(SEAL),
+            "messages": messages_report(0, digest, messages),
+            "masked-sum": masked_report(0, digest, messages),
+        },
+        "batches.json": {
+            "round": digest.hex(),
+            "recipient": keys_of(SEAL),
+            "shuffler": keys_of(SHUFFLER),
+            "users": USERS,
+            "messages a coordinate": messages,
+            "counts": [sum(sum(bits(user, messages)[label]) for user in range(USERS)) for label in range(DIM)],
+            "messages": batch("messages", digest, messages),
+            "masked-sum": batch("masked-sum", digest, messages),
+        },
+    }
+
+
+def keys_of(key: Any) -> dict[str, str]:
+    return {"private": key.private_bytes_raw().hex(), "public": key.public_key().public_bytes_raw().hex()}
+
+
+def document(kind: int, text: bytes) -> dict[str, Any]:
+    head = struct.pack("<4sBBHII", b"CRPD", 1, kind, 0, len(text), 0)
+    data = head + text + ANALYZER.sign(b"croupier signature v1" + bytes([kind]) + text)
+    return {"text": text.decode(), "bytes": data.hex(), "digest": hashlib.sha256(data).hexdigest()}
+
+
+def mask(seed: bytes, dim: int) -> tuple[int, ...]:
+    key = hashlib.blake2b(bytes(8), key=seed, person=b"keystream", digest_size=32).digest()
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * dim))
+    return struct.unpack(f"<{dim}Q", stream)
+
+
+def mask_vector(seed: bytes, dim: int) -> dict[str, Any]:
+    return {"seed": seed.hex(), "mask": [str(number) for number in mask(seed, dim)]}  # more digits than JSON numbers keep
+
+
+def bits(user: int, messages: int) -> list[list[int]]:
+    return [[drawn("bit", user, label, place)[0] & 1 for place in range(messages)] for label in range(DIM)]
+
+
+def drawn(*purpose: str | int) -> bytes:
+    """32 bytes that are fixed and look random."""
+    return hashlib.sha256(" ".join(map(str, ("croupier vector", *purpose))).encode()).digest()
+
+
+def info(transport: str, digest: bytes, label: int) -> bytes:
+    return b"croupier report v1 " + transport.encode() + b" " + digest + struct.pack("<I", label)
+
+
+def sealed(content: bytes, about: bytes, *purpose: str | int) -> bytes:
+    own = X25519PrivateKey.from_private_bytes(drawn("ephemeral", *purpose))
+    pair = KEMKeyPair(*map(KEMKey.from_pyca_cryptography_key, (own, own.public_key())))
+    encapsulated, context = SUITE.create_sender_context(KEMKey.from_pyca_cryptography_key(SEAL.public_key()), about, eks=pair)
+    return encapsulated + context.seal(content)
+
+
+def envelopes(user: int, digest: bytes, messages: int) -> list[list[bytes]]:
+    """A user's sealed bits, one row a coordinate."""
+    return [
+        [sealed(bytes([bit]), info("messages", digest, label), user, label, place) for place, bit in enumerate(row)]
+        for label, row in enumerate(bits(user, messages))
+    ]
+
+
+def seed_of(user: int) -> bytes:
+    return drawn("seed", user)
+
+
+def masked(user: int, messages: int) -> list[int]:
+    return [(sum(row) + hidden) % 2**64 for row, hidden in zip(bits(user, messages), mask(seed_of(user), DIM), strict=True)]
+
+
+def sealed_seed(user: int, digest: bytes) -> bytes:
+    return sealed(seed_of(user), info("masked-sum", digest, SEED_LABEL), user, "seed")
+
+
+def report_head(transport: str, digest: bytes, messages: int) -> bytes:
+    return struct.pack("<4sBBHII", b"CRPR", 1, TRANSPORTS[transport], 0, DIM, messages) + digest
+
+
+def messages_report(user: int, digest: bytes, messages: int) -> dict[str, Any]:
+    body = b"".join(b"".join(row) for row in envelopes(user, digest, messages))
+    return {
+        "bits": ["".join(map(str, row)) for row in bits(user, messages)],
+        "info": [info("messages", digest, label).hex() for label in range(DIM)],
+        "bytes": (report_head("messages", digest, messages) + body).hex(),
+    }
+
+
+def masked_report(user: int, digest: bytes, messages: int) -> dict[str, Any]:
+    body = sealed_seed(user, digest) + struct.pack(f"<{DIM}Q", *masked(user, messages))
+    return {
+        "counts": [sum(row) for row in bits(user, messages)],
+        "seed": seed_of(user).hex(),
+        "info": info("masked-sum", digest, SEED_LABEL).hex(),
+        "bytes": (report_head("masked-sum", digest, messages) + body).hex(),
+    }
+
+
+def batch(transport: str, digest: bytes, messages: int) -> str:
+    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], 0, DIM, USERS) + digest
+    if transport == "messages":
+        sent = [envelopes(user, digest, messages) for user in range(USERS)]
+        # in the order of their bytes, which is as good as any: envelopes look random
+        body = b"".join(b"".join(sorted(envelope for rows in sent for envelope in rows[label])) for label in range(DIM))
+    else:
+        totals = [sum(masked(user, messages)[label] for user in range(USERS)) % 2**64 for label in range(DIM)]
+        body = struct.pack(f"<{DIM}Q", *totals) + b"".join(sorted(sealed_seed(user, digest) for user in range(USERS)))
+    content = head + body
+    return (content + SHUFFLER.sign(b"croupier signature v1\x03" + content)).hex()
+
+
+def task_words() -> tuple[bytes, int]:
+    """The text of a task, and its plan's messages a coordinate. The last digits of its figures may differ between machines."""
+    import croupier as cr  # noqa: PLC0415
+    from croupier.service.task import Task  # noqa: PLC0415
+
+    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
+    chosen = cr.schedule(problem, 2 * USERS, epsilon=20.0, delta=1e-2, max_inflation=3.0, rounds=2, method="acsa")
+    task = Task("a1", "masked-sum", 2 * USERS, problem, chosen, SHUFFLER.public_key())
+    return task.document(ANALYZER).text, chosen.phases[0].plan.bits_per_coordinate
+
+
+if __name__ == "__main__":
+    for name, vectors in made(*task_words()).items():
+        (HERE / name).write_text(json.dumps(vectors, indent=1) + "\n")

@@ -1,0 +1,196 @@
+"""Deploying: the example files are well formed, and every command that a page or an example names exists, with its options."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from croupier.cli.app import app
+from croupier.cli.serve import _FIELDS, Asked
+from croupier.table import Schema
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples" / "deploy"
+UNITS = ["croupier-shuffler.service", "croupier-analyzer.service"]
+PAGES = ["deploy.md", "threat-model.md", "protocol.md"]
+
+
+def options_of(words: list[str]) -> tuple[list[str], dict[str, bool]]:
+    """The command that these words begin with, and its options: whether each is a flag. Fails where there is no such command."""
+    group, path = typer.main.get_command(app), []
+    while hasattr(group, "commands"):
+        name = words[len(path)] if len(path) < len(words) else "nothing"
+        assert name in group.commands, f"croupier {' '.join(words)}: no command {name}"
+        group = group.commands[name]
+        path.append(name)
+    found = {"--help": True}
+    for parameter in group.params:
+        found |= {option: bool(getattr(parameter, "is_flag", False)) for option in parameter.opts}
+    return path, found
+
+
+def check(command: str) -> str:
+    """Refuse a command line with an option that does not exist, or without one that is needed. Returns the command's name."""
+    words = shlex.split(command, comments=True)
+    words = words[words.index(next(word for word in words if Path(word).name == "croupier")) + 1 :]
+    words = words[: words.index(">")] if ">" in words else words
+    path, options = options_of(words)
+    rest = iter(words[len(path) :])
+    given = set()
+    for word in rest:
+        name, _, attached = word.partition("=")
+        if not name.startswith("-"):
+            continue  # an argument
+        assert name in options, f"{command}: no option {name}"
+        given.add(name)
+        if not options[name] and not attached:
+            value = next(rest, None)
+            assert value is not None, f"{command}: {name} has no value"
+            assert not value.startswith("--"), f"{command}: {name} has no value"
+    return " ".join(path)
+
+
+def blocks(text: str) -> list[str]:
+    """Lines of indented code that start a command of ours."""
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    return [line for line in lines if re.match(r"(\w+=\S* )?croupier ", line)]
+
+
+def inline(text: str) -> list[str]:
+    return [code for code in re.findall(r"`(croupier [a-z][^`]*)`", text) if code.split()[1] != "serve" or len(code.split()) > 2]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_pages_exist(page):
+    text = (ROOT / "docs" / page).read_text()
+    text = text.replace("`croupier signature v1`", "")  # bytes, not a command
+    for command in [*blocks(text), *inline(text)]:
+        check(command)
+
+
+def test_the_page_on_deploying_shows_every_role():
+    names = {check(command) for command in blocks((ROOT / "docs" / "deploy.md").read_text())}
+    assert names == {"demo", "serve key", "serve enrol", "serve analyzer", "serve shuffler", "join"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_that_pages_mention_exist_somewhere(page):
+    known = set()
+    for words in (["demo"], ["join"], ["plan"], *(["serve", name] for name in ("key", "enrol", "shuffler", "analyzer"))):
+        known |= options_of(words)[1].keys()
+    mentioned = set(re.findall(r"`(--[a-z-]+)", (ROOT / "docs" / page).read_text()))
+    assert mentioned <= known
+
+
+def test_a_wrong_command_would_be_found():
+    check("croupier serve key --dir x")
+    for wrong in (
+        "croupier serve nothing",
+        "croupier serve key --folder x",
+        "croupier serve key --dir",
+        "croupier join --data --wait 3",
+    ):
+        with pytest.raises(AssertionError):
+            check(wrong)
+
+
+def test_the_example_task_is_one_that_the_analyzer_takes():
+    asked = Asked.load(EXAMPLES / "task.toml")
+    assert (asked.users, asked.transport, asked.patience) == (20_000, "masked-sum", 3600)
+    assert asked.facts == Schema.load(EXAMPLES / "schema.toml")
+    task = asked.task(bytes(32))
+    smallest = min(phase.plan.honest_users for phase in task.schedule.phases)
+    for text in (
+        (EXAMPLES / UNITS[0]).read_text(),
+        (EXAMPLES / "Containerfile").read_text(),
+        (ROOT / "docs/deploy.md").read_text(),
+    ):
+        (floor,) = re.findall(r"--smallest (\d+)", text)
+        assert smallest >= int(floor)  # or the shuffler of the examples would refuse their task
+
+
+def test_the_task_table_of_the_page_is_the_commands():
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    table = text[text.index("| key | meaning | unless given |") :].split("\n\n")[0]
+    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert named == set(_FIELDS)
+    (block,) = re.findall(r"```toml\n(.*?)```", text, flags=re.S)
+    assert set(tomllib.loads(block)) <= set(_FIELDS)
+
+
+def test_the_sizes_of_reports_that_the_page_states():
+    from croupier.service.wire import report_bytes  # noqa: PLC0415
+
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    assert "| 128 + 8 d bytes | 48 + 49 d (g + b) bytes |" in text
+    assert report_bytes("masked-sum", 30, 17) == 128 + 8 * 30
+    assert report_bytes("messages", 30, 17) == 48 + 49 * 30 * 17
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_units_are_well_formed(name):
+    lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line and not line.startswith("#")]
+    assert all(re.match(r"\[\w+\]$|\w+=.+", line) for line in lines)
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read_string("\n".join(lines))
+    assert parser.sections() == ["Unit", "Service", "Install"]
+    service = parser["Service"]
+    role = name.removeprefix("croupier-").removesuffix(".service")
+    assert check(service["ExecStart"]) == f"serve {role}"
+    assert service["StateDirectory"] == f"croupier-{role}"
+    assert "--host 0.0.0.0" in service["ExecStart"]
+    assert "--certificate ${CREDENTIALS_DIRECTORY}/certificate.pem" in service["ExecStart"]
+    assert sum(line.startswith("LoadCredential=") for line in lines) == 2
+    known_variables = {"STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "ANALYZER", "ANALYZER_KEY"}
+    assert set(re.findall(r"\$\{(\w+)\}", service["ExecStart"])) <= known_variables
+
+
+def test_the_containerfile_starts_a_role_and_copies_what_is_there():
+    text = (EXAMPLES / "Containerfile").read_text()
+    instructions = [line for line in text.splitlines() if line and not line.startswith("#")]
+    known = ("FROM", "COPY", "RUN", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD")
+    assert all(line.startswith((*known, "    ")) for line in instructions)
+    entry = json.loads(next(line for line in instructions if line.startswith("ENTRYPOINT")).split(" ", 1)[1])
+    assert entry == ["croupier", "serve"]
+    for line in instructions:
+        if line.startswith("COPY"):
+            assert all((ROOT / source).exists() for source in line.split()[1:-1])
+    joined = text.replace("\\\n#", "")
+    used = re.findall(r"^#   podman run .*? croupier +(.*)$", joined, flags=re.M)
+    assert {check(f"croupier serve {command}") for command in used} == {
+        "serve key",
+        "serve enrol",
+        "serve analyzer",
+        "serve shuffler",
+    }
+    extras = re.findall(r"/src\[([\w,]+)\]", text)[0].split(",")
+    assert set(extras) <= tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
+
+
+def test_the_pages_are_in_the_navigation():
+    nav = (ROOT / "mkdocs.yml").read_text()
+    for page in PAGES:
+        assert f": {page}\n" in nav
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_pages_say_of_the_code_is_there(page):
+    """Names in square brackets are places in the code."""
+    source = "\n".join(file.read_text() for file in (ROOT / "src" / "croupier").rglob("*.py"))
+    text = (ROOT / "docs" / page).read_text()
+    for group in re.findall(r"\[((?:(?:table )?`[^`]+`(?:, )?)+)\]", text):
+        for name in re.findall(r"`([^`]+)`", group):
+            if "/" in name:
+                assert (ROOT / "src" / "croupier" / name).exists()
+            else:
+                for part in name.split("."):
+                    found = re.search(rf"(def|class) {re.escape(part)}\b|^{re.escape(part)} = ", source, flags=re.M)
+                    assert found or (ROOT / "src" / "croupier" / "service" / f"{part}.py").exists(), name
