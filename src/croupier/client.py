@@ -156,6 +156,10 @@ class Client:
 
     def _require_promise(self, task: Task) -> None:
         promise = task.schedule.guarantee
+        if promise.neighbours != "replace-one":
+            raise RefusedTaskError(
+                f"the task promises for {promise.neighbours} neighbours; 'replace-one' is demanded. Nothing was sent."
+            )
         epsilon = promise.epsilon(self._max_delta) if promise.slack < self._max_delta else float("inf")
         if epsilon > self._max_epsilon:
             raise RefusedTaskError(

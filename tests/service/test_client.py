@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+import croupier as cr
 from croupier import ArgumentError, SeededRandom
 from croupier import client as client_module
 from croupier.client import Client, RefusedTaskError, Sent, ServerError
@@ -655,3 +656,14 @@ except ModuleNotFoundError:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("Client\n", 0), done.stderr
+
+
+def test_a_promise_about_other_neighbours_is_refused(tmp_path, roles):
+    """Zero-out neighbours differ by half as much: the same epsilon is a weaker promise."""
+    asked = {"epsilon": 20.0, "delta": 1e-2, "max_inflation": 3.0, "rounds": 2, "method": "acsa", "neighbours": "zero-out"}
+    task = roles.task()
+    with Service(tmp_path, roles, replace(task, schedule=cr.schedule(task.problem, task.users, **asked))) as service:
+        service.open()
+        with pytest.raises(RefusedTaskError, match="zero-out neighbours"):
+            service.client().take_part(X, Y)
+        assert service.proxy.reports == []

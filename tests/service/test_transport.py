@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -434,3 +434,10 @@ def test_the_vectors_belong_together():
     """One round: the digest of its document is what reports and batches are bound to."""
     digest = vectors_of("documents.json")["round"]["digest"]
     assert vectors_of("reports.json")["round"] == vectors_of("batches.json")["round"] == digest
+
+
+def test_a_key_of_low_order_is_refused():
+    bits = Bits(np.zeros((2, 3), dtype=np.bool_), private=True)
+    for transport in ("messages", "masked-sum"):
+        with pytest.raises(WireError, match="key"):
+            sealed_report(transport, bytes(32), bits, X25519PublicKey.from_public_bytes(bytes(32)))

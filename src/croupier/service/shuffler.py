@@ -196,7 +196,7 @@ class Shuffler:
         """A batch that is to be forwarded, and its round's name."""
         with self.store.begin() as connection:
             query = select(tables.rounds.c.id, tables.rounds.c.batch).where(tables.rounds.c.state == "made")
-            found = connection.execute(query).first()
+            found = connection.execute(query.order_by(tables.rounds.c.number)).first()
         return None if found is None else (found.id, found.batch)
 
     def forwarded(self, round_id: str) -> None:

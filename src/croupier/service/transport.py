@@ -30,6 +30,13 @@ _SEED = 0xFFFFFFFF  # in the place of a label
 
 def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> Report:
     """A user's labelled bits as they leave its device. Seals are random: keep the bytes for a retry."""
+    try:
+        return _sealed(transport, round_digest, bits, key)
+    except ValueError:  # a point of low order
+        raise WireError("a round whose key is none that anything can be sealed for") from None
+
+
+def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> Report:
     labels, messages = bits.bits.shape
     if transport == "messages":
         # The bits of a label are in no order that says anything: ones first, before the shuffler permutes them.
