@@ -30,7 +30,7 @@ TASKS = {
     "sequential": {"users": 15, "honest": 0.9},
     "full": {"users": 6, "honest": 0.5},
 }
-BURST = 20  # requests that a client may always send
+BURST = 20  # requests that a client may always send; the rest are not sent
 USERS = st.integers(0, 14)
 
 
@@ -137,7 +137,7 @@ class Servers(RuleBasedStateMachine):
         self.released[number] = list(self.taken[number])
         bits = [self.world.bits(user, self.opened[number - 1]).bits for user in self.taken[number]]
         self.ones[number] = sum(some.sum(axis=1, dtype=int) for some in bits).tolist()
-        self.batches[number] = self.shuffler.made()[1]
+        [(self.batches[number],)] = self.world.rows("shuffler", f"SELECT batch FROM rounds WHERE number = {number}")
 
     # Clients, and what becomes of what they send.
 
@@ -171,41 +171,23 @@ class Servers(RuleBasedStateMachine):
             user = self._user(user)
             self._post(user, self._report(user, number), self._expected(user, number))
 
-    @precondition(lambda self: self.open_number and self.taken[self.open_number])
-    @rule(which=USERS, place=st.integers(48, 10_000), change=st.integers(1, 255))
-    def altered_replay(self, which: int, place: int, change: int) -> None:
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS, place=st.integers(0, 10_000), change=st.integers(1, 255), of_one_who_answered=st.booleans())
+    def hostile(self, user: int, place: int, change: int, of_one_who_answered: bool) -> None:
+        """Every way to spoil a report, of a client that has answered or of one that has not."""
         number = self.open_number
-        user = self.taken[number][which % len(self.taken[number])]
-        body = bytearray(self._report(user, number))
-        body[48 + (place - 48) % (len(body) - 48)] ^= change
-        self._post(user, bytes(body), 409)
-
-    @precondition(lambda self: self.open_number)
-    @rule(user=USERS, place=st.integers(0, 47), change=st.integers(1, 255))
-    def altered_header(self, user: int, place: int, change: int) -> None:
-        user = self._user(user)
-        body = bytearray(self._report(user, self.open_number))
-        body[place] ^= change
-        self._post(user, bytes(body), 400)
-
-    @precondition(lambda self: self.open_number)
-    @rule(user=USERS, cut=st.integers(1, 10_000))
-    def truncated(self, user: int, cut: int) -> None:
-        user = self._user(user)
-        body = self._report(user, self.open_number)
-        self._post(user, body[: len(body) - 1 - cut % len(body)], 400)
-
-    @rule(user=USERS, much=st.integers(1, 5000), declared=st.booleans())
-    def oversized(self, user: int, much: int, declared: bool) -> None:
-        most = len(sealed_report(self.world.task.transport, b"\0" * 32, self._no_bits(), self._some_key()).to_bytes())
-        length = {"Content-Length": str(most + much)} if declared else {"Content-Length": "1"}
-        self._post(self._user(user), bytes(most + much), 413, **length)
-
-    @precondition(lambda self: self.open_number)
-    @rule(user=USERS)
-    def wrong_round(self, user: int) -> None:
-        body = sealed_report(self.world.task.transport, b"\7" * 32, self._no_bits(), self._some_key()).to_bytes()
-        self._post(self._user(user), body, 400)
+        answered = self.taken[number]
+        user = answered[user % len(answered)] if of_one_who_answered and answered else self._user(user)
+        body = self._report(user, number)
+        if self._has_taken_part(user, number):  # an altered replay, or another round's user with a report that nobody wants
+            self._post(user, _changed(body, 48 + place % (len(body) - 48), change), 409)
+        self._post(user, _changed(body, place % 48, change), 400)
+        self._post(user, body[: place % len(body)], 400)
+        self._post(user, body + bytes(change), 413)
+        self._post(user, body + bytes(change), 413, **{"Content-Length": str(len(body))})
+        digest = bytes([change]) * 32
+        other = sealed_report(self.world.task.transport, digest, self._no_bits(), self._some_key())
+        self._post(user, other.to_bytes(), 400)
 
     @precondition(lambda self: self.published is not None and self.published not in self.opened)
     @rule(user=USERS)
@@ -257,11 +239,12 @@ class Servers(RuleBasedStateMachine):
     @precondition(lambda self: self.open_number)
     @rule()
     def patience_ends(self) -> None:
+        waiting = self.shuffler.made()
         self.shuffler.close_late()
         if len(self.taken[self.open_number]) >= self.plan.honest_users:
             self._now_released()
         else:
-            assert self.shuffler.made() is None
+            assert self.shuffler.made() == waiting
 
     @precondition(lambda self: len(self.batches) > self.arrived)
     @rule(lost=st.booleans())
@@ -381,6 +364,10 @@ class Servers(RuleBasedStateMachine):
             on_disk = self.world.files("analyzer") + (self.world.folder / "run.journal").read_bytes()
             hashes = [tables.hash_of(token) for token in self.world.tokens]
             assert not any(text.encode() in on_disk for text in self.world.names + self.world.tokens + hashes)
+
+
+def _changed(data: bytes, place: int, change: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ change]) + data[place + 1 :]
 
 
 def test_whatever_clients_the_network_and_crashes_do_the_counts_are_right():
