@@ -197,3 +197,11 @@ def test_an_epsilon_too_small_for_the_paper_is_a_reason_not_a_crash():
     result = croupier("plan", "--epsilon", "1e-300", "--delta", "1e-6", "--users", "10", "--dim", "1", "--compare")
     assert result.returncode == 0
     assert "not covered" in result.stdout
+
+
+def test_a_role_without_its_extra_says_what_to_install(tmp_path):
+    script = "import sys; sys.modules['uvicorn'] = None; from croupier.cli import main; main()"
+    command = [sys.executable, "-c", script, "serve", "key", "--dir", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "pip install 'croupier[service]'" in result.stderr

@@ -141,6 +141,10 @@ def main() -> None:
         _refuse(str(error))
     except typer.TyperException as error:
         _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "prometheus_client", "sqlalchemy", "starlette", "uvicorn"):
+            raise
+        _refuse(f"{error.name} is not installed. It comes with the extra `service`: pip install 'croupier[service]'.")
     except OSError as error:
         _refuse(f"{error.filename or 'output'}: {error.strerror or error}. Check that it can be read or written, and has room.")
     except Stopped as stop:
