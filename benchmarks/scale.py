@@ -612,7 +612,11 @@ def markdown(results: dict[str, Any]) -> str:
         parts.append("**A quick run: sizes are too small to say anything.**\n")
     verdicts = {True: "yes", False: "**NO**", None: "not measured"}
     rows = [[row["what"], row["limit"], row["measured"], verdicts[row["holds"]]] for row in results["holds"]]
-    parts += ["## What must hold\n", table(("what", "limit", "measured", "holds"), rows)]
+    parts += [
+        "## What must hold\n",
+        table(("what", "limit", "measured", "holds"), rows),
+        *(f"\n{said}\n" for said in results.get("remarks", ())),
+    ]
     parts += ["## One round\n", INTRODUCTION, table(("name", "what is timed"), [(f"*{n}*", w) for n, w in VARIANTS.items()])]
     parts += [_throughput(results), _ratios(results), "![Seconds over users, and speed by variant](scale.svg)\n"]
     parts += ["## Overhead, dealing, sequential runs\n", *_overhead(results)]
