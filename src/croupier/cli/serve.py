@@ -36,6 +36,10 @@ Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 Dev = Annotated[bool, typer.Option("--dev", help="Make a certificate for this machine. For trying things out.")]
 Database = Annotated[str | None, typer.Option(help="Database URL; SQLite in the role's folder unless given.")]
 
+_BY_ARRIVAL = (
+    "Batches were filled in the order of arrival: the share of honest users has to hold in every batch, not only of all users "
+    "(threat model, A7)."
+)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _FIELDS = {
     "schema": str,
@@ -151,7 +155,8 @@ def analyzer(
             raise Stopped("stopped; the same command goes on where it was") from None
         model = TableModel(asked.facts, estimator)
         model.save(asked.output)
-        for line in [*promise(model), f"Model: {asked.output}."]:
+        by_arrival = [_BY_ARRIVAL] if model.estimator.result_.schedule.shortfall else []
+        for line in [*promise(model), *by_arrival, f"Model: {asked.output}."]:
             say(messages(), line)
 
 
