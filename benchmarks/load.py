@@ -173,7 +173,7 @@ def world(reports: int, tls: bool = False) -> Iterator[World]:
         chosen = cr.schedule(problem, reports, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", interactivity="full")
         role_key = signing_key(folder / "shuffler")
         analyzer_key = Ed25519PrivateKey.generate()
-        task = Task("load", "masked-sum", reports, problem, chosen, role_key.public_key())
+        task = Task("masked-sum", reports, problem, chosen, role_key.public_key())
         population = RemotePopulation(task, Store(f"sqlite:///{folder / 'analyzer.db'}", tables.ANALYZER), analyzer_key)
         done = threading.Event()
 

@@ -105,9 +105,9 @@ class Client:
         return self._task
 
     def round(self) -> tuple[Document, Round] | None:
-        """The round that takes reports now, if there is one."""
+        """The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute."""
         task = self.task()
-        data = self._get("/v1/round")
+        data = self._get("/v1/round", self._authorized)
         if not data:
             return None
         document = Document.from_bytes(data)
@@ -117,32 +117,32 @@ class Client:
         """Answer the present round with this user's rows; None where there is nothing to answer, or it was answered before.
 
         The report is on disk, and counted, before it is sent, so that a retry sends the same bytes: it is one answer, however
-        often it is sent and whatever is heard of it.
+        often it is sent and whatever is heard of it. Also where the shuffler says that it came too late: that may not be true.
         """
-        task, now = self.task(), self.round()
-        if now is None:
-            return None
-        document, made = now
-        slot = f"{task.id}-{task.slot(made.id)}"
-        ledger, waiting = self._ledger(), self._folder / f"{slot}.report"
-        entry = next((known for known in ledger if known["slot"] == slot), None)
-        first_time = not waiting.exists()
-        if first_time and entry is not None:
-            return None
-        if first_time:
+        task = self.task()
+        waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
+        first_time = waiting is None
+        if waiting is None:
+            if (now := self.round()) is None:
+                return None
+            document, made = now
+            slot = f"{task.id}-{task.slot(made.id)}"
+            if any(entry["slot"] == slot for entry in self._ledger()):
+                return None
             self._require_room(task, made)
             rows, targets = np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y))
             report = self._report(document, made, task, rows, targets, random or SecureRandom())
-        if entry is None:  # counted before it leaves: an answer that gets lost may have been taken
-            entry = {"slot": slot, "task": task.id, "round": made.number, "phase": made.phase}
-            self._keep([*ledger, entry])
-        if first_time:
+            self._count({"slot": slot, "task": task.id, "round": made.number, "phase": made.phase})
+            waiting = self._folder / f"{slot}.report"
             self._write(waiting, report)
+        entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
+        if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
+            entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
+            self._count(entry)
         try:
             self._post("/v1/report", waiting.read_bytes())
         except ServerError as refusal:
-            if refusal.status == TOO_LATE:  # its round ended without it: the shuffler has not taken it, and never will
-                self._keep([known for known in ledger if known["slot"] != slot])
+            if refusal.status == TOO_LATE:
                 waiting.unlink()
             raise
         waiting.unlink()
@@ -179,8 +179,10 @@ class Client:
         file = self._folder / "ledger.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
-    def _keep(self, entries: list[dict[str, Any]]) -> None:
-        self._write(self._folder / "ledger.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries).encode())
+    def _count(self, entry: dict[str, Any]) -> None:
+        """Before it leaves: an answer that gets lost may have been taken."""
+        entries = [*self._ledger(), entry]
+        self._write(self._folder / "ledger.jsonl", "".join(json.dumps(known) + "\n" for known in entries).encode())
 
     def _write(self, path: Path, data: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -191,11 +193,15 @@ class Client:
             os.fsync(file.fileno())
         part.replace(path)
 
-    def _get(self, path: str) -> bytes:
-        return self._sent(urllib.request.Request(self._url + path))
+    @property
+    def _authorized(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"}
+
+    def _get(self, path: str, headers: dict[str, str] | None = None) -> bytes:
+        return self._sent(urllib.request.Request(self._url + path, headers=headers or {}))
 
     def _post(self, path: str, body: bytes) -> bytes:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
+        headers = self._authorized | {"Content-Type": "application/octet-stream"}
         return self._sent(urllib.request.Request(self._url + path, data=body, headers=headers, method="POST"))
 
     def _sent(self, request: urllib.request.Request) -> bytes:

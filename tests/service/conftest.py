@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from helpers_roles import World, round_of
 
 import croupier as cr
 from croupier.protocol import Secret, VectorSum
 from croupier.service.task import Round, Task
-from croupier.service.wire import Document
+from croupier.service.wire import TASK, Document, sha256
 
 USERS, DIM = 8, 2
 PROBLEM = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
@@ -28,6 +29,11 @@ def small_schedule(interactivity: str = "sequential", users: int = USERS) -> cr.
     return cr.schedule(PROBLEM, users, **asked, rounds=2, method="acsa", interactivity=interactivity)
 
 
+def _json(values: dict[str, Any]) -> bytes:
+    """As documents are written, and whatever a dishonest analyzer would write."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
 class Roles:
     """The analyzer's and the shuffler's keys, the analyzer's key of the first round, and what they sign."""
 
@@ -38,12 +44,12 @@ class Roles:
 
     @staticmethod
     def task(transport: str = "masked-sum", interactivity: str = "sequential", **changed: Any) -> Task:
-        values = {"id": "a1", "users": USERS, "problem": PROBLEM, "schedule": small_schedule(interactivity)}
+        values = {"users": USERS, "problem": PROBLEM, "schedule": small_schedule(interactivity)}
         return Task(**{**values, "transport": transport, "shuffler": Roles.shuffler.public_key(), **changed})
 
     @staticmethod
     def round(**changed: Any) -> Round:
-        values = {"task": "a1", "id": "b1", "number": 1, "phase": 1, "theta": np.array([0.5, -1.25])}
+        values = {"task": Roles.task().id, "id": "b1", "number": 1, "phase": 1, "theta": np.array([0.5, -1.25])}
         return Round(**{**values, "key": Roles.seal.public_key(), **changed})
 
     @staticmethod
@@ -51,7 +57,9 @@ class Roles:
         """The document with its words changed, and signed by the analyzer again: what a dishonest analyzer could publish."""
         values = json.loads(document.text)
         change(values)
-        text = json.dumps(values).encode()
+        if document.kind == TASK and values.get("id") == json.loads(document.text)["id"]:
+            values["id"] = sha256(_json({name: value for name, value in values.items() if name != "id"}))
+        text = _json(values)
         return Document(document.kind, text, Roles.analyzer.sign(b"croupier signature v1" + bytes([document.kind]) + text))
 
 
@@ -70,3 +78,28 @@ def users_bits(plan) -> list[Any]:
     """The reports of a round's users, as the in-memory protocol makes them."""
     vectors = np.random.default_rng(7).normal(size=(plan.users, plan.dim))
     return [VectorSum(plan).randomize(vector, Secret.of_seed(user).source()) for user, vector in enumerate(vectors)]
+
+
+@pytest.fixture
+def make_world(tmp_path):
+    made = []
+
+    def make(**asked):
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(World(folder, **asked))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def opened(make_world):
+    """A sequential task, three rounds of four users, whose first round is open at the shuffler."""
+    world = make_world(users=12)
+    document = round_of(world)
+    shuffler = world.shuffler()
+    shuffler.open(document)
+    return world, shuffler, document

@@ -13,22 +13,26 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 import croupier as cr
 from croupier.optimizer import run
-from croupier.protocol import Secret, VectorSum
+from croupier.protocol import Report as Bits
+from croupier.protocol import Secret, SecureRandom, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
-from croupier.service.shuffler import Shuffler
+from croupier.service.shuffler import RefusedError, Shuffler
 from croupier.service.store import Store
 from croupier.service.task import Round, Task
-from croupier.service.transport import sealed_report
+from croupier.service.transport import sealed_report, shuffled
+from croupier.service.wire import Batch, Document, Report
 
 DIM = 5
 PATIENCE = 60.0  # seconds that a test waits before it says that something does not happen
@@ -52,7 +56,7 @@ class World:
         options = {"epsilon": 8.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1e9}
         chosen = cr.schedule(problem, users, **options | asked)
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        self.task = Task("0123abcd", transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience)
+        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
         self.stores: list[Store] = []
         kept = self.store("shuffler")
@@ -230,8 +234,8 @@ class Web:
     def __exit__(self, *_: object) -> None:
         self._runner.close()
 
-    def get(self, path: str) -> Answer:
-        return self._runner.run(self._said("GET", path, [b""], {}))
+    def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
+        return self._runner.run(self._said("GET", path, [b""], headers or {}))
 
     def post(self, path: str, body: bytes | Iterable[bytes], headers: dict[str, str] | None = None) -> Answer:
         """With the body's length, unless it is in pieces or the headers say another."""
@@ -317,3 +321,84 @@ def why_no_postgres() -> str | None:
     if os.geteuid() == 0 and subprocess.run(["id", "postgres"], capture_output=True, check=False).returncode != 0:
         return "PostgreSQL does not run as root, and there is no user postgres"
     return None
+
+
+def round_of(world: World, number: int = 1, phase: int = 1, key: X25519PrivateKey | None = None) -> Document:
+    """A round of the task's, signed by its analyzer, without an optimizer behind it."""
+    private = key or X25519PrivateKey.generate()
+    made = Round(world.task.id, f"{number:032x}", number, phase, np.zeros(DIM), private.public_key())
+    return made.document(world.analyzer_key)
+
+
+def refused(shuffler: Shuffler, name: str, body: bytes) -> tuple[int, str]:
+    with pytest.raises(RefusedError) as refusal:
+        shuffler.receive(name, body)
+    return refusal.value.status, str(refusal.value)
+
+
+def sizes(world: World) -> tuple[int, int]:
+    """Reports, and who has taken part, in the shuffler's database."""
+    return tuple(world.rows("shuffler", f"SELECT count(*) FROM {table}")[0][0] for table in ("reports", "taken_part"))
+
+
+def pieces(reports: list[bytes], transport: str) -> tuple[list[bytes], list[bytes]]:
+    """Random bytes that say which report it is: those that never leave the shuffler, and those of envelopes."""
+    read = [Report.from_bytes(report) for report in reports]
+    own = [bytes(report.masked.tobytes()[:24]) for report in read] if transport == "masked-sum" else []
+    envelopes = [bytes(report.sealed.reshape(-1)[:40]) for report in read]
+    return own, envelopes
+
+
+def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]], dict[str, tuple[bytes, str]]]:
+    """Batches that the analyzer does not take, and such as it takes and cannot open, and why; all but two are the shuffler's."""
+    key, plan = world.shuffler_key, world.plan(document)
+    reports = [Report.from_bytes(world.report(user, document)) for user in range(5)]
+    transport, sealed_for = world.task.transport, world.read(document).key
+    shape = (DIM, plan.bits_per_coordinate)
+
+    def batch(some):
+        return shuffled(some, SecureRandom()).to_bytes(key)
+
+    def sealed(bits, **changed):
+        about = {"transport": transport, "round_digest": document.digest, "key": sealed_for} | changed
+        return sealed_report(bits=Bits(bits, private=False), **about)
+
+    good = batch(reports[:4])
+    tampered = np.array(reports[0].sealed)
+    tampered.reshape(-1)[40] ^= 1
+    other = {"masked-sum": "messages", "messages": "masked-sum"}[transport]
+    if transport == "messages":
+        odd = sealed(np.full(shape, 2, dtype=np.uint8)), "something else than a bit"
+    else:
+        odd = replace(reports[0], masked=reports[0].masked - np.uint64(1 << 40)), "counts that no users could have sent"
+    stranger = X25519PrivateKey.generate().public_key()
+    zeros = np.zeros(shape, dtype=bool)
+    small, wide = [sealed(zeros, transport=other)] * 4, [sealed(np.zeros((DIM + 1, shape[1]), dtype=bool))] * 4
+    refused = {
+        "nothing": (b"", "no round of this task"),
+        "noise": (b"\xff" * 500, "no round of this task"),
+        "a header alone": (good[:48], "too few"),
+        "cut off": (good[:-1], "another length"),
+        "a byte more": (good + b"\0", "another length"),
+        "another version": (good[:4] + b"\2" + good[5:], "version 2"),
+        "signed by somebody else": (shuffled(reports[:4], SecureRandom()).to_bytes(Ed25519PrivateKey.generate()), "the shuffler's"),
+        "changed on the way": (good[:-100] + bytes([good[-100] ^ 1]) + good[-99:], "the shuffler's"),
+        "of fewer than the minimum": (batch(reports[:3]), "another shape"),
+        "of more than the plan's users": (batch(reports), "another shape"),
+        "of no users": (Batch(transport, document.digest, 0, *empty(transport, shape)).to_bytes(key), "another shape"),
+        "of another round": (shuffled([sealed(zeros, round_digest=b"\1" * 32)] * 4, SecureRandom()).to_bytes(key), "no round"),
+        "by the other transport": (batch(small), "another shape"),
+        "of another dimension": (batch(wide), "another shape"),
+    }
+    spoiled = {
+        "with an envelope that was changed": (batch([replace(reports[0], sealed=tampered), *reports[1:4]]), "does not open"),
+        "with an envelope for another key": (batch([sealed(zeros, key=stranger), *reports[1:4]]), "does not open"),
+        "with what no client sends": (batch([odd[0], *reports[1:4]]), odd[1]),
+    }
+    return refused, spoiled
+
+
+def empty(transport, shape):
+    if transport == "messages":
+        return np.zeros((DIM, 0, 49), dtype=np.uint8), None
+    return np.zeros((0, 80), dtype=np.uint8), np.zeros(DIM, dtype=np.uint64)

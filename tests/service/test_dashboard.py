@@ -52,12 +52,12 @@ class Run:
         self.schedule = cr.schedule(self.problem, USERS, **asked)
         self.key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         public = self.shuffler_key.public_key()
-        self.task = Task("t1", "masked-sum", USERS, self.problem, self.schedule, public, patience=patience)
+        self.task = Task("masked-sum", USERS, self.problem, self.schedule, public, patience=patience)
         self.population = RemotePopulation(self.task, store.Store(f"sqlite:///{folder}/a.db", store.ANALYZER), self.key)
         self.shuffler = Shuffler(store.Store(f"sqlite:///{folder}/s.db", store.SHUFFLER), self.shuffler_key, self.key.public_key())
-        self.shuffler.take_task(self.population.document)
         for i in range(USERS):
             store.enrol(self.shuffler.store, f"c{i}")
+        self.shuffler.take_task(self.population.document)
         self.counts, self.next, self.result = [], 0, None
         self._thread = threading.Thread(target=self._train, args=(folder,), daemon=True)
         self._thread.start()
@@ -86,6 +86,8 @@ class Run:
         name, batch = self.shuffler.made()
         self.population.take(batch)
         self.shuffler.forwarded(name)
+        while len(self.population.answered()) < len(self.counts):  # until it is opened
+            time.sleep(0.005)
 
     def round(self):
         self.arrive()
@@ -242,13 +244,13 @@ def test_arrivals_are_taken_from_the_tasks_shuffler_alone(started):
     made.arrive(5)
     board, said = Dashboard(made.population), made.shuffler.said(made.shuffler.arrivals())
     assert said.kind == ARRIVALS == 4
-    assert json.loads(said.text) == {"task": "t1", "round": 1, "arrived": 5}
+    assert json.loads(said.text) == {"task": made.task.id, "round": 1, "arrived": 5}
     made.shuffler_key.public_key().verify(said.signature, b"croupier signature v1\x04" + said.text)
     board.hear(said.to_bytes())
     assert board.state()["arrivals"]["arrived"] == 5
 
     def word(kind=ARRIVALS, key=made.shuffler_key, **values):
-        return Document.signed(kind, {"task": "t1", "round": 1, "arrived": 7} | values, key).to_bytes()
+        return Document.signed(kind, {"task": made.task.id, "round": 1, "arrived": 7} | values, key).to_bytes()
 
     plan = made.schedule.phases[0].plan
     refused = {
@@ -281,15 +283,15 @@ def test_arrivals_are_taken_from_the_tasks_shuffler_alone(started):
 
 def test_arrivals_reach_the_analyzer_over_the_network(started):
     made = started()
-    web = shuffler_app(made.shuffler)
-    with Served(analyzer_app(made.population)) as analyzer, Served(web) as shuffler:
+    app = shuffler_app(made.shuffler)
+    with Served(analyzer_app(made.population)) as analyzer, Served(app) as shuffler:
         assert set(got(shuffler, "/v1/arrivals").values()) == {None}
         made.arrive(4)
         plan = made.schedule.phases[0].plan
         expected = {"round": 1, "arrived": 4, "wanted": plan.users, "minimum": plan.honest_users}
         assert got(shuffler, "/v1/arrivals") == expected
         assert got(analyzer, "/v1/state")["arrivals"]["arrived"] is None
-        with Errands(made.shuffler, web, analyzer.url):
+        with Errands(made.shuffler, analyzer.url):
             assert eventually(lambda: got(analyzer, "/v1/state")["arrivals"]["arrived"] == 4)
             made.arrive(1)
             assert eventually(lambda: got(analyzer, "/v1/state")["arrivals"]["arrived"] == 5)
@@ -468,14 +470,13 @@ def shown(tab, selector, text):
 
 def test_a_browser_shows_a_round_when_it_ends(started, chromium):
     made = started("full", honest=0.9, patience=60.0)
-    web = shuffler_app(made.shuffler)
     with Served(analyzer_app(made.population)) as served:
         tab, complaints = opened(chromium, served)
         shown(tab, "#link", "^Live")
         assert tab.text_content("#rounds-done") == "0"
         assert tab.is_disabled("#pick")
         assert "no round has ended yet" in tab.text_content("#curve")
-        with Errands(made.shuffler, web, served.url):
+        with Errands(made.shuffler, served.url):
             made.arrive(4)
             shown(tab, "#arrivals-now", "^4$")
             assert "Reported by the shuffler." in tab.text_content("#arrivals-note")

@@ -106,9 +106,9 @@ def deployed(world: World, tls: tuple[Path, Path] | None = None):
         training(world) as running,
         Served(analyzer_app(running.population), tls=tls) as analyzer,
         Served(web, tls=tls) as served,
-        Errands(shuffler, web, analyzer.url, ca=None if tls is None else tls[0]),
+        Errands(shuffler, analyzer.url, ca=None if tls is None else tls[0]),
     ):
-        soon(lambda: web.state.task_document)
+        soon(lambda: shuffler.document)
         yield running, served.url, analyzer.url
         soon(lambda: shuffler.made() is None)
 
@@ -306,7 +306,7 @@ class Operators:
         self.shuffler = Process(folder, "shuffler", "--dir", "sh", *known, *trust, *secure, *kept.get("shuffler", ()))
         self.shuffler.start()
         url = self.shuffler.ready()
-        self.task = Asked.load(folder / "task.toml").task(bytes.fromhex(analyzer_key))
+        self.task = Asked.load(folder / "task.toml").task()
         rng = np.random.default_rng(0)
         problem = self.task.problem
         self.X = rng.uniform(-1, 1, size=(USERS, problem.dim))

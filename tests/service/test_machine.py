@@ -49,6 +49,8 @@ class Servers(RuleBasedStateMachine):
         self.ones: dict[int, list[int]] = {}  # of the users in a batch
         self.arrived = 0  # batches that the analyzer has
         self.requests: dict[int, int] = {}
+        self.lots: dict[int, int] = {}  # by user, the round that was drawn; nobody's where whoever comes is taken
+        self.promised: set[int] = set()  # who has asked for the open round, and not answered it
 
     @initialize(interactivity=st.sampled_from(sorted(TASKS)), transport=st.sampled_from(["masked-sum", "messages"]))
     def begin(self, interactivity: str, transport: str) -> None:
@@ -58,6 +60,9 @@ class Servers(RuleBasedStateMachine):
         assert 2 <= self.plan.honest_users < self.plan.users
         self._start_shuffler()
         self._start_analyzer()
+        drawn = dict(self.world.rows("shuffler", "SELECT client, round FROM lots"))
+        self.lots = {user: drawn[name] for user, name in enumerate(self.world.names) if name in drawn}
+        assert sorted(self.lots.values()) == ([number for number in (1, 2, 3) for _ in range(5)] if asked["users"] == 15 else [])
         self.fetch_round()
 
     def teardown(self) -> None:
@@ -110,7 +115,15 @@ class Servers(RuleBasedStateMachine):
         """The status for a user's own report of a round that the shuffler has seen."""
         if number != self.open_number:
             return 200 if self._has_taken_part(user, number) else 410
-        return 200 if user in self.taken[number] or not self._has_taken_part(user, number) else 409
+        return 200 if user in self.taken[number] or (self._is_wanted(user) and self._has_room(user)) else 409
+
+    def _is_wanted(self, user: int) -> bool:
+        """Whether a report of the user, who has not answered yet, belongs into the open round."""
+        return not self._has_taken_part(user, self.open_number) and self.lots.get(user, self.open_number) == self.open_number
+
+    def _has_room(self, user: int) -> bool:
+        free = self.plan.users - len(self.taken[self.open_number])
+        return user in self.promised or free > len(self.promised)
 
     def _post(self, user: int, body: bytes, expected: int, **headers: str) -> None:
         """A request of an enrolled client, as often as it may."""
@@ -127,14 +140,16 @@ class Servers(RuleBasedStateMachine):
 
     def _now_taken(self, user: int) -> None:
         number = self.open_number
-        if self.requests[user] <= BURST and user not in self.taken[number] and not self._has_taken_part(user, number):
+        if self.requests[user] <= BURST and self._is_wanted(user) and self._has_room(user):
             self.taken[number].append(user)
+            self.promised.discard(user)
             if len(self.taken[number]) == self.plan.users:
                 self._now_released()
 
     def _now_released(self) -> None:
         number = self.open_number
         self.released[number] = list(self.taken[number])
+        self.promised = set()
         bits = [self.world.bits(user, self.opened[number - 1]).bits for user in self.taken[number]]
         self.ones[number] = sum(some.sum(axis=1, dtype=int) for some in bits).tolist()
         [(self.batches[number],)] = self.world.rows("shuffler", f"SELECT batch FROM rounds WHERE number = {number}")
@@ -155,6 +170,17 @@ class Servers(RuleBasedStateMachine):
         for user in range(first, first + count):
             if self.open_number:
                 self.upload(user)
+
+    @rule(user=USERS)
+    def ask_for_the_round(self, user: int) -> None:
+        """Who is wanted gets the round, and a place in it that nobody else can take."""
+        user, number = self._user(user), self.open_number
+        answer = self.clients.get("/v1/round", {"Authorization": f"Bearer {self.world.tokens[user]}"})
+        ends = number and len(self.taken[number]) >= self.plan.honest_users  # patience is over from the beginning
+        wanted = number and not ends and self._is_wanted(user) and self._has_room(user)
+        assert answer.content == (self.opened[number - 1].to_bytes() if wanted else b"")
+        if wanted:
+            self.promised.add(user)
 
     @precondition(lambda self: self.open_number)
     @rule(user=USERS)
@@ -179,7 +205,9 @@ class Servers(RuleBasedStateMachine):
         answered = self.taken[number]
         user = answered[user % len(answered)] if of_one_who_answered and answered else self._user(user)
         body = self._report(user, number)
-        if self._has_taken_part(user, number):  # an altered replay, or another round's user with a report that nobody wants
+        if not self._is_wanted(user) or not self._has_room(
+            user
+        ):  # an altered replay, or another round's user with a report that nobody wants
             self._post(user, _changed(body, 48 + place % (len(body) - 48), change), 409)
         self._post(user, _changed(body, place % 48, change), 400)
         self._post(user, body[: place % len(body)], 400)
@@ -241,7 +269,7 @@ class Servers(RuleBasedStateMachine):
     def patience_ends(self) -> None:
         waiting = self.shuffler.made()
         self.shuffler.close_late()
-        if len(self.taken[self.open_number]) >= self.plan.honest_users:
+        if len(self.taken[self.open_number]) >= self.plan.honest_users and not self.promised:
             self._now_released()
         else:
             assert self.shuffler.made() == waiting
@@ -280,11 +308,11 @@ class Servers(RuleBasedStateMachine):
         self._require(self.analyzer.post("/v1/batch", bytes(batch)), 400)
 
     @precondition(lambda self: self.published is not None)
-    @rule(kind=st.sampled_from(["small", "stranger", "sealed for another key"]))
+    @rule(kind=st.sampled_from(["small", "stranger"]))
     def forged_batch(self, kind: str) -> None:
         """A shuffler that does not keep the rules, or somebody who is not the shuffler."""
         count = self.plan.honest_users - (kind == "small")
-        key = self._some_key() if kind == "sealed for another key" else self.world.read(self.published).key
+        key = self.world.read(self.published).key
         reports = [sealed_report(self.world.task.transport, self.published.digest, self._no_bits(), key) for _ in range(count)]
         signer = Ed25519PrivateKey.generate() if kind == "stranger" else self.world.shuffler_key
         read = [Report.from_bytes(report.to_bytes()) for report in reports]
@@ -298,6 +326,8 @@ class Servers(RuleBasedStateMachine):
                 self.upload(user)
         if self.open_number:
             self.patience_ends()
+        if self.open_number:
+            return  # somebody was promised a place, and may come no more
         if len(self.batches) > self.arrived:
             if self.shuffler.made()[1] != self.batches[self.arrived + 1]:
                 self.forward_again(self.arrived, then_heard=True)

@@ -100,7 +100,7 @@ def test_a_task_comes_back_for_every_way_to_run_it(roles, transport, interactivi
 
 def test_a_task_has_the_words_of_the_specification(roles):
     values = json.loads(roles.task().document(roles.analyzer).text)
-    assert set(values) == {"id", "transport", "users", "problem", "schedule", "shuffler", "records", "patience"}
+    assert set(values) == {"id", "name", "transport", "users", "problem", "schedule", "shuffler", "records", "patience"}
     assert values["problem"]["loss"] == {"kind": "Logistic"}
     assert values["problem"]["domain"] == {"kind": "Ball", "dim": 2, "radius": 5.0, "center": None}
     assert values["shuffler"] == roles.shuffler.public_key().public_bytes_raw().hex()
@@ -112,7 +112,7 @@ def test_a_round_comes_back_to_the_last_bit(roles):
     made = roles.round(theta=theta, number=7)
     document = Document.from_bytes(made.document(roles.analyzer).to_bytes())
     again = Round.read(document, roles.task(), roles.analyzer.public_key())
-    assert (again.task, again.id, again.number, again.phase) == ("a1", "b1", 7, 1)
+    assert (again.task, again.id, again.number, again.phase) == (roles.task().id, "b1", 7, 1)
     assert again.theta.tobytes() == theta.tobytes()
     assert again.key.public_bytes_raw() == roles.seal.public_key().public_bytes_raw()
     assert set(json.loads(document.text)) == {"task", "id", "number", "phase", "theta", "key"}
@@ -257,9 +257,30 @@ def test_a_task_that_says_something_impossible_is_refused(roles, change):
     refused(roles, lambda values: values.update(change), "task")
 
 
-@pytest.mark.parametrize("name", ["id", "transport", "users", "problem", "schedule", "shuffler", "records", "patience"])
+@pytest.mark.parametrize("name", ["id", "name", "transport", "users", "problem", "schedule", "shuffler", "records", "patience"])
 def test_a_task_without_one_of_its_words_is_refused(roles, name):
     refused(roles, lambda values: values.pop(name), name)
+
+
+def test_the_identity_of_a_task_is_that_of_every_word_in_it(roles):
+    """Rounds name it, and reports are bound to rounds: who changes a word changes what reports can be opened for."""
+    task = roles.task()
+    others = [replace(task, patience=5.0), replace(task, name="again"), replace(task, records={"schema": {}})]
+    assert len({task.id, *(other.id for other in others)}) == 4
+    refused(roles, lambda values: values.update(id=others[0].id), "digest of what the task says")
+    with pytest.raises(WireError, match="not of this task"):
+        Round.read(roles.round().document(roles.analyzer), others[0], roles.analyzer.public_key())
+
+
+def test_a_task_whose_batches_no_database_keeps_is_refused(roles):
+    huge = cr.schedule(roles.task().problem, 3_000_000, epsilon=1.0, delta=1e-6, rounds=1, method="acsa")
+    for transport, fits in (("masked-sum", True), ("messages", False)):
+        document = roles.task(transport, users=3_000_000, schedule=huge).document(roles.analyzer)
+        if fits:
+            Task.read(document, roles.analyzer.public_key())
+        else:
+            with pytest.raises(WireError, match="use masked-sum"):
+                Task.read(document, roles.analyzer.public_key())
 
 
 def test_plans_of_another_dimension_than_the_problem_are_refused(roles):

@@ -383,11 +383,14 @@ def test_the_documents_among_the_vectors_are_read_and_signed_again(roles):
     task = Task.read(documents["task"], public_key_of(vectors["analyzer"]))
     made = Round.read(documents["round"], task, key.public_key())
     fresh = roles.task()
-    assert (task.id, task.transport, task.users, task.problem) == ("a1", "masked-sum", 8, fresh.problem)
+    assert (task.transport, task.users, task.problem) == ("masked-sum", 8, fresh.problem)
+    words = json.loads(documents["task"].text)
+    rest = json.dumps({name: words[name] for name in sorted(words) if name != "id"}, sort_keys=True, separators=(",", ":"))
+    assert task.id == words["id"] == hashlib.sha256(rest.encode()).hexdigest()
     figures = ("users", "levels", "noise_bits", "noise_probability", "mu", "slack")
     ours, theirs = (which.schedule.phases[0].plan for which in (fresh, task))
     assert [getattr(theirs, name) for name in figures] == pytest.approx([getattr(ours, name) for name in figures], rel=1e-6)
-    assert (made.task, made.id, made.number, made.phase, made.theta.tolist()) == ("a1", "b1", 1, 1, [0.5, -1.25])
+    assert (made.task, made.id, made.number, made.phase, made.theta.tolist()) == (task.id, "b1", 1, 1, [0.5, -1.25])
     for name, document in documents.items():
         assert document.text.decode() == vectors[name]["text"]
         assert document.digest.hex() == vectors[name]["digest"]

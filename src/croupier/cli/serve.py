@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
+import os
 import signal
 import threading
+import time
 import tomllib
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -36,12 +37,9 @@ Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 Dev = Annotated[bool, typer.Option("--dev", help="Make a certificate for this machine. For trying things out.")]
 Database = Annotated[str | None, typer.Option(help="Database URL; SQLite in the role's folder unless given.")]
 
-_BY_ARRIVAL = (
-    "Batches were filled in the order of arrival: the share of honest users has to hold in every batch, not only of all users "
-    "(threat model, A7)."
-)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _FIELDS = {
+    "name": str,
     "schema": str,
     "users": int,
     "shuffler_key": str,
@@ -111,7 +109,7 @@ def shuffler(
         smallest=smallest,
     )
     web = shuffler_app(role)
-    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served, Errands(role, web, analyzer, ca=ca):
+    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served, Errands(role, analyzer, ca=ca):
         typer.echo(f"shuffler on {served.url}")
         stopped.wait()
 
@@ -131,18 +129,24 @@ def analyzer(
 ) -> None:
     """Train a model on people whose records never leave them. The same command goes on where it was cut off."""
     from ..service import store  # noqa: PLC0415
-    from ..service.analyzer import RemotePopulation  # noqa: PLC0415
+    from ..service.analyzer import RemotePopulation, SpoiledError  # noqa: PLC0415
     from ..service.roles import Served, signing_key  # noqa: PLC0415
     from ..service.web import analyzer_app  # noqa: PLC0415
+    from ..service.wire import WireError  # noqa: PLC0415
 
     asked = Asked.load(task)
     check_output(asked.output, force)
     tls = _tls(folder, host, certificate, private_key, dev)
     role_key = signing_key(folder)
-    made = asked.task(role_key.public_key().public_bytes_raw())
+    made = asked.task()
     kept = store.Store(database or _sqlite(folder, "analyzer"), store.ANALYZER)
-    pool = ProcessPoolExecutor(processes, get_context("spawn")) if asked.transport == "messages" else None
-    population = RemotePopulation(made, kept, role_key, pool=pool)
+    pool = (
+        ProcessPoolExecutor(processes, get_context("spawn"), _end_with, (os.getpid(),)) if asked.transport == "messages" else None
+    )
+    try:
+        population = RemotePopulation(made, kept, role_key, pool=pool)
+    except WireError as problem:
+        raise ArgumentError("--dir", str(folder), f"the folder of this task, or a new one ({problem})", "Change it.") from None
     with (
         nullcontext() if pool is None else pool,
         Served(analyzer_app(population), host=host, port=port, tls=tls) as served,
@@ -153,11 +157,24 @@ def analyzer(
             estimator = asked.estimator.fit_population(population, len(asked.encoder.names), checkpoint=folder / "run.journal")
         except KeyboardInterrupt:
             raise Stopped("stopped; the same command goes on where it was") from None
+        except SpoiledError as end:
+            raise Stopped(f"{end}.", 1) from None
         model = TableModel(asked.facts, estimator)
         model.save(asked.output)
-        by_arrival = [_BY_ARRIVAL] if model.estimator.result_.schedule.shortfall else []
-        for line in [*promise(model), *by_arrival, f"Model: {asked.output}."]:
+        for line in [*promise(model), f"Model: {asked.output}."]:
             say(messages(), line)
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose parent is gone, killed even, goes too."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(0)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @dataclass(frozen=True)
@@ -170,6 +187,7 @@ class Asked:
     transport: str
     shuffler_key: str
     patience: float | None
+    name: str
     output: Path
 
     @classmethod
@@ -200,6 +218,7 @@ class Asked:
             one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
             values["shuffler_key"],
             values.get("patience"),
+            values.get("name", ""),
             path.parent / values.get("output", "model.json"),
         )
 
@@ -211,15 +230,14 @@ class Asked:
     def estimator(self) -> Any:
         return self.request.estimator(self.facts, self.users)
 
-    def task(self, analyzer: bytes) -> Any:
-        """The task that clients see. Its name follows from what it asks and who asks: the same twice is the same task."""
+    def task(self) -> Any:
+        """The task that clients see. Its identity follows from what it says: the same twice is the same task."""
         from ..service.task import Task  # noqa: PLC0415
+        from ..service.wire import WireError  # noqa: PLC0415
 
         features = len(self.encoder.names)
         records = {"schema": self.facts.to_dict(), "task": self.request.task, "parameters": self.request.parameters}
-        words = json.dumps([records, self.request.delta, self.users, self.transport, self.shuffler_key], sort_keys=True)
-        return Task(
-            id=hashlib.sha256(analyzer + words.encode()).hexdigest()[:32],
+        made = Task(
             transport=self.transport,
             users=self.users,
             problem=self.estimator.problem_for(features),
@@ -227,7 +245,16 @@ class Asked:
             shuffler=_public("shuffler_key", self.shuffler_key),
             records=records,
             patience=self.patience,
+            name=self.name,
         )
+        if made.by_lot and made.patience is None:
+            remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
+            raise ArgumentError("patience", None, f"given where honest is {made.schedule.honest} and each is asked once", remedy)
+        try:
+            made.most_batch_bytes()
+        except WireError as problem:
+            raise ArgumentError("transport", self.transport, f"masked-sum ({problem})", "Mend the file.") from None
+        return made
 
 
 class _until_stopped:  # noqa: N801  (a context, used like a function)

@@ -26,6 +26,16 @@ from .transport import opened
 from .wire import Batch, Document, WireError
 
 
+class SpoiledError(Exception):
+    """A batch that does not open: the end of a task. To leave a report out and go on would release the others twice."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(
+            f"round {number} is spoiled: {reason}. Nothing of it was released, and the task has ended: without the report that is "
+            "wrong, the others would be released a second time. What was released before stays spent"
+        )
+
+
 @dataclass(frozen=True)
 class Answered:
     """A round that was answered: its number and phase, how many users, and the length of their private mean gradient."""
@@ -39,16 +49,17 @@ class Answered:
 class RemotePopulation:
     """Users behind a shuffler, as an optimizer sees them: a `Population` whose `answer` publishes a round and waits for its batch.
 
-    Every step is on disk before it is acted upon: a round before it is published, counts before the optimizer sees them. A
-    question that was asked before, by a process that is gone, is the same round, and its answer the one that came. `pool` shares
-    the work of opening envelopes.
+    Every step is on disk before it is acted upon: a round before it is published, a batch before the shuffler forgets it, counts
+    before the optimizer sees them. A question that was asked before, by a process that is gone, is the same round, and its answer
+    the one that came. `pool` shares the work of opening envelopes.
     """
 
     def __init__(self, task: Task, store: Store, key: Ed25519PrivateKey, *, pool: Executor | None = None) -> None:
         self.task, self.store, self._key, self._pool = task, store, key, pool
         self.document = task.document(key)
+        with store.begin() as connection:
+            store.keep_task(connection, task.id, self.document)
         self._arrived = threading.Condition()
-        self._taking = threading.Lock()  # a batch that is sent again while it is being opened waits, and is old then
         self._stopped = False
 
     @property
@@ -65,19 +76,25 @@ class RemotePopulation:
         if not isinstance(query, Gradients):
             raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
         name = question.secret.derive("name of the round").key[:16].hex()
-        with self._arrived:
-            self._publish(name, query, question.plan)
-            while (counts := self._counts(name)) is None:
-                if self._stopped:
-                    raise KeyboardInterrupt
-                self._arrived.wait(timeout=1.0)
+        self._publish(name, query, question.plan)
+        while (counts := self._counts(name)) is None:
+            self._open(name, self._batch(name))
         return VectorSum(question.plan).analyze(counts)
 
     def current(self) -> Document | None:
         """The round that is waited for."""
-        with self.store.begin() as connection:
-            found = connection.execute(select(tables.asked.c.document).where(tables.asked.c.ones.is_(None))).scalar()
+        asked = tables.asked.c
+        with self.store.look() as connection:
+            query = select(asked.document).where(asked.ones.is_(None) & asked.batch.is_(None) & asked.spoiled.is_(None))
+            found = connection.execute(query).scalar()
         return None if found is None else Document.from_bytes(found)
+
+    def spoiled(self) -> str | None:
+        """Why the task has ended, if a batch did not open."""
+        asked = tables.asked.c
+        with self.store.look() as connection:
+            found = connection.execute(select(asked.number, asked.spoiled).where(asked.spoiled.is_not(None))).first()
+        return None if found is None else str(SpoiledError(found.number, found.spoiled))
 
     def waiting(self) -> Round | None:
         """The round that is waited for, read."""
@@ -87,7 +104,7 @@ class RemotePopulation:
     def answered(self, after: int = 0) -> list[Answered]:
         """The rounds beyond number `after` that were answered, in order: what they released, and nothing else."""
         asked = tables.asked.c
-        with self.store.begin() as connection:
+        with self.store.look() as connection:
             query = select(asked.number, asked.document, asked.ones, asked.users).where(asked.ones.is_not(None))
             found = connection.execute(query.where(asked.number > after).order_by(asked.number)).all()
         rounds = []
@@ -99,25 +116,48 @@ class RemotePopulation:
         return rounds
 
     def take(self, data: bytes) -> None:
-        """A batch from the shuffler: opened, and its counts written down. The same batch again changes nothing."""
-        with self._taking:
-            self._take(data, self._document(data[16:48]))
-
-    def _take(self, data: bytes, document: Document) -> None:
-        made = Round.read(document, self.task, self._key.public_key())
+        """A batch from the shuffler: looked at, and on disk when this returns; whoever waits for it opens it. The same again
+        changes nothing."""
+        made = Round.read(self._document(data[16:48]), self.task, self._key.public_key())
         plan = made.phase_of(self.task).plan
         batch = Batch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
         if batch.transport != self.task.transport or batch.dim != plan.dim or not plan.honest_users <= batch.users <= plan.users:
             raise WireError("a batch of another shape than the task's")
-        with self.store.begin() as connection:
-            private = connection.execute(select(tables.asked.c.key).where(tables.asked.c.id == made.id)).scalar_one()
-        if private is None:  # it was taken before: the shuffler did not hear that it had arrived
-            return
-        counts = opened(batch, plan, X25519PrivateKey.from_private_bytes(private), self._pool)
+        here, asked = tables.asked.c.id == made.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:
-            values = {"ones": json.dumps(counts.ones.tolist()), "users": counts.users, "key": None}
-            connection.execute(update(tables.asked).where(tables.asked.c.id == made.id).values(**values))
+            first = asked.key.is_not(None) & asked.batch.is_(None)
+            connection.execute(update(tables.asked).where(here & first).values(batch=data))
             self._arrived.notify_all()
+
+    def _batch(self, name: str) -> bytes:
+        """The round's, once it has arrived."""
+        asked = tables.asked.c
+        with self._arrived:
+            while True:
+                with self.store.look() as connection:
+                    found = connection.execute(select(asked.number, asked.batch, asked.spoiled).where(asked.id == name)).one()
+                if found.spoiled is not None:
+                    raise SpoiledError(found.number, found.spoiled)
+                if found.batch is not None:
+                    return bytes(found.batch)
+                if self._stopped:
+                    raise KeyboardInterrupt
+                self._arrived.wait(timeout=1.0)
+
+    def _open(self, name: str, data: bytes) -> None:
+        """Write the batch's counts down, or that it does not open. Either way its key goes: no batch is opened twice."""
+        here = tables.asked.c.id == name
+        with self.store.look() as connection:
+            document, private = connection.execute(select(tables.asked.c.document, tables.asked.c.key).where(here)).one()
+        plan = Round.read(Document.from_bytes(document), self.task, self._key.public_key()).phase_of(self.task).plan
+        batch = Batch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
+        try:
+            counts = opened(batch, plan, X25519PrivateKey.from_private_bytes(private), self._pool)
+            values = {"ones": json.dumps(counts.ones.tolist()), "users": counts.users}
+        except WireError as problem:
+            values = {"spoiled": str(problem)}
+        with self.store.begin() as connection:
+            connection.execute(update(tables.asked).where(here).values(**values, key=None, batch=None))
         self.store.wipe()
 
     def stop(self) -> None:
@@ -145,14 +185,14 @@ class RemotePopulation:
         raise ArgumentError("question", str(plan), "a round of the task's schedule", "Run the schedule of the task.")
 
     def _counts(self, name: str) -> Counts | None:
-        with self.store.begin() as connection:
+        with self.store.look() as connection:
             query = select(tables.asked.c.ones, tables.asked.c.users).where(tables.asked.c.id == name)
             found = connection.execute(query).one()
         return None if found.ones is None else Counts(np.array(json.loads(found.ones), dtype=np.int64), found.users, private=True)
 
     def _document(self, digest: bytes) -> Document:
         """That of the round that a batch is about: the one that is waited for, or one before, under its own plan."""
-        with self.store.begin() as connection:
+        with self.store.look() as connection:
             documents = connection.execute(select(tables.asked.c.document)).scalars().all()
         known = next((found for found in map(Document.from_bytes, documents) if found.digest == digest), None)
         if known is None:

@@ -56,7 +56,7 @@ class Dashboard:
         self._population = population
         self._answered: list[Answered] = []
         self._heard: tuple[Heard, float] | None = None
-        self._shows: tuple[int, int | None, Heard | None] | None = None  # what the state was made of
+        self._shows: tuple[int, int | None, Heard | None, str | None] | None = None  # what the state was made of
         self._state: dict[str, Any] = {}
         self._looked = -math.inf
         self._lock = threading.Lock()
@@ -68,9 +68,10 @@ class Dashboard:
             if anew or now >= self._looked + _FRESH:
                 self._answered += self._population.answered(self._answered[-1].number if self._answered else 0)
                 waiting, heard = self._population.waiting(), self._last_heard(now)
-                shows = len(self._answered), waiting.number if waiting else None, heard
+                end = None if waiting else self._population.spoiled()
+                shows = len(self._answered), waiting.number if waiting else None, heard, end
                 if shows != self._shows:
-                    self._state = run_state(self._population.task, self._answered, waiting, heard)
+                    self._state = run_state(self._population.task, self._answered, waiting, heard, end)
                 self._shows, self._looked = shows, now
             return self._state
 
@@ -103,16 +104,20 @@ class Dashboard:
         return Heard(heard.round, heard.arrived, news=now < when + _NEWS)
 
 
-def run_state(task: Task, answered: Sequence[Answered], waiting: Round | None, heard: Heard | None = None) -> dict[str, Any]:
-    """A run as plain JSON: the rounds that were answered, the one that is waited for, and what the shuffler said of it."""
+def run_state(
+    task: Task, answered: Sequence[Answered], waiting: Round | None, heard: Heard | None = None, end: str | None = None
+) -> dict[str, Any]:
+    """A run as plain JSON: the rounds that were answered, the one that is waited for, what the shuffler said of it, and why the run
+    has ended where that was before its time."""
     chosen = task.schedule
     number = waiting.phase if waiting else answered[-1].phase if answered else 1
     phase = chosen.phases[number - 1]
-    status = "finished" if len(answered) >= chosen.rounds else "asking" if waiting else "working"
+    status = "finished" if len(answered) >= chosen.rounds else "asking" if waiting else "spoiled" if end else "working"
     return {
         "croupier": __version__,
         "task": task.id,
         "status": status,
+        "end": end,
         "rounds": {
             "done": len(answered),
             "planned": chosen.rounds,

@@ -8,6 +8,7 @@ import os
 import ssl
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +19,13 @@ from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..validation import ArgumentError
-from .shuffler import Arrivals, Shuffler
+from .shuffler import Arrivals, RefusedError, Shuffler
 from .web import BINARY
 from .wire import Document, WireError
 
 log = logging.getLogger("croupier")
-# Seconds between the shuffler's errands, and how long one may take.
-_PAUSE, _TIMEOUT = 0.2, 60.0
+# Seconds between the shuffler's errands, at most where one of them fails again and again, and how long one may take.
+_PAUSE, _LONGEST_PAUSE, _TIMEOUT = 0.2, 5.0, 60.0
 # Seconds between two words on arrivals, if the number is another one, and if it is the same.
 _NEWS, _NO_NEWS = 1.0, 10.0
 
@@ -86,9 +87,10 @@ class Served:
 class Errands:
     """What the shuffler does by itself: fetch the analyzer's task and rounds, and bring it batches until it has them."""
 
-    def __init__(self, shuffler: Shuffler, app: FastAPI, analyzer: str, *, ca: Path | None = None) -> None:
-        self._shuffler, self._app, self._analyzer = shuffler, app, analyzer.rstrip("/")
+    def __init__(self, shuffler: Shuffler, analyzer: str, *, ca: Path | None = None) -> None:
+        self._shuffler, self._analyzer = shuffler, analyzer.rstrip("/")
         self._context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+        self._fetched = False  # the analyzer's task, by this process
         self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="errands", daemon=True)
@@ -102,29 +104,35 @@ class Errands:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(_PAUSE):
-            for errand in (self._task, self._round, self._arrivals, self._shuffler.close_late, self._batch):
-                self._tried(errand)
+        pause = _PAUSE
+        while not self._stopping.wait(pause):
+            errands = (self._task, self._round, self._arrivals, self._shuffler.close_late, self._batch)
+            done = [self._tried(errand) for errand in errands]
+            pause = _PAUSE if all(done) else min(2 * pause, _LONGEST_PAUSE)
 
-    def _tried(self, errand: Callable[[], None]) -> None:
+    def _tried(self, errand: Callable[[], None]) -> bool:
         """A failed errand is done again later: the analyzer may be down, and nothing is lost by waiting."""
         try:
             errand()
-        except WireError as problem:
+        except (WireError, RefusedError) as problem:
             log.error("refused: %s", problem)
+        except urllib.error.HTTPError as refusal:
+            log.error("the analyzer says %d: %s", refusal.code, refusal.read(200).decode("utf-8", "replace").strip())
         except (OSError, http.client.HTTPException) as problem:
             log.warning("analyzer out of reach: %s", problem)
         except SQLAlchemyError as problem:
             log.error("database: %s", type(problem).__name__)  # its text holds what was to be written
+        else:
+            return True
+        return False
 
     def _task(self) -> None:
-        if self._shuffler.task is None:
-            data = self._sent("/v1/task")
-            self._shuffler.take_task(Document.from_bytes(data))
-            self._app.state.task_document = data
+        if not self._fetched:
+            self._shuffler.take_task(Document.from_bytes(self._sent("/v1/task")))
+            self._fetched = True
 
     def _round(self) -> None:
-        if self._shuffler.task is not None and (data := self._sent("/v1/round")):
+        if self._fetched and (data := self._sent("/v1/round")):
             self._shuffler.open(Document.from_bytes(data))
 
     def _arrivals(self) -> None:
@@ -137,8 +145,16 @@ class Errands:
             self._sent("/v1/arrivals", self._shuffler.said(arrivals).to_bytes())
 
     def _batch(self) -> None:
-        if (made := self._shuffler.made()) is not None:
+        if not self._fetched or (made := self._shuffler.made()) is None:
+            return
+        try:
             self._sent("/v1/batch", made[1])
+        except urllib.error.HTTPError as refusal:
+            if refusal.code != 400:
+                raise
+            log.error("the analyzer refuses the batch for good: %s", refusal.read(200).decode("utf-8", "replace").strip())
+            self._shuffler.forwarded(made[0], "refused")  # as it is, it will never be taken
+        else:
             self._shuffler.forwarded(made[0])
 
     def _sent(self, path: str, body: bytes | None = None) -> bytes:

@@ -7,19 +7,37 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ..privacy import SumPlan
-from ..protocol import SecureRandom
+from ..protocol import SecureRandom, permutation
 from . import store as tables
 from .store import Store
 from .task import Round, Task
 from .transport import check_shape, shuffled
 from .wire import ARRIVALS, Document, Report, WireError
+
+# Seconds for which a place in a round is promised to a client that has asked for the round.
+_PROMISED = 60.0
+# Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
+_KNOWN = 30.0
+# Rounds that are kept as they were read.
+_ROUNDS_KEPT = 8
+
+_NAMES: BindParameter[Any] = bindparam("names", expanding=True)
+_AMONG_REPORTS = select(tables.reports.c.client, tables.reports.c.body).where(
+    (tables.reports.c.round == bindparam("round")) & tables.reports.c.client.in_(_NAMES)
+)
+_AMONG_ANSWERED = select(tables.taken_part.c.client).where(
+    (tables.taken_part.c.slot == bindparam("slot")) & tables.taken_part.c.client.in_(_NAMES)
+)
+_AMONG_LOTS = select(tables.lots.c.client).where((tables.lots.c.round == bindparam("round")) & tables.lots.c.client.in_(_NAMES))
 
 
 class RefusedError(Exception):
@@ -39,6 +57,16 @@ class Taken:
 
 
 @dataclass(frozen=True)
+class Written:
+    """A report that has the right shape: whose, of which round, under which plan."""
+
+    client: str
+    body: bytes
+    round: Round
+    plan: SumPlan
+
+
+@dataclass(frozen=True)
 class Arrivals:
     """How many reports the present round has, of how many, and the fewest that it can end with."""
 
@@ -46,6 +74,48 @@ class Arrivals:
     arrived: int
     wanted: int
     minimum: int
+
+
+class Places:
+    """Places in a round that are promised to clients who are about to answer it: whoever asks for the round gets one, for a while.
+
+    So nobody randomizes in vain: a client answers once, and must not do so again because others were faster.
+    """
+
+    def __init__(self, promised: Sequence[tuple[str, str, float]]) -> None:
+        self._round = promised[0][0] if promised else ""
+        self._until = {client: until for _, client, until in sorted(promised, key=lambda promise: promise[2])}
+
+    def promise(self, round_id: str, client: str, free: int) -> float | None:
+        """Until when the client has one of the free places; None where it gets none."""
+        if free <= self._of_others(round_id, client):
+            return None
+        self._until.pop(client, None)
+        self._until[client] = time.time() + _PROMISED  # at the end: the oldest are first
+        return self._until[client]
+
+    def room(self, round_id: str, client: str, free: int) -> bool:
+        """Whether a report of the client can be taken: a promise counts, and so does a place that nobody was promised."""
+        return client in self._standing(round_id) or free > self._of_others(round_id, client)
+
+    def used(self, client: str) -> None:
+        """The report is here."""
+        self._until.pop(client, None)
+
+    def any_left(self, round_id: str) -> bool:
+        return bool(self._standing(round_id))
+
+    def _of_others(self, round_id: str, client: str) -> int:
+        standing = self._standing(round_id)
+        return len(standing) - (client in standing)
+
+    def _standing(self, round_id: str) -> dict[str, float]:
+        if round_id != self._round:
+            self._round, self._until = round_id, {}
+        now = time.time()
+        while self._until and next(iter(self._until.values())) < now:
+            del self._until[next(iter(self._until))]
+        return self._until
 
 
 class Shuffler:
@@ -57,7 +127,16 @@ class Shuffler:
     def __init__(self, store: Store, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
         self.store, self._key, self._analyzer, self._smallest = store, key, analyzer, smallest
         self.task: Task | None = None
-        self._lock = threading.Lock()  # reports of one process are counted one after the other
+        self.document: Document | None = None  # the task's
+        self._lock = threading.Lock()  # what comes to one process is counted one after the other
+        with store.look() as connection:
+            kept = tables.places.c
+            promised = connection.execute(select(kept.round, kept.client, kept.until)).all()
+        self._places = Places([(found.round, found.client, found.until) for found in promised])
+        self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
+        self._read: dict[bytes, Round] = {}  # rounds that were read, by digest
+        if (document := store.task()) is not None:
+            self.take_task(document)
 
     @property
     def public_key(self) -> Ed25519PublicKey:
@@ -71,10 +150,23 @@ class Shuffler:
         smallest = min(phase.plan.honest_users for phase in task.schedule.phases)
         if smallest < self._smallest:
             raise WireError(f"a task with batches of {smallest} users; this shuffler makes none of less than {self._smallest}")
-        if self.task is not None and self.task.id != task.id:
-            raise WireError("another task than the one that is being served")
-        self.task = task
+        with self.store.begin() as connection:
+            if self.store.keep_task(connection, task.id, document) and task.by_lot:
+                self._draw_lots(connection, task)
+        self.task, self.document = task, document
         return task
+
+    @staticmethod
+    def _draw_lots(connection: Connection, task: Task) -> None:
+        """A uniformly random round for each of as many clients as the task asks; the others are not asked."""
+        names = connection.execute(select(tables.clients.c.id).order_by(tables.clients.c.id)).scalars().all()
+        if len(names) < task.users:
+            raise WireError(f"a task for {task.users} users drawn by lot, where {len(names)} are enrolled: enrol them first")
+        rounds = [phase.batch for phase in task.schedule.phases for _ in range(phase.rounds)]
+        numbers = [number for number, batch in enumerate(rounds, start=1) for _ in range(batch)]
+        order = permutation(SecureRandom(), len(names)).tolist()
+        drawn = [{"client": names[who], "round": number} for who, number in zip(order, numbers, strict=False)]
+        connection.execute(insert(tables.lots), drawn)
 
     def open(self, document: Document) -> Round:
         """Take reports for this round, unless it is known already."""
@@ -82,26 +174,63 @@ class Shuffler:
         with self.store.begin() as connection:
             known = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.id == made.id)).scalar()
             if known is None:
-                values = {"id": made.id, "number": made.number, "document": document.to_bytes(), "state": "open"}
-                connection.execute(insert(tables.rounds).values(**values, opened=time.time()))
+                values = {"id": made.id, "number": made.number, "document": document.to_bytes(), "digest": document.digest.hex()}
+                connection.execute(insert(tables.rounds).values(**values, state="open", arrived=0, opened=time.time()))
             elif known != document.to_bytes():
                 raise WireError("a round that was opened with other words")
         return made
 
     def current(self) -> Document | None:
         """The round that takes reports."""
-        with self.store.begin() as connection:
+        with self.store.look() as connection:
             found = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.state == "open")).scalar()
         return None if found is None else Document.from_bytes(found)
+
+    def rounds_for(self, clients: Sequence[str]) -> list[Document | None]:
+        """For each client the round that takes its report, with a place in it for a while; None where there is none for it."""
+        if self.task is None or (document := self.current()) is None:
+            return [None] * len(clients)
+        made = self._round(document)
+        plan = made.phase_of(self.task).plan
+        with self._lock:
+            with self.store.look() as connection:
+                state = self._state(connection, made.id)
+                wanted = self._asked(connection, made, set(clients)) - self._answered(connection, made, set(clients))
+            ends = state.state != "open" or (self._is_late(state) and state.arrived >= plan.honest_users)
+            free = 0 if ends else plan.users - state.arrived
+            promised = {client: self._places.promise(made.id, client, free) for client in clients if client in wanted}
+            rows = [{"round": made.id, "client": client, "until": until} for client, until in promised.items() if until]
+            if rows:
+                with self.store.begin() as connection:
+                    self._forget_places(connection, [client for client, until in promised.items() if until])
+                    connection.execute(insert(tables.places), rows)
+        return [document if promised.get(client) else None for client in clients]
+
+    @staticmethod
+    def _forget_places(connection: Connection, clients: Sequence[str]) -> None:
+        connection.execute(delete(tables.places).where(tables.places.c.client.in_(clients)))
+
+    def _is_late(self, state: Any) -> bool:
+        patience = self._serving.patience
+        return patience is not None and time.time() >= state.opened + patience
+
+    def clients_of(self, tokens: Sequence[str]) -> list[str | RefusedError]:
+        """Whose tokens they are."""
+        now, keys = time.monotonic(), [tables.hash_of(token) for token in tokens]
+        unknown = [key for key in keys if self._tokens.get(key, ("", 0.0))[1] <= now]
+        found = tables.clients_of(self.store, unknown)
+        self._tokens |= {key: (client, now + _KNOWN) for key, client in found.items()}
+        known = [self._tokens.get(key, ("", 0.0)) for key in keys]
+        return [client if until > now else RefusedError(401, "not an enrolled client's token") for client, until in known]
 
     def arrivals(self) -> Arrivals | None:
         """How the round that takes reports stands: numbers that anybody may know."""
         if self.task is None or (document := self.current()) is None:
             return None
-        made = Round.read(document, self.task, self._analyzer)
+        made = self._round(document)
         plan = made.phase_of(self.task).plan
-        with self.store.begin() as connection:
-            return Arrivals(made.number, tables.count(connection, made.id), plan.users, plan.honest_users)
+        with self.store.look() as connection:
+            return Arrivals(made.number, self._state(connection, made.id).arrived, plan.users, plan.honest_users)
 
     def said(self, arrivals: Arrivals) -> Document:
         """The same for the analyzer, signed."""
@@ -110,76 +239,139 @@ class Shuffler:
 
     def receive(self, client: str, body: bytes) -> Taken:
         """Take a client's report, on disk when this returns. The same bytes again are taken once; others are refused."""
-        try:
-            report = Report.from_bytes(body)
-            document = self._document(report.round)
-            made = Round.read(document, self._serving, self._analyzer)
-            plan = made.phase_of(self._serving).plan
-            check_shape(report, self._serving.transport, document.digest, plan)
-        except WireError as problem:
-            raise RefusedError(400, str(problem)) from None
+        [outcome] = self.receive_all([(client, body)])
+        if isinstance(outcome, RefusedError):
+            raise outcome
+        return outcome
+
+    def receive_all(self, reports: Sequence[tuple[str, bytes]]) -> list[Taken | RefusedError]:
+        """Take reports of several clients in one transaction: what each would have heard by itself."""
+        read = [self._well_shaped(client, body) for client, body in reports]
+        good = [report for report in read if isinstance(report, Written)]
         with self._lock:
-            arrived = self._written(client, made, body, plan)
-            if arrived == plan.users:
-                self.store.wipe()
-        return Taken(arrived, plan.users)
+            try:
+                outcomes = iter(self._write(good))
+            except IntegrityError:  # another process has taken one of them in between: each by itself
+                outcomes = iter([self._written_alone(report) for report in good])
+        return [next(outcomes) if isinstance(report, Written) else report for report in read]
+
+    def _well_shaped(self, client: str, body: bytes) -> Written | RefusedError:
+        try:
+            task, report = self._serving, Report.from_bytes(body)
+            made = self._read.get(report.round) or self._round(self._document(report.round))
+            plan = made.phase_of(task).plan
+            check_shape(report, task.transport, report.round, plan)
+        except WireError as problem:
+            return RefusedError(400, str(problem))
+        except RefusedError as refusal:
+            return refusal
+        return Written(client, body, made, plan)
+
+    def _round(self, document: Document) -> Round:
+        """A round of ours, read once."""
+        digest = document.digest
+        if digest not in self._read:
+            made = Round.read(document, self._serving, self._analyzer)
+            self._read = dict(list(self._read.items())[1 - _ROUNDS_KEPT :]) | {digest: made}
+        return self._read[digest]
 
     def _document(self, digest: bytes) -> Document:
         """That of the round that a report is about."""
-        now = self.current()
-        if now is not None and now.digest == digest:
-            return now
-        with self.store.begin() as connection:
-            documents = connection.execute(select(tables.rounds.c.document)).scalars().all()
-        known = next((found for found in map(Document.from_bytes, documents) if found.digest == digest), None)
-        if known is None:
-            raise RefusedError(400, "a report for another round") if now else RefusedError(409, "no round takes reports now")
-        return known
+        with self.store.look() as connection:
+            rounds = tables.rounds.c
+            known = connection.execute(select(rounds.document).where(rounds.digest == digest.hex())).scalar()
+            if known is None:
+                now = connection.execute(select(rounds.id).where(rounds.state == "open")).scalar()
+                raise RefusedError(400, "a report for another round") if now else RefusedError(409, "no round takes reports now")
+        return Document.from_bytes(known)
 
-    def _written(self, client: str, made: Round, body: bytes, plan: SumPlan) -> int:
-        """How many reports there are with this one; 0 where it was counted in a round that has ended. The last report of a round
-        and its batch are one transaction: no crash leaves a round that is full and takes more."""
-        here = (tables.reports.c.round == made.id) & (tables.reports.c.client == client)
-        slot = self._serving.slot(made.id)
-        with self.store.begin() as connection:
-            state = connection.execute(select(tables.rounds.c.state).where(tables.rounds.c.id == made.id)).scalar()
-            if state != "open":
-                if self._has_taken_part(connection, client, slot):
-                    return 0
-                raise RefusedError(410, "the round has ended")
-            before = connection.execute(select(tables.reports.c.body).where(here)).scalar()
-            if before is None:
-                self._take_part(connection, client, slot)
-                connection.execute(insert(tables.reports).values(round=made.id, client=client, body=body))
-            elif before != body:
-                raise RefusedError(409, "another report of this client is here already; a retry sends the same bytes")
-            arrived = tables.count(connection, made.id)
-            if arrived >= plan.users:
-                self._make(connection, made)
-            return arrived
-
-    @staticmethod
-    def _has_taken_part(connection: Connection, client: str, slot: str) -> bool:
-        here = (tables.taken_part.c.slot == slot) & (tables.taken_part.c.client == client)
-        return connection.execute(select(tables.taken_part.c.client).where(here)).scalar() is not None
-
-    @staticmethod
-    def _take_part(connection: Connection, client: str, slot: str) -> None:
+    def _written_alone(self, report: Written) -> Taken | RefusedError:
         try:
-            connection.execute(insert(tables.taken_part).values(slot=slot, client=client))
+            return self._write([report])[0]
         except IntegrityError:
-            raise RefusedError(409, "this client has taken part already") from None
+            return RefusedError(409, "this client has taken part already")
+
+    def _write(self, reports: Sequence[Written]) -> list[Taken | RefusedError]:
+        """What becomes of each. The last report of a round and its batch are one transaction: no crash leaves a round that is full
+        and takes more."""
+        outcomes: dict[int, Taken | RefusedError] = {}
+        with self.store.begin() as connection:
+            for made in {report.round.id: report.round for report in reports}.values():
+                here = {place: report for place, report in enumerate(reports) if report.round.id == made.id}
+                outcomes |= self._taken(connection, made, here)
+        if any(isinstance(outcome, Taken) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
+            self.store.wipe()
+        return [outcomes[place] for place in range(len(reports))]
+
+    def _taken(self, connection: Connection, made: Round, reports: dict[int, Written]) -> dict[int, Taken | RefusedError]:
+        """Those of one round. A report hears how many there are with it; 0 where it was counted in a round that has ended."""
+        slot, wanted = self._serving.slot(made.id), made.phase_of(self._serving).plan.users
+        names = {report.client for report in reports.values()}
+        state = self._state(connection, made.id, to_change=True)
+        here = connection.execute(_AMONG_REPORTS, {"round": made.id, "names": list(names)}).all()
+        kept = {found.client: found.body for found in here}
+        answered = self._answered(connection, made, names)
+        asked = self._asked(connection, made, names)
+        arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
+        for place, report in reports.items():
+            client, body = report.client, report.body
+            if state.state != "open" or arrived == wanted:
+                outcomes[place] = Taken(0, wanted) if client in answered else RefusedError(410, "the round has ended")
+            elif kept.get(client) == body:
+                outcomes[place] = Taken(arrived, wanted)
+            elif client in kept:
+                outcomes[place] = RefusedError(409, "another report of this client is here; a retry sends the same bytes")
+            elif client in answered:
+                outcomes[place] = RefusedError(409, "this client has taken part already")
+            elif client not in asked:
+                outcomes[place] = RefusedError(409, "this client's lot is not this round")
+            elif not self._places.room(made.id, client, wanted - arrived):
+                outcomes[place] = RefusedError(409, "the places left are promised to others; ask for the round first")
+            else:
+                arrived += 1
+                kept[client] = body
+                answered.add(client)
+                new.append(report)
+                self._places.used(client)
+                outcomes[place] = Taken(arrived, wanted)
+        if new:
+            connection.execute(insert(tables.taken_part), [{"slot": slot, "client": report.client} for report in new])
+            rows = [{"round": made.id, "client": report.client, "body": report.body} for report in new]
+            connection.execute(insert(tables.reports), rows)
+            self._forget_places(connection, [report.client for report in new])
+            connection.execute(update(tables.rounds).where(tables.rounds.c.id == made.id).values(arrived=arrived))
+            if arrived == wanted:
+                self._make(connection, made)
+        return outcomes
+
+    @staticmethod
+    def _state(connection: Connection, round_id: str, *, to_change: bool = False) -> Any:
+        rounds = tables.rounds.c
+        query = select(rounds.state, rounds.arrived, rounds.opened).where(rounds.id == round_id)
+        return connection.execute(query.with_for_update() if to_change else query).one()
+
+    def _answered(self, connection: Connection, made: Round, names: set[str]) -> set[str]:
+        """Who of them has taken part: in the task, or in this round."""
+        slot = {"slot": self._serving.slot(made.id), "names": list(names)}
+        return set(connection.execute(_AMONG_ANSWERED, slot).scalars())
+
+    def _asked(self, connection: Connection, made: Round, names: set[str]) -> set[str]:
+        """Who of them may answer the round: everybody, or those whose lot it is."""
+        if not self._serving.by_lot:
+            return names
+        return set(connection.execute(_AMONG_LOTS, {"round": made.number, "names": list(names)}).scalars())
 
     def close_late(self) -> None:
-        """End a round that has waited long enough and has as many reports as its plan counts on."""
+        """End a round that has waited long enough, has as many reports as its plan counts on, and waits for no promised one."""
         if self.task is None or self.task.patience is None or (document := self.current()) is None:
             return
-        made = Round.read(document, self.task, self._analyzer)
+        made = self._round(document)
         enough = made.phase_of(self.task).plan.honest_users
         with self._lock:
             with self.store.begin() as connection:
-                opened = connection.execute(select(tables.rounds.c.opened).where(tables.rounds.c.id == made.id)).scalar_one()
-                if tables.count(connection, made.id) < enough or time.time() < opened + self.task.patience:
+                state = self._state(connection, made.id, to_change=True)
+                waits = state.arrived < enough or not self._is_late(state) or self._places.any_left(made.id)
+                if state.state != "open" or waits:
                     return
                 self._make(connection, made)
             self.store.wipe()
@@ -191,18 +383,19 @@ class Shuffler:
         batch = shuffled([Report.from_bytes(body) for body in bodies], SecureRandom()).to_bytes(self._key)
         connection.execute(update(tables.rounds).where(tables.rounds.c.id == made.id).values(state="made", batch=batch))
         connection.execute(delete(tables.reports).where(here))
+        connection.execute(delete(tables.places))
 
     def made(self) -> tuple[str, bytes] | None:
         """A batch that is to be forwarded, and its round's name."""
-        with self.store.begin() as connection:
+        with self.store.look() as connection:
             query = select(tables.rounds.c.id, tables.rounds.c.batch).where(tables.rounds.c.state == "made")
             found = connection.execute(query.order_by(tables.rounds.c.number)).first()
         return None if found is None else (found.id, found.batch)
 
-    def forwarded(self, round_id: str) -> None:
-        """The analyzer has it: forget it."""
+    def forwarded(self, round_id: str, state: str = "forwarded") -> None:
+        """The analyzer has it, or has refused it for good: forget it."""
         with self.store.begin() as connection:
-            forgotten = update(tables.rounds).where(tables.rounds.c.id == round_id).values(state="forwarded", batch=None)
+            forgotten = update(tables.rounds).where(tables.rounds.c.id == round_id).values(state=state, batch=None)
             connection.execute(forgotten)
         self.store.wipe()
 

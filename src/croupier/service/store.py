@@ -1,14 +1,14 @@
 """What survives a crash: two small databases, one a role, SQLite by default and PostgreSQL by URL.
 
 Every change is one transaction, on disk before anything is said about it. The shuffler's knows who took part and, until a batch is
-made, their sealed reports; the analyzer's knows rounds and their counts, and nobody.
+made, their sealed reports; the analyzer's knows rounds and their counts, and nobody. A database is of one task.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Float,
     ForeignKey,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -27,9 +28,15 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    text,
+    update,
 )
 
-VERSION = 1
+from .wire import Document, WireError
+
+VERSION = 2
+# Connections that are kept open; as many again for a while.
+_CONNECTIONS = 10
 SHUFFLER, ANALYZER = MetaData(), MetaData()
 
 # The shuffler's.
@@ -42,7 +49,10 @@ rounds = Table(
     Column("document", LargeBinary, nullable=False),
     Column("opened", Float, nullable=False),  # seconds since 1970
     Column("batch", LargeBinary),  # made, and not yet known to have arrived
-    Column("state", String, nullable=False),  # open, made, forwarded
+    Column("state", String, nullable=False),  # open, made, forwarded, refused
+    Column("digest", String),  # of the document
+    Column("arrived", Integer),  # how many reports it has, or had
+    Index("rounds_digest", "digest", unique=True),
 )
 reports = Table(
     "reports",
@@ -57,6 +67,21 @@ taken_part = Table(
     Column("slot", String, primary_key=True),
     Column("client", ForeignKey("clients.id"), primary_key=True),
 )
+# Who has asked for a round and may answer it until when; gone with the report, and with the batch.
+places = Table(
+    "places",
+    SHUFFLER,
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("round", ForeignKey("rounds.id"), nullable=False),
+    Column("until", Float, nullable=False),  # seconds since 1970
+)
+# Where batches are drawn by lot: whose lot is which round.
+lots = Table(
+    "lots",
+    SHUFFLER,
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("round", Integer, nullable=False),
+)
 
 # The analyzer's.
 asked = Table(
@@ -68,20 +93,25 @@ asked = Table(
     Column("key", LargeBinary),  # dropped with the answer
     Column("ones", String),
     Column("users", Integer),
+    Column("batch", LargeBinary),  # arrived, and not yet opened
+    Column("spoiled", String),  # why the batch did not open: the end of the task
 )
 
 for metadata in (SHUFFLER, ANALYZER):
     Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+    Table("served", metadata, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False))
 
 
 class Store:
     """A database with one role's tables, made or brought up to date when it is opened."""
 
     def __init__(self, url: str, tables: MetaData) -> None:
-        self.engine = create_engine(url)
+        self.engine = create_engine(url, pool_size=_CONNECTIONS)
         if self.engine.dialect.name == "sqlite":
             event.listen(self.engine, "connect", _durable)
-            event.listen(self.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+            event.listen(self.engine, "begin", _begin)
+        self._reading = self.engine.execution_options(reads=True)
+        self._served = tables.tables["served"]
         try:
             with self.engine.begin() as connection:
                 tables.create_all(connection)
@@ -93,9 +123,30 @@ class Store:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """A transaction."""
+        """A transaction that may write."""
         with self.engine.begin() as connection:
             yield connection
+
+    @contextmanager
+    def look(self) -> Iterator[Connection]:
+        """A transaction that reads, and waits for nobody who writes."""
+        with self._reading.begin() as connection:
+            yield connection
+
+    def task(self) -> Document | None:
+        """The task that this database is of, as it was signed."""
+        with self.look() as connection:
+            found = connection.execute(select(self._served.c.document)).scalar()
+        return None if found is None else Document.from_bytes(found)
+
+    def keep_task(self, connection: Connection, name: str, document: Document) -> bool:
+        """Whether it is new here; another one than that which was kept is refused."""
+        known = connection.execute(select(self._served.c.task)).scalar()
+        if known is None:
+            connection.execute(insert(self._served).values(task=name, document=document.to_bytes()))
+        elif known != name:
+            raise WireError(f"task {name[:8]}..., where this folder is of task {known[:8]}...: a new task needs a new folder")
+        return known is None
 
     def wipe(self) -> None:
         """Take what was deleted out of SQLite's log too, which would keep it for as long as nothing is written over it."""
@@ -123,23 +174,26 @@ def new_name() -> str:
     return secrets.token_hex(8)
 
 
-def client_of(store: Store, token: str) -> str | None:
-    """Whose token it is."""
-    with store.begin() as connection:
-        return connection.execute(select(clients.c.id).where(clients.c.token_hash == hash_of(token))).scalar()
+def clients_of(store: Store, hashes: Collection[str]) -> dict[str, str]:
+    """Who has the tokens with these hashes."""
+    if not hashes:
+        return {}
+    with store.look() as connection:
+        query = select(clients.c.token_hash, clients.c.id).where(clients.c.token_hash.in_(hashes))
+        return {found.token_hash: found.id for found in connection.execute(query)}
 
 
 def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def count(connection: Connection, round_id: str) -> int:
-    """How many reports a round has."""
-    return int(connection.execute(select(func.count()).select_from(reports).where(reports.c.round == round_id)).scalar_one())
+def _begin(connection: Connection) -> None:
+    """Who may write takes turns from the beginning; who reads does not."""
+    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")
 
 
 def _durable(connection: Any, record: Any) -> None:
-    connection.isolation_level = None  # transactions are begun by us, and take turns from their beginning
+    connection.isolation_level = None  # transactions are begun by us
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
@@ -150,7 +204,27 @@ def _migrate(connection: Connection, tables: MetaData) -> None:
     found = connection.execute(select(version.c.version)).scalar()
     if found is None:
         connection.execute(insert(version).values(version=VERSION))
-    elif found != VERSION:
+        return
+    if found == 1:
+        _from_version_1(connection, tables)
+        connection.execute(update(version).values(version=2))
+        found = 2
+    if found != VERSION:
         raise RuntimeError(
             f"a database of version {found}; this is version {VERSION}: use the release that made it, or a later one"
         )
+
+
+def _from_version_1(connection: Connection, tables: MetaData) -> None:
+    """New columns; how many reports a round has is written down, no longer counted."""
+    new = (asked.c.batch, asked.c.spoiled) if tables is ANALYZER else (rounds.c.digest, rounds.c.arrived)
+    for column in new:
+        kind = column.type.compile(connection.dialect)
+        connection.execute(text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
+    if tables is SHUFFLER:
+        for round_id, document in connection.execute(select(rounds.c.id, rounds.c.document)).all():
+            here = select(func.count()).select_from(reports).where(reports.c.round == round_id)
+            values = {"digest": Document.from_bytes(document).digest.hex(), "arrived": connection.execute(here).scalar_one()}
+            connection.execute(update(rounds).where(rounds.c.id == round_id).values(**values))
+        for index in rounds.indexes:
+            index.create(connection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,10 @@ from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Domain, Loss, Problem, domains, losses
 from ..validation import ArgumentError, real, whole
-from .wire import ROUND, TASK, TRANSPORTS, Document, WireError
+from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, batch_bytes, canonical, sha256
+
+# SQLite and PostgreSQL keep values of at most 10^9 and 2^30 bytes.
+MOST_BATCH_BYTES = 950_000_000
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,9 @@ class Task:
     """A whole run: the problem, its schedule with the plan of every round, how reports travel, and who may shuffle them.
 
     `records` says, for tables, how a record becomes a row and a target; None where devices bring their own rows. A round ends when
-    its plan's users have answered, or, after `patience`, as many as the plan counts on.
+    its plan's users have answered, or, after `patience`, as many as the plan counts on. `name` tells apart tasks that ask the same.
     """
 
-    id: str
     transport: str
     users: int
     problem: Problem
@@ -34,11 +36,26 @@ class Task:
     shuffler: Ed25519PublicKey
     records: dict[str, Any] | None = None
     patience: float | None = None  # seconds after which a round with the plan's honest minimum ends; None waits for all
+    name: str = ""
+    _as_read: str | None = field(default=None, init=False, compare=False)  # its id, where it was read
+
+    @property
+    def id(self) -> str:
+        """The digest of all that the task says. Rounds name it, and reports are bound to rounds: so to every word of the task."""
+        return self._as_read or sha256(canonical(self._words()))
+
+    @property
+    def by_lot(self) -> bool:
+        """Whether it is proved for batches that are drawn at random: then not whoever comes first is in a round."""
+        return self.schedule.shortfall > 0
 
     def document(self, key: Ed25519PrivateKey) -> Document:
         """Signed by the analyzer."""
-        values = {
-            "id": self.id,
+        return Document.signed(TASK, {"id": self.id, **self._words()}, key)
+
+    def _words(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
             "transport": self.transport,
             "users": self.users,
             "problem": {
@@ -52,7 +69,6 @@ class Task:
             "records": self.records,
             "patience": self.patience,
         }
-        return Document.signed(TASK, values, key)
 
     @classmethod
     def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
@@ -68,17 +84,29 @@ class Task:
             )
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
-            about = (values[name] for name in ("records", "patience"))
-            made = cls(values["id"], values["transport"], values["users"], problem, schedule, shuffler, *about)
-            _name("id", made.id)
+            about = (values[name] for name in ("records", "patience", "name"))
+            made = cls(values["transport"], values["users"], problem, schedule, shuffler, *about)
             check_schedule(schedule, made.users)
             if made.patience is not None:
                 real("patience", made.patience, at_least=0, remedy="Give seconds, or nothing.")
+            digest = sha256(canonical({word: value for word, value in values.items() if word != "id"}))
+            if values["id"] != digest:
+                raise ArgumentError("id", values["id"], f"{digest}, the digest of what the task says", "Ask for it again.")
+            object.__setattr__(made, "_as_read", digest)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem_:
             raise WireError(f"a task that says something impossible: {problem_}") from None
         if made.transport not in tuple(TRANSPORTS) or not all(_fits(phase, problem) for phase in schedule.phases):
             raise WireError("a task whose plans do not fit it, or have no proof")
+        made.most_batch_bytes()
         return made
+
+    def most_batch_bytes(self) -> int:
+        """How long the longest batch of its rounds is; refused where that is more than a database keeps."""
+        plans = [phase.plan for phase in self.schedule.phases]
+        longest = max(batch_bytes(self.transport, plan.dim, plan.users, plan.bits_per_coordinate) for plan in plans)
+        if longest > MOST_BATCH_BYTES:
+            raise WireError(f"a task with batches of {longest:.2g} bytes, more than {MOST_BATCH_BYTES:.2g}: use masked-sum")
+        return longest
 
     def slot(self, round_id: str) -> str:
         """What a user has once: the task where each is asked once, otherwise each round."""
@@ -140,7 +168,7 @@ def _fits(phase: Phase, problem: Problem) -> bool:
 
 
 def _parameters(part: Loss | Domain) -> dict[str, Any]:
-    return {"kind": type(part).__name__} | {field.name: getattr(part, field.name) for field in _given(type(part))}
+    return {"kind": type(part).__name__} | {given.name: getattr(part, given.name) for given in _given(type(part))}
 
 
 def _made(module: Any, base: type, values: dict[str, Any]) -> Any:
@@ -148,13 +176,13 @@ def _made(module: Any, base: type, values: dict[str, Any]) -> Any:
     kind = getattr(module, str(values["kind"]), None)
     if not isinstance(kind, type) or not issubclass(kind, base) or kind.__name__.startswith("_"):
         raise ArgumentError("kind", values["kind"], f"a {base.__name__.lower()} of this library", "Use the same version.")
-    given = {field.name: values[field.name] for field in _given(kind)}
+    given = {one.name: values[one.name] for one in _given(kind)}
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def _given(kind: Any) -> list[Field[Any]]:
     """What a loss or a domain is made from; what it computes from that does not travel."""
-    return [field for field in fields(kind) if field.init]
+    return [known for known in fields(kind) if known.init]
 
 
 def _name(name: str, value: Any) -> None:

@@ -5,27 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
+from typing import Generic, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .analyzer import RemotePopulation
 from .dashboard import POLICY, Dashboard, page
 from .shuffler import RefusedError, Shuffler
-from .store import client_of
-from .wire import WireError, report_bytes
+from .wire import Document, WireError, report_bytes
 
-# A batch by messages is the largest thing that travels.
-_MOST_BATCH_BYTES = 1 << 32
+# What is answered together, at most.
+_MOST_TOGETHER = 256
 # A word on arrivals is short.
 _MOST_ARRIVALS_BYTES = 1 << 10
 # Pages that get events; more of them ask by themselves. Seconds between two looks, and between two signs of life.
 _MOST_STREAMS, _LOOK, _BEAT = 100, 0.5, 15.0
 BINARY = "application/octet-stream"
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 
 
 def shuffler_app(shuffler: Shuffler) -> FastAPI:
@@ -34,31 +37,33 @@ def shuffler_app(shuffler: Shuffler) -> FastAPI:
     taken = Counter("croupier_reports_taken", "Reports that were taken, retries included", registry=registry)
     refused = Counter("croupier_reports_refused", "Reports that were refused", ["status"], registry=registry)
     arrived = Gauge("croupier_reports_arrived", "Reports in the present round", registry=registry)
+    allowance, tokens = Allowance(), Together(shuffler.clients_of)
+    rounds, reports = Together(shuffler.rounds_for), Together(shuffler.receive_all)
 
     @app.get("/v1/task")
     async def task(request: Request) -> Response:
-        document = app.state.task_document
-        return _binary(document) if document else _refusal(503, "no task yet")
+        return _document(shuffler.document) if shuffler.document else _refusal(503, "no task yet")
 
     @app.get("/v1/round")
     async def current(request: Request) -> Response:
-        document = await run_in_threadpool(shuffler.current)
-        return _binary(document.to_bytes() if document else b"")
+        if "authorization" not in request.headers:
+            return _document(await run_in_threadpool(shuffler.current))
+        try:
+            return _document(await rounds.do(await tokens.do(_token(request))))
+        except RefusedError as refusal:
+            return _refusal(refusal.status, str(refusal))
 
     @app.get("/v1/arrivals")
     async def arrivals(request: Request) -> Response:
         now = await run_in_threadpool(shuffler.arrivals)
         return JSONResponse(asdict(now) if now else dict.fromkeys(("round", "arrived", "wanted", "minimum")))
 
-    allowance = Allowance()
-
     @app.post("/v1/report")
     async def report(request: Request) -> Response:
         try:
-            client = await run_in_threadpool(_authenticated, shuffler, request)
+            client = await tokens.do(_token(request))
             allowance.take(client)
-            body = await _body(request, _longest_report(shuffler))
-            done = await run_in_threadpool(shuffler.receive, client, body)
+            done = await reports.do((client, await _body(request, _longest_report(shuffler))))
         except RefusedError as refusal:
             refused.labels(refusal.status).inc()
             return _refusal(refusal.status, str(refusal))
@@ -67,28 +72,60 @@ def shuffler_app(shuffler: Shuffler) -> FastAPI:
             arrived.set(done.arrived % done.wanted)
         return Response(status_code=200)
 
-    app.state.task_document = b""
     return app
+
+
+class Together(Generic[Item, Outcome]):
+    """What is asked while an answer is being found is answered next, together: one transaction, one wait for the disk."""
+
+    def __init__(self, answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]]) -> None:
+        self._answer = answer
+        self._waiting: list[tuple[Item, asyncio.Future[Outcome]]] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def do(self, item: Item) -> Outcome:
+        """What becomes of one of them; a refusal is raised."""
+        told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, told))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._run())
+        return await told
+
+    async def _run(self) -> None:
+        while self._waiting:
+            some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
+            outcomes: Sequence[Outcome | Exception]
+            try:
+                outcomes = await run_in_threadpool(self._answer, [item for item, _ in some])
+            except Exception as problem:  # each of them hears of it
+                outcomes = [problem] * len(some)
+            for (_, told), outcome in zip(some, outcomes, strict=True):
+                if told.done():  # whoever asked is gone
+                    continue
+                if isinstance(outcome, Exception):
+                    told.set_exception(outcome)
+                else:
+                    told.set_result(outcome)
 
 
 def analyzer_app(population: RemotePopulation) -> FastAPI:
     """For the shuffler: the task, the round, and where batches go."""
     app, registry = _app("croupier analyzer")
     batches = Counter("croupier_batches_taken", "Batches that were taken, retries included", registry=registry)
+    longest = population.task.most_batch_bytes()
 
     @app.get("/v1/task")
     async def task(request: Request) -> Response:
-        return _binary(population.document.to_bytes())
+        return _document(population.document)
 
     @app.get("/v1/round")
     async def current(request: Request) -> Response:
-        document = await run_in_threadpool(population.current)
-        return _binary(document.to_bytes() if document else b"")
+        return _document(await run_in_threadpool(population.current))
 
     @app.post("/v1/batch")
     async def batch(request: Request) -> Response:
         try:
-            await run_in_threadpool(population.take, await _body(request, _MOST_BATCH_BYTES))
+            await run_in_threadpool(population.take, await _body(request, longest))
         except RefusedError as refusal:
             return _refusal(refusal.status, str(refusal))
         except WireError as problem:
@@ -176,22 +213,29 @@ def _app(title: str) -> tuple[FastAPI, CollectorRegistry]:
     async def metrics() -> Response:
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
 
-    @app.middleware("http")
-    async def headers(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call(request)
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
+    app.add_middleware(_Careful)
     return app, registry
 
 
-def _authenticated(shuffler: Shuffler, request: Request) -> str:
+class _Careful:
+    """Headers for every answer: take it for what it says it is, and keep it nowhere."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        await self._app(scope, receive, sent)
+
+
+def _token(request: Request) -> str:
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    client = client_of(shuffler.store, token) if kind == "Bearer" and token else None
-    if client is None:
-        raise RefusedError(401, "not an enrolled client's token")
-    return client
+    return token if kind == "Bearer" else ""
 
 
 def _longest_report(shuffler: Shuffler) -> int:
@@ -216,8 +260,8 @@ async def _body(request: Request, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _binary(data: bytes) -> Response:
-    return Response(data, media_type=BINARY)
+def _document(document: Document | None) -> Response:
+    return Response(document.to_bytes() if document else b"", media_type=BINARY)
 
 
 def _refusal(status: int, reason: str) -> Response:

@@ -44,7 +44,7 @@ class Document:
 
     @classmethod
     def signed(cls, kind: int, values: dict[str, Any], key: Ed25519PrivateKey) -> Self:
-        text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        text = canonical(values)
         return cls(kind, text, key.sign(_signed_bytes(kind, text)))
 
     def verified(self, kind: int, key: Ed25519PublicKey) -> dict[str, Any]:
@@ -78,6 +78,15 @@ class Document:
             raise WireError("a document of another length than its header says")
         text = data[_DOCUMENT.size : -SIGNATURE_BYTES]
         return cls(kind, text, data[-SIGNATURE_BYTES:])
+
+
+def canonical(values: dict[str, Any]) -> bytes:
+    """JSON with sorted names and without spaces."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +157,7 @@ class Batch:
         """A batch that this shuffler signed, of `messages` messages per user and coordinate."""
         number, zero, dim, users = _header(_BATCH, b"CRPB", data)
         transport, content = _transport(number), data[:-SIGNATURE_BYTES]
-        body = dim * users * messages * SEALED_BIT if transport == "messages" else 8 * dim + users * SEALED_SEED
-        if zero or len(content) != _BATCH.size + DIGEST_BYTES + body:
+        if zero or len(data) != batch_bytes(transport, dim, users, messages):
             raise WireError("a batch of another length than its header says")
         try:
             key.verify(data[-SIGNATURE_BYTES:], _signed_bytes(BATCH, content))
@@ -160,6 +168,12 @@ class Batch:
         if transport == "messages":
             return cls(transport, about, users, rest.reshape(dim, users * messages, SEALED_BIT))
         return cls(transport, about, users, rest[8 * dim :].reshape(users, SEALED_SEED), rest[: 8 * dim].view("<u8"))
+
+
+def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:
+    """How long the batch of so many users is."""
+    body = dim * users * messages * SEALED_BIT if transport == "messages" else 8 * dim + users * SEALED_SEED
+    return _BATCH.size + DIGEST_BYTES + body + SIGNATURE_BYTES
 
 
 def _header(layout: struct.Struct, magic: bytes, data: bytes) -> tuple[int, int, int, int]:

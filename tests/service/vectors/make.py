@@ -31,7 +31,7 @@ def made(task_text: bytes, messages: int) -> dict[str, Any]:
     """All vectors, by file name, for a task of these words whose plan has 4 users of `messages` messages in 2 coordinates."""
     task = document(1, task_text)
     words = {
-        "task": "a1",
+        "task": json.loads(task_text)["id"],
         "id": "b1",
         "number": 1,
         "phase": 1,
@@ -165,7 +165,7 @@ def task_words() -> tuple[bytes, int]:
 
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
     chosen = cr.schedule(problem, 2 * USERS, epsilon=20.0, delta=1e-2, max_inflation=3.0, rounds=2, method="acsa")
-    task = Task("a1", "masked-sum", 2 * USERS, problem, chosen, SHUFFLER.public_key())
+    task = Task("masked-sum", 2 * USERS, problem, chosen, SHUFFLER.public_key())
     return task.document(ANALYZER).text, chosen.phases[0].plan.bits_per_coordinate
 
 

@@ -1,0 +1,560 @@
+"""The shuffler without a network: one report of each client, whole batches, and nothing left of the link."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from helpers_roles import DIM, World, answer_round, pieces, refused, round_of, sizes, soon
+
+from croupier.protocol import Report as Bits
+from croupier.protocol import SecureRandom
+from croupier.service import store as tables
+from croupier.service.analyzer import RemotePopulation
+from croupier.service.shuffler import RefusedError, Shuffler, Taken
+from croupier.service.store import Store
+from croupier.service.transport import sealed_report, shuffled
+from croupier.service.wire import ROUND, Batch, Document, Report, WireError
+
+TRANSPORTS = ["masked-sum", "messages"]
+
+
+# The shuffler takes one report of each client.
+
+
+def test_the_same_bytes_again_are_one_report(opened):
+    world, shuffler, document = opened
+    report = world.report(0, document)
+    assert [shuffler.receive(world.names[0], report) for _ in range(3)] == [Taken(1, 4)] * 3
+    assert shuffler.receive(world.names[1], world.report(1, document)) == Taken(2, 4)
+    assert sizes(world) == (2, 2)
+
+
+def test_another_report_of_a_client_is_refused_and_the_first_stays(opened):
+    world, shuffler, document = opened
+    first, second = world.report(0, document), world.report(0, document)  # the same answer, sealed anew
+    assert first != second
+    shuffler.receive(world.names[0], first)
+    assert refused(shuffler, world.names[0], second)[0] == 409
+    assert world.rows("shuffler", "SELECT body FROM reports") == [(first,)]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("interactivity", "users"), [("sequential", 12), ("full", 4)])
+def test_a_client_takes_part_once_in_a_task_or_once_in_each_of_its_rounds(make_world, transport, interactivity, users):
+    world = make_world(transport=transport, interactivity=interactivity, users=users)
+    shuffler, first, second = world.shuffler(), round_of(world), round_of(world, 2)
+    answer_round(world, shuffler, first, range(4))
+    shuffler.forwarded(shuffler.made()[0])
+    shuffler.open(second)
+    again = world.report(0, second)
+    if interactivity == "sequential":
+        assert refused(shuffler, world.names[0], again) == (409, "this client has taken part already")
+        assert sizes(world) == (0, 4)
+    else:
+        assert shuffler.receive(world.names[0], again) == Taken(1, 4)
+        assert sizes(world) == (1, 5)
+
+
+def test_the_database_itself_takes_a_client_once(opened):
+    world, shuffler, document = opened
+    shuffler.receive(world.names[0], world.report(0, document))
+    connection = sqlite3.connect(world.folder / "shuffler.db")
+    for copy in ("INSERT INTO taken_part SELECT * FROM taken_part", "INSERT INTO reports SELECT * FROM reports"):
+        with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+            connection.execute(copy)
+    connection.close()
+
+
+def test_of_many_reports_of_one_client_at_once_one_is_taken(opened):
+    world, shuffler, document = opened
+    barrier = threading.Barrier(8)
+
+    def send(report):
+        barrier.wait()
+        try:
+            return shuffler.receive(world.names[0], report).arrived
+        except RefusedError as refusal:
+            return refusal.status
+
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(send, [world.report(0, document) for _ in range(8)]))
+    assert sorted(done) == [1] + [409] * 7
+    assert sizes(world) == (1, 1)
+
+
+def test_clients_that_come_at_once_fill_a_round_exactly(opened):
+    """Twelve for four places: four are in the batch, eight hear that the round has ended."""
+    world, shuffler, document = opened
+    reports = [world.report(user, document) for user in range(12)]
+    barrier = threading.Barrier(12)
+
+    def send(user):
+        barrier.wait()
+        try:
+            return shuffler.receive(world.names[user], reports[user]).arrived
+        except RefusedError as refusal:
+            return refusal.status
+
+    with ThreadPoolExecutor(12) as pool:
+        done = list(pool.map(send, range(12)))
+    assert sorted(done) == [1, 2, 3, 4] + [410] * 8
+    assert Batch.from_bytes(shuffler.made()[1], world.plan(document).bits_per_coordinate, shuffler.public_key).users == 4
+
+
+# The shuffler refuses what is not a report of its round.
+
+
+def misshapen(world: World, document: Document) -> dict[str, tuple[bytes, str]]:
+    plan, report = world.plan(document), Report.from_bytes(world.report(0, document))
+    good = report.to_bytes()
+    wide = np.zeros((DIM + 1, plan.bits_per_coordinate), dtype=bool)
+    dense = np.zeros((DIM, plan.bits_per_coordinate + 1), dtype=bool)
+    key, other = world.read(document).key, {"masked-sum": "messages", "messages": "masked-sum"}[world.task.transport]
+
+    def sealed(transport, digest, bits):
+        return sealed_report(transport, digest, Bits(bits, private=False), key).to_bytes()
+
+    right = np.zeros((DIM, plan.bits_per_coordinate), dtype=bool)
+    return {
+        "nothing": (b"", "too few"),
+        "noise": (b"\xff" * len(good), "not CRPR"),
+        "cut off": (good[:-1], "bytes where its header makes"),
+        "a byte more": (good + b"\0", "bytes where its header makes"),
+        "another version": (good[:4] + b"\2" + good[5:], "version 2"),
+        "an unknown transport": (good[:5] + b"\7" + good[6:], "transport 7"),
+        "no zeros": (good[:6] + b"\1" + good[7:], "header makes"),
+        "the other transport": (sealed(other, document.digest, right), f"by {other}"),
+        "another round": (sealed(world.task.transport, b"\1" * 32, right), "another round"),
+        "a coordinate more": (sealed(world.task.transport, document.digest, wide), "6 coordinates"),
+        "a message more": (sealed(world.task.transport, document.digest, dense), "messages where the plan has"),
+        "a huge shape": (good[:8] + b"\xff" * 8 + good[16:], "header makes"),
+    }
+
+
+KINDS = [
+    "nothing",
+    "noise",
+    "cut off",
+    "a byte more",
+    "another version",
+    "an unknown transport",
+    "no zeros",
+    "the other transport",
+    "another round",
+    "a coordinate more",
+    "a message more",
+    "a huge shape",
+]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_of_another_shape_is_refused_with_the_reason_and_counts_nowhere(make_world, transport, kind):
+    world = make_world(transport=transport)
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    body, reason = misshapen(world, document)[kind]
+    status, said = refused(shuffler, world.names[0], body)
+    assert status == 400
+    assert reason in said
+    assert sizes(world) == (0, 0)
+    assert shuffler.receive(world.names[0], world.report(0, document)) == Taken(1, 4)  # nothing is held against the client
+
+
+def test_every_misshapen_report_is_tried(make_world):
+    world = make_world()
+    assert list(misshapen(world, round_of(world))) == KINDS
+
+
+def test_without_a_task_the_shuffler_asks_to_wait_and_after_a_restart_it_remembers_its_task(make_world):
+    world = make_world()
+    first, document = world.shuffler(with_task=False), round_of(world)
+    assert refused(first, world.names[0], world.report(0, document)) == (503, "no task yet")
+    first.take_task(world.task.document(world.analyzer_key))
+    first.open(document)
+    new = world.shuffler(with_task=False)  # before it has reached the analyzer
+    assert new.document == world.task.document(world.analyzer_key)
+    assert new.receive(world.names[0], world.report(0, document)) == Taken(1, 4)
+
+
+def test_before_a_round_reports_are_to_come_later_and_after_it_they_are_late(make_world):
+    world = make_world()
+    shuffler, first, second = world.shuffler(), round_of(world), round_of(world, 2)
+    early, late = world.report(4, second), world.report(5, first)
+    assert refused(shuffler, world.names[4], early) == (409, "no round takes reports now")
+    answer_round(world, shuffler, first, range(4))
+    assert refused(shuffler, world.names[4], early) == (409, "no round takes reports now")
+    assert refused(shuffler, world.names[5], late) == (410, "the round has ended")
+    shuffler.open(second)
+    assert refused(shuffler, world.names[5], late) == (410, "the round has ended")
+    assert shuffler.receive(world.names[4], early) == Taken(1, 4)
+    assert shuffler.receive(world.names[5], world.report(5, second)) == Taken(2, 4)  # who was late answers another round
+
+
+@pytest.mark.parametrize(("interactivity", "users"), [("sequential", 12), ("full", 4)])
+@pytest.mark.parametrize("next_is_open", [False, True])
+def test_a_retry_after_the_round_is_acknowledged_since_it_was_counted(make_world, interactivity, users, next_is_open):
+    """The answer to the last report was lost, and the round went on: a client that hears 'too late' would answer again."""
+    world = make_world(interactivity=interactivity, users=users)
+    shuffler, first = world.shuffler(), round_of(world)
+    reports = answer_round(world, shuffler, first, range(4))
+    if next_is_open:
+        shuffler.open(round_of(world, 2))
+    before = sizes(world)
+    assert [shuffler.receive(world.names[user], reports[user]).arrived for user in range(4)] == [0] * 4
+    assert sizes(world) == before
+
+
+# The shuffler holds a batch until it is as large as the plan wants.
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_batch_is_made_by_the_last_user_of_the_plan_and_not_before(make_world, transport):
+    world = make_world(transport=transport)
+    shuffler, document = world.shuffler(), round_of(world)
+    answer_round(world, shuffler, document, range(3))
+    assert shuffler.made() is None
+    shuffler.close_late()
+    assert shuffler.made() is None  # no patience is given: all are waited for
+    shuffler.receive(world.names[3], world.report(3, document))
+    name, data = shuffler.made()
+    batch = Batch.from_bytes(data, world.plan(document).bits_per_coordinate, shuffler.public_key)
+    assert (name, batch.users, batch.round) == (world.read(document).id, 4, document.digest)
+    assert shuffler.current() is None
+
+
+@pytest.mark.parametrize(("patience", "ends"), [(0.0, True), (3600.0, False), (None, False)])
+def test_a_round_with_the_honest_minimum_ends_when_patience_does(make_world, patience, ends):
+    world = make_world(interactivity="full", users=12, honest=0.75, patience=patience)
+    shuffler, document = world.shuffler(), round_of(world)
+    minimum = world.plan(document).honest_users
+    assert minimum == 9
+    answer_round(world, shuffler, document, range(minimum - 1))
+    shuffler.close_late()
+    assert shuffler.made() is None  # one too few, however late it is
+    shuffler.receive(world.names[8], world.report(8, document))
+    shuffler.close_late()
+    assert (shuffler.made() is not None) == ends
+    if ends:
+        batch = Batch.from_bytes(shuffler.made()[1], world.plan(document).bits_per_coordinate, shuffler.public_key)
+        assert batch.users == minimum
+        assert refused(shuffler, world.names[9], world.report(9, document))[0] == 410
+    else:
+        assert shuffler.receive(world.names[9], world.report(9, document)) == Taken(10, 12)
+
+
+def test_patience_counts_from_the_opening_of_a_round_across_a_restart(make_world):
+    world = make_world(interactivity="full", users=12, honest=0.75, patience=0.5)
+    document = round_of(world)
+    answer_round(world, world.shuffler(), document, range(9))
+    new = world.shuffler()
+
+    def made():
+        new.close_late()
+        return new.made()
+
+    assert soon(made) is not None
+    [(opened,)] = world.rows("shuffler", "SELECT opened FROM rounds")
+    assert time.time() >= opened + 0.5
+    assert sizes(world) == (0, 9)
+
+
+def test_closing_late_does_nothing_without_a_round_or_a_task(make_world):
+    world = make_world(interactivity="full", users=12, honest=0.75, patience=0.0)
+    world.shuffler().close_late()
+    world.shuffler(with_task=False).close_late()
+    assert world.rows("shuffler", "SELECT count(*) FROM rounds") == [(0,)]
+
+
+# The shuffler serves one task of one analyzer.
+
+
+def test_tasks_that_the_shuffler_cannot_honour_are_refused(make_world):
+    world, small = make_world(), make_world(users=9, interactivity="full", honest=0.5)
+    stranger = Ed25519PrivateKey.generate()
+    shuffler = world.shuffler(with_task=False)
+    with pytest.raises(WireError, match="signature is not the expected key's"):
+        shuffler.take_task(world.task.document(stranger))
+    with pytest.raises(WireError, match="a task for another shuffler"):
+        shuffler.take_task(replace(world.task, shuffler=stranger.public_key()).document(world.analyzer_key))
+    with pytest.raises(WireError, match="kind 2 where kind 1"):
+        shuffler.take_task(round_of(world))
+    assert shuffler.task is None
+    shuffler.take_task(world.task.document(world.analyzer_key))
+    for one in (shuffler, world.shuffler()):  # also after a restart
+        with pytest.raises(WireError, match="a new task needs a new folder"):
+            one.take_task(replace(world.task, name="another").document(world.analyzer_key))
+    with pytest.raises(WireError, match="a new task needs a new folder"):
+        RemotePopulation(replace(world.task, name="another"), world.population().store, world.analyzer_key)
+    careful = Shuffler(small.store("shuffler"), small.shuffler_key, small.analyzer_key.public_key(), smallest=6)
+    with pytest.raises(WireError, match="batches of 5 users; this shuffler makes none of less than 6"):
+        careful.take_task(small.task.document(small.analyzer_key))
+
+
+def test_rounds_of_somebody_else_are_refused_and_known_ones_are_not_opened_twice(opened):
+    world, shuffler, document = opened
+    stranger = Ed25519PrivateKey.generate()
+    values = json.loads(document.text)
+    with pytest.raises(WireError, match="signature is not the expected key's"):
+        shuffler.open(Document.signed(ROUND, values, stranger))
+    with pytest.raises(WireError, match="not of this task"):
+        shuffler.open(Document.signed(ROUND, values | {"task": "another"}, world.analyzer_key))
+    with pytest.raises(WireError, match="opened with other words"):
+        shuffler.open(Document.signed(ROUND, values | {"theta": [1.0] * DIM}, world.analyzer_key))
+    before = world.rows("shuffler", "SELECT * FROM rounds")
+    shuffler.open(document)
+    assert world.rows("shuffler", "SELECT * FROM rounds") == before
+    answer_round(world, shuffler, document, range(4))
+    shuffler.forwarded(shuffler.made()[0])
+    shuffler.open(document)  # the analyzer may not have gone on yet
+    assert shuffler.current() is None
+
+
+# The shuffler permutes, forwards once, and forgets.
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_batch_has_all_envelopes_in_another_order_each_time(make_world, transport):
+    """Orders of 40 users' envelopes: that two of three agree has a chance below 1e-40."""
+    world = make_world(transport=transport, users=40, interactivity="full")
+    document = round_of(world)
+    reports = [Report.from_bytes(world.report(user, document)) for user in range(40)]
+    length = 49 if transport == "messages" else 80
+    orders = []
+    for _ in range(2):
+        batch = shuffled(reports, SecureRandom())
+        orders.append([bytes(envelope) for envelope in batch.sealed.reshape(-1, length)])
+    sent = [report.sealed.reshape(-1, length) for report in reports]
+    rows = len(sent[0]) // (DIM if transport == "messages" else 1)
+    labels = range(DIM) if transport == "messages" else range(1)
+    orders.append([bytes(envelope) for label in labels for one in sent for envelope in one[rows * label : rows * (label + 1)]])
+    assert len({tuple(order) for order in orders}) == 3
+    block = 40 * rows  # no envelope has changed its label
+    for start in range(0, len(orders[0]), block):
+        assert len({tuple(sorted(order[start : start + block])) for order in orders}) == 1
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("interactivity", ["sequential", "full"])
+def test_nothing_of_a_report_is_left_on_disk_once_its_batch_is_forwarded(make_world, transport, interactivity):
+    world = make_world(transport=transport, interactivity=interactivity, users=12)
+    shuffler, document = world.shuffler(), round_of(world)
+    wanted = world.plan(document).users
+    shuffler.open(document)
+    reports = [world.report(user, document) for user in range(wanted)]
+    own, envelopes = pieces(reports, transport)
+    for user, report in enumerate(reports[:-1]):
+        shuffler.receive(world.names[user], report)
+    on_disk = world.files("shuffler")
+    assert all(piece in on_disk for piece in own[:-1] + envelopes[:-1])  # so that their absence says something
+    shuffler.receive(world.names[wanted - 1], reports[-1])
+    on_disk = world.files("shuffler")
+    assert not any(report[48:] in on_disk for report in reports)
+    assert not any(piece in on_disk for piece in own)
+    assert sum(piece in on_disk for piece in envelopes) > wanted / 2  # in the batch, which waits; some lie across two pages
+    assert sizes(world) == (0, wanted)
+    shuffler.forwarded(shuffler.made()[0])
+    on_disk = world.files("shuffler")
+    assert not any(piece in on_disk for piece in own + envelopes)
+    assert world.rows("shuffler", "SELECT state, batch FROM rounds") == [("forwarded", None)]
+    assert shuffler.made() is None
+    assert world.names[0].encode() in on_disk  # what is remembered: who took part
+
+
+def test_a_log_that_a_killed_process_left_is_emptied_when_the_database_is_opened(make_world, tmp_path):
+    """Killed after the deletion was on disk, and before the log was emptied."""
+    world = make_world()
+    shuffler, document = world.shuffler(), round_of(world)
+    reports = answer_round(world, shuffler, document, range(3))
+    own, envelopes = pieces(reports, "masked-sum")
+    with shuffler.store.begin() as connection:
+        connection.execute(tables.reports.delete())
+    left = tmp_path / "left"
+    left.mkdir()
+    for file in world.folder.glob("shuffler.db*"):
+        if not file.name.endswith("-shm"):
+            shutil.copy(file, left)
+    assert any(piece in (left / "shuffler.db-wal").read_bytes() for piece in own + envelopes)
+    reopened = Store(f"sqlite:///{left / 'shuffler.db'}", tables.SHUFFLER)
+    on_disk = b"".join(file.read_bytes() for file in left.glob("shuffler.db*"))
+    reopened.close()
+    assert not any(piece in on_disk for piece in own + envelopes)
+
+
+def test_only_the_hash_of_a_token_is_kept(make_world):
+    world = make_world()
+    shuffler = world.shuffler()
+    assert shuffler.clients_of(world.tokens) == world.names
+    strangers = shuffler.clients_of([world.tokens[0][:-1], tables.hash_of(world.tokens[0]), ""])
+    assert [refusal.status for refusal in strangers] == [401] * 3
+    on_disk = world.files("shuffler")
+    assert not any(token.encode() in on_disk for token in world.tokens)
+    assert tables.hash_of(world.tokens[0]).encode() in on_disk
+
+
+# Reports that come together are written together, and each hears what it would have heard alone.
+
+
+def test_reports_of_one_transaction_hear_what_they_would_have_heard_one_by_one(make_world):
+    worlds = [make_world(users=12), make_world(users=12)]
+    worlds[1].analyzer_key, worlds[1].shuffler_key, worlds[1].task = worlds[0].analyzer_key, worlds[0].shuffler_key, worlds[0].task
+    document, later = round_of(worlds[0]), round_of(worlds[0], 2)
+    first = [worlds[0].report(user, document) for user in range(6)]
+    names = worlds[0].names
+    sent = [
+        (names[0], first[0]),
+        (names[0], first[0]),  # again
+        (names[1], worlds[0].report(1, document)),
+        (names[1], first[1]),  # another one
+        (names[2], b"noise" * 30),
+        (names[3], worlds[0].report(3, later)),  # of no round here
+        (names[2], first[2]),
+        (names[3], first[3]),  # the last place
+        (names[4], first[4]),
+        (names[2], first[2]),  # again, and the round has ended
+    ]
+
+    def heard(outcome):
+        return outcome if isinstance(outcome, Taken) else (outcome.status, str(outcome))
+
+    together, alone = (world.shuffler() for world in worlds)
+    for shuffler in (together, alone):
+        shuffler.open(document)
+    outcomes = [heard(outcome) for outcome in together.receive_all(sent)]
+    assert outcomes == [heard(outcome) for one in sent for outcome in alone.receive_all([one])]
+    assert [outcome if isinstance(outcome, Taken) else outcome[0] for outcome in outcomes] == [
+        *(Taken(1, 4), Taken(1, 4), Taken(2, 4), 409, 400, 400, Taken(3, 4), Taken(4, 4), 410, Taken(0, 4))
+    ]
+    assert sizes(worlds[0]) == sizes(worlds[1]) == (0, 4)
+    for world, shuffler in zip(worlds, (together, alone), strict=True):
+        plan = world.plan(document)
+        assert Batch.from_bytes(shuffler.made()[1], plan.bits_per_coordinate, shuffler.public_key).users == 4
+
+
+def test_what_another_process_has_taken_in_between_is_refused_and_the_others_are_taken(opened, monkeypatch):
+    """The unique key of the database has the last word, for whoever it is about."""
+    world, shuffler, document = opened
+    reports = [world.report(user, document) for user in range(3)]
+    monkeypatch.setattr(shuffler, "_answered", lambda *_: set())  # it looks, and then another process is faster
+    connection = sqlite3.connect(world.folder / "shuffler.db")
+    connection.execute("INSERT INTO taken_part VALUES ('task', ?)", (world.names[1],))
+    connection.commit()
+    connection.close()
+    outcomes = shuffler.receive_all(list(zip(world.names, reports, strict=False)))
+    assert [getattr(outcome, "status", 200) for outcome in outcomes] == [200, 409, 200]
+    assert world.rows("shuffler", "SELECT client FROM reports ORDER BY client") == [(world.names[0],), (world.names[2],)]
+    assert shuffler.arrivals().arrived == 2
+
+
+# Places are promised, and kept.
+
+
+def test_a_place_is_kept_for_a_while_also_across_a_restart_and_then_given_away(make_world, monkeypatch):
+    world = make_world(users=12)
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    assert shuffler.rounds_for(world.names[:6]) == [document] * 4 + [None] * 2  # four places
+    again = world.shuffler()
+    assert again.rounds_for(world.names[4:6]) == [None] * 2
+    assert refused(again, world.names[5], world.report(5, document)) == (
+        409,
+        "the places left are promised to others; ask for the round first",
+    )
+    assert again.receive(world.names[0], world.report(0, document)) == Taken(1, 4)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    assert again.rounds_for([world.names[4]]) == [document]
+    assert again.receive(world.names[5], world.report(5, document)) == Taken(2, 4)
+    assert again.receive(world.names[1], world.report(1, document)) == Taken(3, 4)  # late, and there is a place
+    assert refused(again, world.names[2], world.report(2, document))[0] == 409  # late, and the last one is promised
+    assert again.receive(world.names[4], world.report(4, document)) == Taken(4, 4)
+    assert world.rows("shuffler", "SELECT * FROM places") == []  # with the batch, nothing says who was in the round
+
+
+def test_a_round_that_may_end_waits_for_those_whom_it_has_promised_a_place_and_promises_no_more(make_world, monkeypatch):
+    world = make_world(interactivity="full", users=12, honest=0.75, patience=5.0)
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    assert shuffler.rounds_for(world.names[9:10]) == [document]
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 6)
+    answer_round(world, shuffler, document, range(9))
+    shuffler.close_late()
+    assert shuffler.made() is None
+    assert shuffler.rounds_for(world.names[10:]) == [None] * 2
+    shuffler.receive(world.names[9], world.report(9, document))
+    shuffler.close_late()
+    assert shuffler.made() is not None
+
+
+# Where batches are proved to be random parts of all users, they are.
+
+
+def test_each_client_is_drawn_for_one_round_and_answers_no_other(make_world):
+    world = make_world(users=15, honest=0.9, patience=60.0)
+    assert world.task.by_lot
+    shuffler = world.shuffler()
+    lots = dict(world.rows("shuffler", "SELECT client, round FROM lots"))
+    assert sorted(lots.values()) == [1] * 5 + [2] * 5 + [3] * 5
+    for number in (1, 2, 3):
+        document = round_of(world, number)
+        shuffler.open(document)
+        drawn = [user for user, name in enumerate(world.names) if lots[name] == number]
+        assert shuffler.rounds_for(world.names) == [document if lots[name] == number else None for name in world.names]
+        other = next(user for user in range(15) if lots[world.names[user]] > number or (number == 3 and user not in drawn))
+        assert refused(shuffler, world.names[other], world.report(other, document))[0] == 409
+        for user in drawn:
+            shuffler.receive(world.names[user], world.report(user, document))
+        shuffler.forwarded(shuffler.made()[0])
+    assert world.rows("shuffler", "SELECT * FROM lots ORDER BY client") == sorted(lots.items())
+    world.shuffler()  # nor are lots drawn again
+    assert dict(world.rows("shuffler", "SELECT client, round FROM lots")) == lots
+
+
+def test_lots_are_drawn_uniformly(make_world):
+    """Chi-square over which of six clients share a round with the first, for two rounds of three: false alarms below 1e-6."""
+    from scipy.stats import chi2  # noqa: PLC0415
+
+    world = make_world(users=6, honest=0.9, patience=60.0, rounds=2)
+    assert world.task.by_lot
+    store = world.store("shuffler")
+    seen: dict[frozenset[str], int] = {}
+    runs = 2000
+    for _ in range(runs):
+        with store.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM lots")
+            Shuffler._draw_lots(connection, world.task)
+            rows = connection.exec_driver_sql("SELECT client, round FROM lots").all()
+        first = frozenset(name for name, number in rows if number == 1)
+        seen[first] = seen.get(first, 0) + 1
+    assert len(seen) == 20  # subsets of three among six
+    statistic = sum((count - runs / 20) ** 2 / (runs / 20) for count in seen.values())
+    assert statistic < chi2.isf(1e-6, 19)
+
+
+def test_lots_need_as_many_clients_as_the_task_asks_and_leave_out_the_rest(make_world):
+    world = make_world(users=15, honest=0.9, patience=60.0)
+    extra = world.store("shuffler")
+    for user in range(5):
+        tables.enrol(extra, f"extra-{user}")
+    world.shuffler()
+    assert world.rows("shuffler", "SELECT count(*) FROM lots") == [(15,)]
+    few = make_world(users=15, honest=0.9, patience=60.0)
+    connection = sqlite3.connect(few.folder / "shuffler.db")
+    connection.execute("DELETE FROM clients WHERE id = 'name-of-user-3'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(WireError, match="for 15 users drawn by lot, where 14 are enrolled: enrol them first"):
+        few.shuffler()
+    assert few.rows("shuffler", "SELECT count(*) FROM served") == [(0,)]
+    tables.enrol(few.store("shuffler"), "name-of-user-3")
+    few.shuffler()
