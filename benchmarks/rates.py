@@ -1,12 +1,13 @@
 """Measured rates beside the paper's: excess population loss over the users n and over epsilon, one line per theorem.
 
-    python benchmarks/rates.py [--out DIR] [--quick] [--processes N] [--redraw]
+    python benchmarks/rates.py [--out DIR] [--quick] [--processes N] [--fresh] [--redraw]
 
 Every problem has a known population minimiser and an exact excess loss, so nothing is estimated on a test set. Runs are the real
 protocol with seeded randomness. The privacy terms of the paper depend on epsilon n, so both axes have the same exponent; delta is
 fixed, so that logarithms do not bend a slope. Stores rates.json, rates.md and rates.svg, and exits with 1 where a fitted slope is
 shallower than the paper's exponent by more than 0.15. --quick is a smoke test: nothing is judged, and stored only with --out.
---redraw makes rates.md and rates.svg anew from the stored rates.json.
+A run that was cut off goes on where it was (benchmarks/cells.py); --fresh measures everything again. --redraw makes rates.md and
+rates.svg anew from the stored rates.json.
 """
 
 from __future__ import annotations
@@ -17,17 +18,16 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from cells import Cells
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter, NullLocator
-from rich.progress import track
 
 import croupier as cr
 from croupier.optimizer import run
@@ -246,24 +246,21 @@ def summary(row: Row, axis: str, points: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def compute(quick: bool, processes: int) -> dict[str, Any]:
+def compute(quick: bool, processes: int, folder: Path, fresh: bool) -> dict[str, Any]:
     """All curves. The costly points go first, so that no process idles at the end."""
     points = 3 if quick else 5
     jobs = []
     for index, row in enumerate(ROWS):
         size = replace(row, users=row.users // 4, fixed=row.fixed // 4, span=4.0, seeds=3) if quick else row
         jobs += [(index, axis, *point, size.seeds) for axis in AXES for point in size.grid(axis, points)]
-    order = sorted(range(len(jobs)), key=lambda i: -jobs[i][2] * jobs[i][3])
-    done: dict[int, dict[str, Any]] = {}
-    with ProcessPoolExecutor(processes) as pool:
-        results = pool.map(measure, [jobs[i] for i in order])
-        for i, result in zip(track(order, description="rates"), results, strict=True):
-            done[i] = result
+    settings = {"delta": DELTA, "rows": [asdict(row) for row in ROWS]}
+    cells = Cells(folder / "rates.cells.jsonl", settings, fresh=fresh)
+    done = cells.all(jobs, measure, processes=processes, description="rates", first=lambda job: -job[2] * job[3])
     rows = []
     for index, row in enumerate(ROWS):
         described = {key: getattr(row, key) for key in ("name", "theorem", "method", "interactivity", "instance", "exponent")}
         for axis in AXES:
-            mine = [done[i] for i, job in enumerate(jobs) if job[:2] == (index, axis)]
+            mine = [result for job, result in zip(jobs, done, strict=True) if job[:2] == (index, axis)]
             described[axis] = summary(row, axis, mine)
         rows.append(described | {"rounds_of_paper": row.paper_rounds})
     return {"version": cr.__version__, "delta": DELTA, "tolerance": TOLERANCE, "rows": rows}
@@ -407,11 +404,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for the results (default: results beside this script)")
     parser.add_argument("--quick", action="store_true", help="few seeds and small sizes, in under a minute")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--fresh", action="store_true", help="measure again what is there already")
     parser.add_argument("--redraw", action="store_true", help="only text and figure, from the stored rates.json")
     arguments = parser.parse_args()
     folder = arguments.out or Path(__file__).parent / "results"
     stored = folder / "rates.json"
-    results = json.loads(stored.read_text()) if arguments.redraw else compute(arguments.quick, arguments.processes)
+    if arguments.redraw:
+        results = json.loads(stored.read_text())
+    else:
+        results = compute(arguments.quick, arguments.processes, folder, arguments.fresh)
     print(markdown(results))
     if arguments.out or not arguments.quick:
         folder.mkdir(parents=True, exist_ok=True)
