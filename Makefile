@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv)
 
-.PHONY: demo test lint types check bench rates scale gallery docs clean
+.PHONY: demo test lint types check bench rates sum scale gallery docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/croupier demo
@@ -26,6 +26,9 @@ bench: $(VENV)/dev.stamp
 
 rates: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/rates.py
+
+sum: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/sum.py
 
 scale: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/scale.py
