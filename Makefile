@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv)
 
-.PHONY: demo test lint types check bench rates sum scale gallery docs clean
+.PHONY: demo test lint types check bench rates sum scale evidence gallery docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/croupier demo
@@ -32,6 +32,9 @@ sum: $(VENV)/dev.stamp
 
 scale: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/scale.py
+
+evidence: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/page.py
 
 gallery: $(VENV)/dev.stamp
 	for name in mean_pictures price_of_privacy prediction_band stream; do $(BIN)/python examples/$$name.py || exit 1; done

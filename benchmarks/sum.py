@@ -278,6 +278,15 @@ def wins(results: dict[str, Any]) -> list[str]:
     return [*said, "**{}**: {} times the error, {} times the bits.".format(PAPER[0].upper() + PAPER[1:], *more)]
 
 
+def headline(results: dict[str, Any]) -> str:
+    """All of it in one sentence."""
+    ratio = ratios(results)
+    return (
+        f"The error of a private mean is {ranged(ratio('error', OURS, CENTRAL), 2)} times a trusted curator's, for "
+        f"{ranged(ratio('bits', OURS, SKELLAM_ENOUGH))} times the bits of secure aggregation that does about as well."
+    )
+
+
 def ratios(results: dict[str, Any]) -> Any:
     """ratio(figure, first, second, users=None): first over second in every cell that has both."""
 

@@ -20,6 +20,7 @@ from .join import join
 from .predict import predict
 from .progress import Stopped, messages, say
 from .report import report
+from .reproduce import reproduce
 from .schema import schema
 from .serve import app as serve
 from .show import show
@@ -130,6 +131,7 @@ for command in (demo, schema, fit, predict, evaluate, show, report, plan):
     app.command(name=command.__name__)(command)
 app.command(name="audit")(audit_plan)
 app.command(name="join")(join)
+app.command(name="reproduce")(reproduce)
 app.add_typer(serve, name="serve")
 
 
