@@ -66,8 +66,8 @@ class Cells:
             print(f"{description}: {len(jobs) - len(missing)} of {len(jobs)} cells are there already", file=sys.stderr, flush=True)
         try:
             with closing(_results(missing, measure, processes)) as results:
-                shown = track(results, description=description, total=len(missing), console=Console(stderr=True))
-                for job, result in shown:
+                console = Console(stderr=True)
+                for job, result in track(results, description, total=len(missing), console=console, disable=not missing):
                     self[job] = result
         except KeyboardInterrupt:
             for worker in multiprocessing.active_children():

@@ -292,8 +292,8 @@ def headline(results: dict[str, Any]) -> str:
     """All of it in one sentence."""
     count = 2 * len(results["rows"])
     return (
-        f"{count - len(misses(results))} of {count} measured slopes of the excess loss, over users and over epsilon, are as steep as "
-        f"the paper's exponents or steeper (to {results['tolerance']:g})."
+        f"{count - len(misses(results))} of {count} measured slopes of the excess loss, over users and over epsilon, are as steep "
+        f"as the paper's exponents or steeper (to {results['tolerance']:g})."
     )
 
 

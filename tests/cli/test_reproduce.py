@@ -108,12 +108,20 @@ def test_all_leaves_out_what_has_no_data_and_goes_on_after_a_failure(croupier, s
     assert (tmp_path / "asked").read_text() == "--out there"
 
 
-def test_data_and_options_reach_the_script(croupier, scripts, tmp_path):
+def test_data_and_options_reach_the_script_and_fresh_forgets_its_cells(croupier, scripts, tmp_path):
     scripts.joinpath("peers.py").write_text(
         "import sys\nfrom pathlib import Path\nPath('asked').write_text(' '.join(sys.argv[1:]))"
     )
+    folder = tmp_path / "reproduced" / "quick"
+    folder.mkdir(parents=True)
+    mine, others = folder / "peers.quick.cells.jsonl", folder / "sum.cells.jsonl"
+    mine.touch()
+    others.touch()
+    assert croupier("peers", "--data", tmp_path, "--quick")[0] == 0
+    assert mine.exists()
     assert croupier("peers", "--data", tmp_path, "--quick", "--fresh")[0] == 0
-    assert (tmp_path / "asked").read_text() == f"--out reproduced/quick --quick --fresh --data {tmp_path}"
+    assert (mine.exists(), others.exists()) == (False, True)
+    assert (tmp_path / "asked").read_text() == f"--out reproduced/quick --quick --data {tmp_path}"
 
 
 def environment(source):

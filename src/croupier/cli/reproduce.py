@@ -72,10 +72,12 @@ def reproduce(
         say(console, f"  {name}: {PARTS[name].about}; about {PARTS[name].quick if quick else PARTS[name].full} on two cores")
     failed = []
     for name in chosen:
-        options = ["--out", str(folder), *(["--quick"] if quick else []), *(["--fresh"] if fresh else [])]
-        if PARTS[name].needs_data:
-            options += ["--data", str(data)]
-        code = _run(scripts / PARTS[name].script, options)
+        script = scripts / PARTS[name].script
+        if fresh:
+            for kept in folder.glob(f"{script.stem}*.cells.jsonl"):
+                kept.unlink()
+        given = ["--data", str(data)] if PARTS[name].needs_data else []
+        code = _run(script, ["--out", str(folder), *(["--quick"] if quick else []), *given])
         if code == 130:
             raise Stopped(f"stopped in {name}. What was finished is kept; go on with: {_again()}")
         failed += [name] if code else []
