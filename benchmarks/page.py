@@ -36,7 +36,8 @@ def page(results: Path) -> str:
         benchmark, found = importlib.import_module(name), json.loads(stored.read_text())
         if hasattr(benchmark, "headline"):
             short.append(f"- **{title}**: {benchmark.headline(found)}")
-        body = benchmark.markdown(found).partition("\n")[2].strip()  # without its title
+        written = getattr(benchmark, "markdown", None) or benchmark.as_markdown  # either name is in use
+        body = written(found).partition("\n")[2].strip()  # without its title
         body = re.sub(r"^(#+) ", r"#\1 ", body, flags=re.M)
         sections.append(f"## {title}\n\n{figures_beside(body)}\n")
     return "\n".join([OPENING, *short, "", *sections])

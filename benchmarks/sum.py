@@ -202,8 +202,8 @@ Theorem 3.2 of the paper with its printed constants (`calibration="paper"`). Rep
 secure aggregation modulo 2^16 with Skellam noise (Agarwal, Kairouz and Liu 2021): random Hadamard rotation to the next power of
   two, conditional rounding (beta = e^-1/2), the Renyi bound of Corollary 3.6 over whole orders. Published for a vector that becomes
   0 (add-remove); for replace-one the sensitivity of the rounded vectors is doubled. The grid minimises noise, rounding and
-  wrapping together for a sum as long as n. Must trust: the aggregation's cryptography and enough honest users; it takes several
-  rounds of interaction.""",
+  wrapping together for a sum as long as n (where vectors are known to cancel, a shorter range and fewer bits do). Must trust: the
+  aggregation's cryptography and enough honest users; it takes several rounds of interaction.""",
     SKELLAM_ENOUGH: """\
 the same with the fewest bits at which its error is within 5 % of its own at 60 bits.""",
     GAUSSIAN_16: """\
@@ -328,11 +328,11 @@ STYLE = {
 LINES: dict[str, dict[str, Any]] = {
     CENTRAL: {"color": "#999999", "lw": 6, "alpha": 0.6, "solid_capstyle": "round"},
     OURS: {"color": "#000000", "marker": "o", "lw": 1.6, "zorder": 5},
-    SKELLAM_ENOUGH: {"color": "#009e73", "marker": "^", "lw": 1.2, "ls": "--"},
+    SKELLAM_ENOUGH: {"color": "#009e73", "marker": "^", "lw": 1.2, "ls": "--", "ms": 9, "mfc": "none", "zorder": 6},
     SKELLAM_16: {"color": "#0072b2", "marker": "s", "lw": 1.2},
-    GAUSSIAN_16: {"color": "#56b4e9", "marker": "D", "lw": 1.2, "ls": ":"},
+    GAUSSIAN_16: {"color": "#56b4e9", "marker": "D", "lw": 1.2, "ls": ":", "ms": 8, "mfc": "none"},
     SHUFFLED: {"color": "#d55e00", "marker": "v", "lw": 1.2},
-    LOCAL: {"color": "#cc79a7", "marker": "P", "lw": 1.2, "ls": "-."},
+    LOCAL: {"color": "#cc79a7", "marker": "P", "lw": 1.2, "ls": "-.", "ms": 8, "mfc": "none"},
     PAPER: {"color": "#e69f00", "marker": "X", "lw": 1.2},
 }
 
@@ -349,7 +349,7 @@ def figure(results: dict[str, Any], path: Path) -> None:
         for panel, key in zip(panels[:, column], ("error", "bits"), strict=True):
             for name, line in LINES.items():
                 points = [(at["users"], at["methods"][name][key]) for at in here if key in at["methods"][name]]
-                panel.loglog(*zip(*points, strict=True), ms=5, label=name, **line)
+                panel.loglog(*zip(*points, strict=True), label=name, **{"ms": 5} | line)
             panel.grid(color="#dddddd", lw=0.5)
             panel.xaxis.set_minor_locator(NullLocator())
             panel.yaxis.set_minor_locator(NullLocator())
@@ -358,7 +358,7 @@ def figure(results: dict[str, Any], path: Path) -> None:
             [at["users"] for at in runs],
             [at["error"] for at in runs],
             "o",
-            ms=11,
+            ms=14,
             mfc="none",
             mec="black",
             label="Croupier, measured",

@@ -129,7 +129,7 @@ def environment(source):
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
-    command = [sys.executable, "-m", "croupier", "reproduce", "table1", "--quick"]
+    command = [sys.executable, "-m", "croupier", "reproduce", "table1", "--fresh", "--quick"]
     kept = tmp_path / "reproduced" / "quick" / "rates.cells.jsonl"
     with subprocess.Popen(command, cwd=tmp_path, env=environment(ROOT / "src"), stderr=subprocess.PIPE, text=True) as running:
         while not (kept.exists() and len(kept.read_text().splitlines()) > 1):
@@ -138,7 +138,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=120)
     assert running.returncode == 130
-    assert "go on with: croupier reproduce table1 --quick" in said
+    assert said.rstrip().endswith("go on with: croupier reproduce table1 --quick")  # not --fresh, which would forget it
     assert "Traceback" not in said
     assert len(kept.read_text().splitlines()) > 1
 

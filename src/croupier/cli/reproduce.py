@@ -150,4 +150,5 @@ def _stop(running: subprocess.Popen[bytes]) -> None:
 
 
 def _again() -> str:
-    return shlex.join(["croupier", *sys.argv[1:]])
+    """The command that goes on: the same, but that it begins nothing anew."""
+    return shlex.join(["croupier", *(argument for argument in sys.argv[1:] if argument != "--fresh")])
