@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
-from ..problem import Objective, Problem
+from ..problem import Objective, Problem, Smoothed
 from ..problem.fingerprint import UndescribableError
-from ..protocol import Secret
+from ..protocol import LinearVectors, Secret
 from ..validation import ArgumentError, one_of, real
 from .acsa import acsa
 from .descent import descent
@@ -235,13 +235,20 @@ class _Run:
 
 @dataclass(frozen=True)
 class Gradients:
-    """The query of a round: the gradients of some users' losses at theta."""
+    """The query of a round: the gradients of some users' losses at theta, of linear models as products."""
 
     objective: Objective
     theta: Floats
 
-    def __call__(self, X: Any, y: Any) -> Floats:
+    def __call__(self, X: Any, y: Any) -> Floats | LinearVectors:
+        if self.parallel:
+            return cast(Problem | Smoothed, self.objective).linear_gradients(self.theta, X, y)
         return self.objective.gradients(self.theta, X, y)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether these are our own gradients, which threads can compute side by side; of others that is not known."""
+        return type(self.objective).gradients in (Problem.gradients, Smoothed.gradients)
 
 
 def replay(problem: Objective, result: Result) -> Floats:

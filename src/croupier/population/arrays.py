@@ -14,17 +14,28 @@ from ..validation import ArgumentError
 from .blocks import BLOCK_USERS, BlockPopulation
 from .records import CHUNK_ENTRIES, Records, RowsOfUsers, require_finite_targets
 
+# Blocks that users are divided into, so that threads can share them, and how many users are worth a block of their own.
+_BLOCKS, _LEAST_USERS = 8, 1 << 13
+
 
 class ArrayPopulation(BlockPopulation):
     """One user per row of X, with its entry of y; or, with `groups`, one user per distinct label, who has all rows so labelled.
 
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
     not the row. Memory beyond the data is a chunk of rows, 12 bytes a user where batches are dealt, and with groups an index.
-    `blocks` are the sizes of the blocks that share their randomness, in users; 262 144 each unless given (all, of a sparse matrix).
+    `blocks` are the sizes of the blocks that share their randomness, in users: unless given an eighth of all, but at least 8 192
+    and at most 262 144 (all, of a sparse matrix). `threads` is how many are answered for at once, as in `BlockPopulation`.
     """
 
     def __init__(
-        self, X: Any, y: Any = None, *, groups: Any = None, mode: str = "counting", blocks: Sequence[int] | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        mode: str = "counting",
+        blocks: Sequence[int] | None = None,
+        threads: int | None = None,
     ) -> None:
         self.X, self.y = _rows(X), None if y is None else _column(y, "y")
         rows = int(self.X.shape[0])
@@ -35,12 +46,13 @@ class ArrayPopulation(BlockPopulation):
         require_finite_targets(self.y)
         index = None if groups is None else RowsOfUsers.of_labels(_users_of_rows(groups, rows))
         users = rows if index is None else index.users
-        together = users if hasattr(self.X, "tocsr") else BLOCK_USERS  # parts of a sparse matrix would be copies
+        # parts of a sparse matrix would be copies
+        together = users if hasattr(self.X, "tocsr") else min(max(-(-users // _BLOCKS), _LEAST_USERS), BLOCK_USERS)
         sizes = [min(together, users - first) for first in range(0, users, together)] if blocks is None else list(blocks)
         if sum(sizes) != users:
             raise ArgumentError("blocks", f"sizes of {sum(sizes)} in all", f"of {users}, the users", "Leave it out.")
         ends = pairwise(accumulate(sizes, initial=0))
-        super().__init__([self._block(index, first, last) for first, last in ends], keep=True, mode=mode)
+        super().__init__([self._block(index, first, last) for first, last in ends], keep=True, mode=mode, threads=threads)
 
     def _block(self, index: RowsOfUsers | None, first: int, last: int) -> Records:
         if index is not None:

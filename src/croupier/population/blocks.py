@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from ..protocol import Counts, Report, SumEstimate, VectorSum
 from ..validation import ArgumentError, whole
 from .deal import Seats
-from .population import Question, Test, UnreachableError
+from .population import Question, Test, UnreachableError, Vectors
 from .records import CHUNK_ENTRIES, Records
 
 # Users that are a block where nothing else says so.
@@ -50,8 +51,8 @@ class Placed:
 class Shard:
     """The blocks that one process answers for. With `keep` their records stay in memory; otherwise they are read every time."""
 
-    def __init__(self, placed: Sequence[Placed], *, keep: bool) -> None:
-        self.placed, self._keep = tuple(placed), keep
+    def __init__(self, placed: Sequence[Placed], *, keep: bool, threads: int = 1) -> None:
+        self.placed, self._keep, self._threads = tuple(placed), keep, threads
         self._kept: dict[int, Records] = {}
         self._seats: dict[int, Seats] = {}
         self._digests: dict[int, bytes] = {}
@@ -78,12 +79,16 @@ class Shard:
 
     def counts(self, question: Question) -> Counts:
         """The shard's users of the batch: their vectors, clipped, encoded and rounded, and their noise. Only the sum leaves."""
-        protocol = VectorSum(question.plan)
         total = Counts(np.zeros(question.plan.dim, dtype=np.int64), 0, question.secret.private)
-        for placed in self.placed:
-            source = question.secret.derive("block", placed.number).source()
-            total += protocol.counts(self._vectors(placed, question), source)
-        return total
+        threads = min(self._threads, len(self.placed)) if getattr(question.query, "parallel", False) else 1
+        if threads == 1:
+            return sum((self._counts(placed, question) for placed in self.placed), start=total)
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(lambda placed: self._counts(placed, question), self.placed), start=total)
+
+    def _counts(self, placed: Placed, question: Question) -> Counts:
+        source = question.secret.derive("block", placed.number).source()
+        return VectorSum(question.plan).counts(self._vectors(placed, question), source)
 
     def reports(self, question: Question) -> Iterator[Report]:
         """The same, message by message."""
@@ -95,9 +100,9 @@ class Shard:
     def vectors(self, question: Question) -> Iterator[NDArray[np.float64]]:
         """The users' vectors as they are: not for release."""
         for placed in self.placed:
-            yield from self._vectors(placed, question)
+            yield from map(np.asarray, self._vectors(placed, question))
 
-    def _vectors(self, placed: Placed, question: Question) -> Iterator[NDArray[np.float64]]:
+    def _vectors(self, placed: Placed, question: Question) -> Iterator[Vectors]:
         members = self._members(placed, question)
         if members is None or len(members):
             yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // question.plan.dim))
@@ -137,11 +142,14 @@ class Shard:
 
 
 class BlockPopulation:
-    """Users in blocks, answered for by this process, one block after the other.
+    """Users in blocks, answered for by this process.
 
     A block is any object with `users`, how many it has, and `read()`, which returns their records as (X, y), one row per user, the
     same whenever it is called. Memory is that of a block, unless `keep` holds what was read. What is not kept is digested whenever
     it is read, and refused where it has changed; a block whose `read` makes sure of that itself says `checks_itself = True`.
+
+    `threads` is how many blocks are answered for at once: by default as many as the process has processors where records are kept,
+    and one where they are read, since each holds a block. The counts are the same. A loss of one's own is asked by one thread.
 
     >>> import numpy as np
     >>> from croupier import minimize
@@ -158,8 +166,11 @@ class BlockPopulation:
     5000
     """
 
-    def __init__(self, blocks: Iterable[Block], *, keep: bool = False, mode: str = "counting") -> None:
-        self.shard, self.mode = Shard(place(blocks), keep=keep), mode
+    def __init__(self, blocks: Iterable[Block], *, keep: bool = False, mode: str = "counting", threads: int | None = None) -> None:
+        if threads is not None:
+            whole("threads", threads, at_least=1, remedy="Leave it out for as many as there are processors.")
+        self.shard = Shard(place(blocks), keep=keep, threads=threads or (processors() if keep else 1))
+        self.mode = mode
 
     @property
     def users(self) -> int:
@@ -178,6 +189,11 @@ class BlockPopulation:
             reports = list(self.shard.reports(question))
             return protocol.analyze(protocol.shuffle(reports, question.secret.derive("shuffle").source()))
         return released(question, self.shard.counts(question))
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def place(blocks: Iterable[Block]) -> list[Placed]:

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import SumPlan
-from ..protocol import Secret, SumEstimate
+from ..protocol import LinearVectors, Secret, SumEstimate
 from .deal import Batch
 
-# From some users' records (X, y) to one vector per user, evaluated where the records are.
-Query = Callable[[Any, Any], NDArray[np.float64]]
+# One vector per user.
+Vectors = NDArray[np.float64] | LinearVectors
+# From some users' records (X, y) to their vectors, evaluated where the records are. Threads may call it at once where it says
+# `parallel = True`.
+Query = Callable[[Any, Any], Vectors]
 # Raises where the records (X, y) are not what is wanted; evaluated where they are.
 Test = Callable[[Any, Any], None]
 

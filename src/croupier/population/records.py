@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ..protocol.encoding import require_finite
 from ..validation import ArgumentError
-from .population import Query, Test
+from .population import Query, Test, Vectors
 
 # Entries that are worked on at a time: a few arrays of this size fit the processor's cache.
-CHUNK_ENTRIES = 1 << 17
+CHUNK_ENTRIES = 1 << 18
 Integers = NDArray[np.int64]
 
 
@@ -68,7 +68,7 @@ class Records:
             digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.view(np.uint8).data)
         return digest.digest()
 
-    def vectors(self, query: Query, members: Integers | None, most: int) -> Iterator[NDArray[np.float64]]:
+    def vectors(self, query: Query, members: Integers | None, most: int) -> Iterator[Vectors]:
         """The vectors of these users, or of all, in pieces of at most `most` rows."""
         if self.index is not None:
             yield from self._means(self.index, query, np.arange(self.users) if members is None else members, most)
@@ -78,11 +78,11 @@ class Records:
         else:
             yield from self._of_rows(query, members, most)
 
-    def _of_rows(self, query: Query, rows: Integers, most: int) -> Iterator[NDArray[np.float64]]:
+    def _of_rows(self, query: Query, rows: Integers, most: int) -> Iterator[Vectors]:
         for start in range(0, len(rows), most):
             yield self._asked(query, rows[start : start + most])
 
-    def _asked(self, query: Query, rows: Integers | slice) -> NDArray[np.float64]:
+    def _asked(self, query: Query, rows: Integers | slice) -> Vectors:
         X = self.X[rows]
         vectors = query(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
         if len(vectors) != X.shape[0]:
@@ -94,10 +94,10 @@ class Records:
         for some in index.pieces(users, most):
             rows, firsts, counts = index.rows_of(some)
             if len(rows) > most:
-                total = sum(vectors.sum(axis=0) for vectors in self._of_rows(query, rows, most))
+                total = sum(np.asarray(vectors).sum(axis=0) for vectors in self._of_rows(query, rows, most))
                 yield np.asarray(total)[np.newaxis] / len(rows)
             else:
-                yield np.add.reduceat(self._asked(query, rows), firsts, axis=0) / counts[:, np.newaxis]
+                yield np.add.reduceat(np.asarray(self._asked(query, rows)), firsts, axis=0) / counts[:, np.newaxis]
 
 
 def _sparse(X: Any) -> bool:

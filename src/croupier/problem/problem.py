@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..protocol.encoding import LinearVectors
 from ..validation import ArgumentError, real
 from .domains import Domain
 from .fingerprint import fingerprint, is_known
@@ -129,7 +130,7 @@ class Problem:
 
     def losses(self, theta: Floats, X: Any, y: Any) -> Floats:
         """The loss of each user at theta, regularisation included."""
-        rows, targets = self._records(X, y)
+        rows, _, targets = self._records(X, y)
         return self.loss.value(self._scores(theta, rows), targets) + self.l2 / 2 * float(theta @ theta)
 
     @property
@@ -148,23 +149,31 @@ class Problem:
         self.loss.targets(y)
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
-        rows, targets = self._records(X, y)
-        gradients = self._times_features(self.loss.slope(self._scores(theta, rows), targets), rows)
-        return gradients + self.l2 * theta if self.l2 else gradients
+        return np.asarray(self.linear_gradients(theta, X, y))
+
+    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
+        """The gradients as slopes times features."""
+        rows, squares, targets = self._records(X, y)
+        scores = self._scores(theta, rows)
+        return self._linear(rows, squares, scores, self.loss.slope(scores, targets), theta)
 
     def moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
-        """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6).
+        """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6)."""
+        return np.asarray(self.linear_moreau_gradients(theta, X, y, beta))
+
+    def linear_moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> LinearVectors:
+        """The same as slopes times features.
 
         The regulariser joins the quadratic: prox of f + l2/2 |.|^2 at beta is prox of f at beta + l2, at theta beta / (beta + l2).
         """
         beta = real("beta", beta, above=0, remedy="Larger is closer to the loss and less smooth.")
-        rows, targets = self._records(X, y)
+        rows, squares, targets = self._records(X, y)
         total = beta + self.l2
         centre = theta * (beta / total)
         # x = 0 leaves theta where it is: any positive q gives slope times 0
-        q = np.maximum(np.einsum("ij,ij->i", rows, rows) / total, np.finfo(np.float64).tiny)
-        slopes = self.loss.prox_slope(self._scores(centre, rows), targets, q)
-        return self.l2 * centre + beta / total * self._times_features(slopes, rows)
+        q = np.maximum(squares / total, np.finfo(np.float64).tiny)
+        scores = self._scores(centre, rows)
+        return self._linear(rows, squares, scores, beta / total * self.loss.prox_slope(scores, targets, q), centre)
 
     def prox(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
         """One row per user: argmin over theta' of loss(theta') + (beta / 2) ||theta - theta'||^2."""
@@ -174,23 +183,28 @@ class Problem:
         """The Moreau-smoothed problem: beta-smooth, within lipschitz^2 / (2 beta) of this one."""
         return Smoothed(self, beta)
 
-    def _records(self, X: Any, y: Any) -> tuple[Floats, Floats]:
-        rows = self._rows(X)
+    def _records(self, X: Any, y: Any) -> tuple[Floats, Floats, Floats]:
+        """The rows of features, their squared lengths, and the targets."""
+        rows, squares = self._rows(X)
         if np.shape(y) != rows.shape[:1]:
             raise ArgumentError("y.shape", np.shape(y), f"({len(rows)},)", "Give one label or target per row of X.")
-        return rows, self.loss.targets(y)
+        return rows, squares, self.loss.targets(y)
 
-    def _rows(self, X: Any) -> Floats:
+    def _rows(self, X: Any) -> tuple[Floats, Floats]:
         try:
-            rows = np.asarray(X, dtype=np.float64)
+            rows = np.ascontiguousarray(X, dtype=np.float64)
         except (TypeError, ValueError):
             raise ArgumentError("X", type(X).__name__, "a table of numbers", "Encode other features; make sparse dense.") from None
         if rows.ndim != 2 or rows.shape[1] != self.features:
             raise ArgumentError("X.shape", rows.shape, f"(users, {self.features})", "Give one row of features per user.")
         # Rows longer than a part in a million more are scaled down, each by a rule of its own: rows that were scaled in single
         # precision are left, and gradients are clipped all the same. NaN is not below anything.
-        short = np.einsum("ij,ij->i", rows, rows) <= (self.feature_norm * (1 + 1e-6)) ** 2
-        return rows if short.all() else self._scaled_down(rows, ~short)
+        squares = np.einsum("ij,ij->i", rows, rows)
+        long = ~(squares <= (self.feature_norm * (1 + 1e-6)) ** 2)
+        if long.any():
+            rows = self._scaled_down(rows, long)
+            squares[long] = np.einsum("ij,ij->i", rows[long], rows[long])
+        return rows, squares
 
     def _scaled_down(self, rows: Floats, long: NDArray[np.bool_]) -> Floats:
         if not np.all(np.isfinite(rows)):
@@ -206,10 +220,13 @@ class Problem:
             return np.asarray(np.einsum("ij,j->i", rows, theta))
         return np.stack([np.einsum("ij,j->i", rows, weights) for weights in theta.reshape(self.loss.outputs, -1)], axis=1)
 
-    def _times_features(self, slopes: Floats, rows: Floats) -> Floats:
-        if slopes.ndim == 1:
-            return slopes[:, np.newaxis] * rows
-        return np.asarray(np.einsum("ik,ij->ikj", slopes, rows).reshape(len(rows), -1))
+    def _linear(self, rows: Floats, squares: Floats, scores: Floats, slopes: Floats, point: Floats) -> LinearVectors:
+        """Slopes times features, and the regulariser's gradient at a point where these are the scores."""
+        slopes = slopes.reshape(len(rows), self.loss.outputs)
+        if not self.l2:
+            return LinearVectors(rows, slopes, squares)
+        along = self.l2 * np.einsum("ik,ik->i", slopes, scores.reshape(slopes.shape))
+        return LinearVectors(rows, slopes, squares, (self.l2 * point).reshape(self.loss.outputs, -1), along)
 
 
 @dataclass(frozen=True)
@@ -250,6 +267,9 @@ class Smoothed:
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         return self.problem.moreau_gradients(theta, X, y, self.beta)
+
+    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
+        return self.problem.linear_moreau_gradients(theta, X, y, self.beta)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """One round: randomizer, messages, shuffler and analyzer of the scalar and the vector sum, and exact randomness."""
 
 from .analyzer import Analyzer, SumEstimate
+from .encoding import LinearVectors
 from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import KeyedRandom, NotPrivateWarning, RandomSource, SecureRandom, SeededRandom
@@ -15,6 +16,7 @@ __all__ = [
     "Counts",
     "Encoded",
     "KeyedRandom",
+    "LinearVectors",
     "NotPrivateWarning",
     "RandomSource",
     "Randomizer",

@@ -2,20 +2,82 @@
 
 Privacy rests on one fact about this module: for any two inputs the real encodings are within g (1 + 1e-9) of each other in l2
 norm and within g in every coordinate (docs/accounting.md, section 6). Clipping therefore leaves room for the error of the
-computed norm.
+computed length, and of every operation between it and the encoding. Lengths are computed here, for whichever way the entries are
+made: `UnitVectors.numbers` and the kernel in `compiled.py` do the same operations in the same order, so what is proved for one
+holds for the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..privacy import ArgumentError
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+# Sizes at which no square, product or quotient of two overflows, and what underflows does not count beside the norm.
+_NORMS = (1e-30, 1e30)
+_LONGEST_ROW, _LARGEST_COEFFICIENT = 1e100, 1e50
+
+
+@dataclass(frozen=True, eq=False)
+class LinearVectors:
+    """Users' vectors as products: user i's is the outer product of coefficients_i and rows_i, plus a shift that all have.
+
+    Such are the gradients of linear models. They need not exist in memory: each entry is made where it is rounded. `squares` are
+    the squared lengths of the rows, `along` the inner products of the outer products with the shift.
+    """
+
+    rows: Floats
+    coefficients: Floats
+    squares: Floats
+    shift: Floats | None = None
+    along: Floats | None = None
+
+    @classmethod
+    def of(cls, vectors: NDArray[Any]) -> LinearVectors:
+        """Any vectors: their own product with 1."""
+        rows = np.require(vectors, np.float64, ["C", "A"])
+        return cls(rows, np.ones((len(rows), 1)), np.einsum("ij,ij->i", rows, rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def dim(self) -> int:
+        return int(self.rows.shape[1] * self.coefficients.shape[1])
+
+    def __getitem__(self, users: NDArray[np.bool_]) -> LinearVectors:
+        along = None if self.along is None else self.along[users]
+        return LinearVectors(self.rows[users], self.coefficients[users], self.squares[users], self.shift, along)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        vectors = _products(self.rows, self.coefficients)
+        return (vectors if self.shift is None else vectors + self.shift.ravel()).astype(dtype or np.float64, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class UnitVectors:
+    """Vectors in the unit ball as products: user i's is coefficients_i times rows_i plus factors_i times the shift."""
+
+    rows: Floats
+    coefficients: Floats
+    factors: Floats
+    shift: Floats | None
+
+    def numbers(self) -> Floats:
+        vectors = _products(self.rows, self.coefficients)
+        if self.shift is not None:
+            vectors += self.factors[:, np.newaxis] * self.shift.ravel()
+        return vectors
+
+
+def _products(rows: Floats, coefficients: Floats) -> Floats:
+    return np.asarray((coefficients[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(len(rows), -1))
 
 
 def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[Any]:
@@ -62,27 +124,56 @@ def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") ->
             )
 
 
-def clip_to_ball(vectors: NDArray[Any], norm: float) -> Floats:
-    """The vectors divided by `norm`, those outside the unit ball scaled back to just inside it.
+def as_linear(vectors: ArrayLike | LinearVectors, dim: int) -> LinearVectors:
+    """`vectors` as products, of the shape (users, dim)."""
+    if not isinstance(vectors, LinearVectors):
+        return LinearVectors.of(as_vectors(vectors, dim))
+    if vectors.dim != dim:
+        raise ArgumentError("vectors.shape", (len(vectors), vectors.dim), f"(users, {dim})", f"Pass {dim} numbers per user.")
+    return vectors
 
-    The true l2 norm of every row returned is at most 1, whatever the rounding: a computed norm is right to (d + 8) 2^-53. NaN and
-    infinity are refused.
+
+def clip_to_ball(vectors: LinearVectors, norm: float) -> Iterator[UnitVectors]:
+    """The vectors divided by `norm`, those outside the unit ball scaled back to just inside it; each user's by itself.
+
+    The true l2 norm of every vector as it is computed is at most 1, whatever the rounding. They come in one piece, and where some
+    are of a size that squares cannot hold, those in another. NaN and infinity are refused.
     """
-    numbers = np.asarray(vectors, dtype=np.float64)
-    limit = 1 - (numbers.shape[1] + 8) * 2.0**-53
-    # Squares neither overflow nor vanish beside such a norm; NaN and infinity are not below anything.
-    inside = np.einsum("ij,ij->i", numbers, numbers) <= (limit * norm) ** 2
-    inside &= 1e-100 < norm < 1e100
-    if inside.all():
-        return np.ascontiguousarray(numbers if norm == 1 else numbers / norm)
-    require_finite(numbers, range(0, len(numbers), max(1, len(numbers))))
-    with np.errstate(over="ignore"):
-        unit = np.ascontiguousarray(numbers / norm)
-    unit[~inside] = _scaled_back(numbers[~inside], norm, limit)
-    return unit
+    usual, longest = _longest(vectors, norm)
+    if not usual.all():
+        numbers = np.asarray(vectors)
+        require_finite(numbers, range(0, len(numbers), max(1, len(numbers))))
+        rows = _scaled_back(numbers[~usual], norm)
+        yield UnitVectors(rows, np.ones((len(rows), 1)), np.ones(len(rows)), None)
+        vectors, longest = vectors[usual], longest[usual]
+    if len(vectors):
+        factors = 1 / np.maximum(norm, longest)
+        yield UnitVectors(vectors.rows, vectors.coefficients * factors[:, np.newaxis], factors, vectors.shift)
 
 
-def _scaled_back(vectors: Floats, norm: float, limit: float) -> Floats:
+def _longest(vectors: LinearVectors, norm: float) -> tuple[NDArray[np.bool_], Floats]:
+    """Whose vectors are of a usual size, and for these a bound on their true lengths that also covers what is done with them later.
+
+    Let u = 2^-53, and A the length of the product plus that of the shift. The computed square of the length is wrong by less than
+    (d + 6) u A^2, the bound's root and reciprocal by less than 6 u of themselves, and the entries, of a coefficient times a factor
+    times a feature plus a factor times a shift, by less than 3.1 u A together. All that is below 2 (d + 16) u A^2 in the square.
+    """
+    sizes = np.einsum("ik,ik->i", vectors.coefficients, vectors.coefficients)
+    usual = (vectors.squares < _LONGEST_ROW**2) & (sizes < _LARGEST_COEFFICIENT**2) & (_NORMS[0] < norm < _NORMS[1])
+    slack = (vectors.dim + 16) * 2.0**-52
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = vectors.squares * sizes
+        if vectors.shift is None or vectors.along is None:
+            return usual, np.sqrt(square * (1 + slack))
+        shift = float(np.sqrt(np.sum(vectors.shift**2)))
+        return usual & (shift < _LARGEST_COEFFICIENT), np.sqrt(
+            square + 2 * vectors.along + shift**2 + slack * (np.sqrt(square) + shift) ** 2
+        )
+
+
+def _scaled_back(vectors: Floats, norm: float) -> Floats:
+    """Vectors of any size divided by `norm`, those outside the unit ball scaled back: a length is right to (d + 8) 2^-53."""
+    limit = 1 - (vectors.shape[1] + 8) * 2.0**-53
     peak = np.max(np.abs(vectors), axis=1)
     unit: Floats = vectors / np.maximum(peak, norm)[:, np.newaxis]  # entries in [-1, 1], so squares cannot overflow
     length = np.sqrt(np.einsum("ij,ij->i", unit, unit))

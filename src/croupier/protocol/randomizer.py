@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..privacy import ArgumentError, SumPlan
-from .encoding import as_numbers, as_vectors, clip_to_ball, encode, require_finite
+from . import fused
+from .encoding import LinearVectors, UnitVectors, as_linear, as_numbers, clip_to_ball, encode, require_finite
 from .messages import Counts, Encoded, Report
 from .randomness import RandomSource
 from .sampling import binomial, round_at_random
@@ -29,29 +30,38 @@ class Randomizer:
         row = row[np.newaxis]
         require_finite(row, range(0, 1), "vector")
         noise = binomial(random, self.plan.noise_bits, self.plan.noise_probability, self.plan.dim)
-        ones = self.rounded(row, random)[0].astype(np.int64) + noise
+        (unit,) = clip_to_ball(LinearVectors.of(row), self.plan.norm)
+        ones = self.rounded(unit, random)[0].astype(np.int64) + noise
         bits = np.arange(self.plan.bits_per_coordinate) < ones[:, np.newaxis]
         return Report(bits, random.private)
 
-    def counts(self, vectors: ArrayLike, random: RandomSource) -> Counts:
+    def counts(self, vectors: ArrayLike | LinearVectors, random: RandomSource) -> Counts:
         """The ones of many users added up, without making their bits."""
         return self.with_noise(self.encoded(vectors, random), random)
 
-    def encoded(self, vectors: ArrayLike, random: RandomSource) -> Encoded:
+    def encoded(self, vectors: ArrayLike | LinearVectors, random: RandomSource) -> Encoded:
         """The users' rounded encodings added up, still without noise: for adding up pieces before `with_noise`, not for release."""
-        vectors = as_vectors(vectors, self.plan.dim)
-        users = len(vectors)
+        linear = as_linear(vectors, self.plan.dim)
+        ones = np.zeros(self.plan.dim, dtype=np.int64)
+        for unit in clip_to_ball(linear, self.plan.norm):
+            ones += (
+                fused.added(unit, self.plan.levels, random) if fused.is_for(unit, self.plan.levels) else self.added(unit, random)
+            )
+        return Encoded(ones, len(linear))
+
+    def added(self, unit: UnitVectors, random: RandomSource) -> NDArray[np.int64]:
+        """The column sums of `rounded`."""
+        users = len(unit.rows)
         # whole numbers that add up to less than 2^24, or 2^53: exact
         word = np.float32 if users * self.plan.levels < 1 << 24 else np.float64
-        ones = np.ones(users, word) @ self.rounded(vectors, random).astype(word)
-        return Encoded(ones.astype(np.int64), users)
+        ones = np.ones(users, word) @ self.rounded(unit, random).astype(word)
+        return np.asarray(ones, dtype=np.int64)
 
     def with_noise(self, encoded: Encoded, random: RandomSource) -> Counts:
         """The noise of all these users: their independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once."""
         noise = binomial(random, self.plan.noise_bits * encoded.users, self.plan.noise_probability, self.plan.dim)
         return Counts(encoded.ones + noise, encoded.users, random.private)
 
-    def rounded(self, vectors: NDArray[Any], random: RandomSource) -> NDArray[Any]:
+    def rounded(self, unit: UnitVectors, random: RandomSource) -> NDArray[Any]:
         """xhat: whole numbers in 0..g whose means are the real encodings."""
-        encodings = encode(clip_to_ball(vectors, self.plan.norm), self.plan.levels)
-        return round_at_random(random, encodings, self.plan.levels)
+        return round_at_random(random, encode(unit.numbers(), self.plan.levels), self.plan.levels)

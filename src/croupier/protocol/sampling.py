@@ -79,15 +79,23 @@ def round_at_random(source: RandomSource, numbers: NDArray[np.float64], most: in
     total += ~source.draw_bytes(flat.size)
     result: NDArray[Any] = total >> 8
     tied = np.flatnonzero((total & 255) == 255)
-    remainder = np.modf(flat[tied])[0]
-    while (unsettled := remainder > 0).any():  # with nothing left of a, no number is below it
-        tied, remainder = tied[unsettled], remainder[unsettled] * 256.0  # exact
-        leading = remainder.astype(np.uint8)
-        drawn = source.draw_bytes(tied.size)
-        result[tied[drawn < leading]] += 1
-        equal = drawn == leading
-        tied, remainder = tied[equal], (remainder - leading)[equal]
+    rest = np.modf(flat[tied])[0]
+    tied, rest = tied[rest > 0], rest[rest > 0]  # with nothing left of a, no number is below it
+    result[tied[round_ties(source, rest)]] += 1
     return result.reshape(numbers.shape)
+
+
+def round_ties(source: RandomSource, rest: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Which of these numbers in (0, 1) are above a random one. Law: independent Bernoulli(rest_i), in lazy bytes."""
+    above, tied = [np.zeros(0, dtype=np.int64)], np.arange(rest.size)
+    while tied.size:
+        rest = rest * 256.0  # exact
+        leading = rest.astype(np.uint8)
+        drawn = source.draw_bytes(tied.size)
+        above.append(tied[drawn < leading])
+        open_ = (drawn == leading) & (rest > leading)
+        tied, rest = tied[open_], (rest - leading)[open_]
+    return np.concatenate(above)
 
 
 def permutation(source: RandomSource, size: int) -> Integers:
