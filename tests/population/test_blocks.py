@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
+import threading
 import tracemalloc
 
 import numpy as np
@@ -13,11 +14,12 @@ import scipy.sparse
 from scipy import stats
 
 import croupier as cr
+from croupier.optimizer.minimize import Gradients
 from croupier.population import ArrayPopulation, Batch, BlockPopulation, Question, Records, UnreachableError, deal
 from croupier.population.blocks import Shard, place
 from croupier.population.records import RowsOfUsers
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret
+from croupier.protocol import Secret, fused
 
 SECRET = Secret.of_seed(7)
 SIZES = [5, 1, 40, 7, 100]
@@ -416,3 +418,93 @@ def test_how_many_users_a_block_has_is_counted_once():
     population = BlockPopulation(blocks)
     blocks[0].users += 1
     assert population.users == USERS
+
+
+# --- threads
+
+
+class Together:
+    """A query that only goes on where two threads have come to it, or whose threads are noted."""
+
+    def __init__(self, parallel, meet):
+        self.parallel, self.names, self._barrier = parallel, set(), threading.Barrier(2 if meet else 1)
+
+    def __call__(self, X, y):
+        self.names.add(threading.get_ident())
+        self._barrier.wait(timeout=60)
+        return X
+
+
+@pytest.mark.parametrize("threads", [2, 3, 50])
+@pytest.mark.parametrize("keep", [False, True])
+def test_any_number_of_threads_gives_the_same_counts(threads, keep):
+    for plain in questions():
+        question = dataclasses.replace(plain, query=Together(True, meet=False))
+        alone, shared = (BlockPopulation(people(), keep=keep, threads=number).answer(question) for number in (1, threads))
+        assert shared.sum.tolist() == alone.sum.tolist()
+        assert shared.users == alone.users
+
+
+def test_blocks_are_answered_for_at_the_same_time():
+    population = BlockPopulation(people(sizes=[50] * 4), keep=True, threads=2)
+    assert population.answer(about(Batch.everyone(200), query=Together(True, meet=True))).users == 200
+
+
+def test_a_query_that_does_not_say_so_is_not_called_by_several_threads():
+    query = Together(False, meet=False)
+    BlockPopulation(people(), keep=True, threads=4).answer(about(Batch.everyone(USERS), query=query))
+    assert query.names == {threading.get_ident()}
+
+
+def test_a_record_that_ends_a_round_ends_it_in_a_thread_too():
+    blocks_ = people()
+    blocks_[3].X[2, 1] = np.nan
+    population = BlockPopulation(blocks_, keep=True, threads=2)
+    with pytest.raises(cr.ArgumentError, match=r"vectors\[2\] = nan"):
+        population.answer(about(Batch.everyone(USERS), query=Together(True, meet=False)))
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5])
+def test_threads_are_a_whole_number_of_at_least_one(threads):
+    with pytest.raises(cr.ArgumentError, match="threads"):
+        BlockPopulation(people(), threads=threads)
+    with pytest.raises(cr.ArgumentError, match="threads"):
+        ArrayPopulation(np.zeros((5, 2)), threads=threads)
+
+
+@pytest.mark.parametrize(
+    ("users", "most", "count"), [(8192, 8192, 1), (50_000, 8192, 7), (465_000, 58_125, 8), (3_000_000, 1 << 18, 12)]
+)
+def test_an_array_is_divided_by_its_length_alone(users, most, count):
+    placed = ArrayPopulation(np.zeros((users, 1)), threads=1).shard.placed
+    assert (max(block.users for block in placed), len(placed)) == (most, count)
+
+
+@pytest.mark.parametrize("problem", [Problem(loss=Logistic(), domain=Ball(dim=3, radius=2.0), l2=l2) for l2 in (0.0, 0.1)])
+@pytest.mark.parametrize("method", ["acsa", "smoothed-acsa"])
+def test_a_whole_run_is_the_same_with_threads_and_with_the_compiled_pass(problem, method, monkeypatch):
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 3))
+    found = []
+    for threads, patience in ((1, 10**18), (2, 10**18), (1, -1), (2, -1)):
+        monkeypatch.setattr(fused, "PATIENCE", patience)
+        population = ArrayPopulation(X, X[:, 0] > 0, threads=threads)
+        options = {"method": method, "interactivity": "full", "schedule": "practical", "rounds": 3}
+        found.append(cr.minimize(problem, population, epsilon=1.0, delta=1e-6, seed=1, **options).theta.tolist())
+    assert found[1:] == found[:1] * 3
+
+
+def test_gradients_of_ones_own_are_asked_for_as_they_are():
+    """A problem whose gradients somebody has changed is not asked for products behind their back."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Half(Problem):
+        def gradients(self, theta, X, y):
+            return super().gradients(theta, X, y) / 2
+
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    whole, half = (Gradients(kind(loss=Logistic(), domain=Ball(dim=3, radius=2.0)), np.ones(3)) for kind in (Problem, Half))
+    assert whole.parallel
+    assert not half.parallel
+    np.testing.assert_allclose(np.asarray(whole(X, X[:, 0] > 0)), 2 * half(X, X[:, 0] > 0), rtol=1e-15)

@@ -57,7 +57,11 @@ def test_half_the_noise_is_caught(plan):
 
 
 def test_a_randomizer_that_forgets_to_clip_is_caught(plan, monkeypatch):
-    monkeypatch.setattr(randomizer, "clip_to_ball", lambda vectors, norm: vectors / norm)
+    def unclipped(vectors, norm):
+        factors = np.full(len(vectors), 1 / norm)
+        yield encoding.UnitVectors(vectors.rows, vectors.coefficients / norm, factors, None)
+
+    monkeypatch.setattr(randomizer, "clip_to_ball", unclipped)
     # every coordinate is still clamped to 0..g, but (1, 1) has norm sqrt 2
     assert not play(plan, VectorSum(plan), [1, 1], [-1, -1]).passed
 

@@ -33,6 +33,7 @@ class ParquetPopulation(BlockPopulation):
     target : the column that is y; None where there is none. features : the columns of X, all others unless given.
     records : what each user does to its own record, such as an estimator's `records`; evaluated where the file is read.
     keep : hold in memory what was read. Otherwise every round reads the files again, sequential ones too.
+    threads : how many runs of row groups are answered for at once, as in `BlockPopulation`.
 
     >>> import numpy as np, pyarrow, pyarrow.parquet, tempfile
     >>> from croupier import minimize
@@ -57,6 +58,7 @@ class ParquetPopulation(BlockPopulation):
         records: Maker | None = None,
         keep: bool = False,
         mode: str = "counting",
+        threads: int | None = None,
     ) -> None:
         files = [_described(uri) for uri in _files(path)]
         self.features = _features(files[0], features, target)
@@ -64,7 +66,7 @@ class ParquetPopulation(BlockPopulation):
         for file in files:
             file.require(self.features, target)
         blocks = (file.block(groups, self.features, target, records) for file in files for groups in row_group_runs(file.rows))
-        super().__init__(blocks, keep=keep, mode=mode)
+        super().__init__(blocks, keep=keep, mode=mode, threads=threads)
 
 
 @dataclass(frozen=True)

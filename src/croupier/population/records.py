@@ -15,7 +15,7 @@ from ..validation import ArgumentError
 from .population import Query, Test, Vectors
 
 # Entries that are worked on at a time: a few arrays of this size fit the processor's cache.
-CHUNK_ENTRIES = 1 << 18
+CHUNK_ENTRIES = 1 << 17
 Integers = NDArray[np.int64]
 
 

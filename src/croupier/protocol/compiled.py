@@ -23,8 +23,8 @@ def _compiled(function: _Function) -> _Function:
 
 
 @_compiled
-def add_rounded(rows, coefficients, factors, shift, scale, drawn, ones, columns, rest):
-    """Add the rounded encodings to `ones`; returns how many ties are open, their columns and what is left of them.
+def add_rounded(rows, coefficients, factors, shift, scale, drawn, ones):
+    """Add the rounded encodings to `ones`; returns the columns of the ties that are open, and what is left of them.
 
     `scale` is 256 g / 2, and `drawn` one random byte per entry, which is overwritten. See `sampling.round_at_random`.
     """
@@ -33,7 +33,10 @@ def add_rounded(rows, coefficients, factors, shift, scale, drawn, ones, columns,
     _encode(rows, coefficients, factors, shift, scale, total.reshape(users, outputs, features))
     _carry(total, drawn)
     _add_up(total.reshape(users, outputs * features), ones)
-    return _ties(rows, coefficients, factors, shift, scale, drawn, columns, rest)
+    most = _full(drawn)
+    columns, rest = np.empty(most, np.int64), np.empty(most)
+    ties = _ties(rows, coefficients, factors, shift, scale, drawn, columns, rest)
+    return columns[:ties], rest[:ties]
 
 
 @_compiled
@@ -60,6 +63,15 @@ def _add_up(total, ones):
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
             ones[j] += total[i, j]
+
+
+@_compiled
+def _full(drawn):
+    """How many bytes are 255."""
+    count = 0
+    for m in range(drawn.size):
+        count += drawn[m] == 255
+    return count
 
 
 @_compiled

@@ -77,7 +77,8 @@ class UnitVectors:
 
 
 def _products(rows: Floats, coefficients: Floats) -> Floats:
-    return np.asarray((coefficients[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(len(rows), -1))
+    entries = coefficients.shape[1] * rows.shape[1]
+    return np.asarray((coefficients[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(len(rows), entries))
 
 
 def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[Any]:

@@ -44,14 +44,13 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
     shift = np.zeros((outputs, features)) if unit.shift is None else unit.shift
     drawn = random.draw_bytes(unit.rows.size * outputs)
     ones = np.zeros(outputs * features, dtype=np.int64)
-    columns, rest = np.empty(drawn.size, dtype=np.int64), np.empty(drawn.size)
-    ties = compiled(unit.rows, unit.coefficients, unit.factors, shift, levels / 2 * 256, drawn, ones, columns, rest)
-    np.add.at(ones, columns[round_ties(random, rest[:ties])], 1)
+    columns, rest = compiled(unit.rows, unit.coefficients, unit.factors, shift, levels / 2 * 256, drawn, ones)
+    np.add.at(ones, columns[round_ties(random, rest)], 1)
     return ones
 
 
 @cache
-def kernel() -> Callable[..., int] | None:
+def kernel() -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
     """The compiled pass; None where numba is missing, or does not take this numpy."""
     try:
         return importlib.import_module(f"{__package__}.compiled").add_rounded  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ from .shuffler import Shuffler, require_crowd
 
 MODES = ("counting", "faithful")
 # Entries worked on at a time: a few arrays of this size fit the processor's cache.
-_CHUNK_ENTRIES = 1 << 18
+_CHUNK_ENTRIES = 1 << 17
 # Noise bits that a round may draw: some minutes of keystream.
 _MAX_NOISE_BITS = 10**13
 # Messages that a faithful round may hold in memory, one byte each.
