@@ -15,7 +15,7 @@ from scipy import stats
 
 import croupier as cr
 from croupier.optimizer.minimize import Gradients
-from croupier.population import ArrayPopulation, Batch, BlockPopulation, Question, Records, UnreachableError, deal
+from croupier.population import ArrayPopulation, Batch, BlockPopulation, Question, Records, UnreachableError, blocks, deal
 from croupier.population.blocks import Shard, place
 from croupier.population.records import RowsOfUsers
 from croupier.problem import Ball, Logistic, Problem
@@ -423,6 +423,11 @@ def test_how_many_users_a_block_has_is_counted_once():
 # --- threads
 
 
+@pytest.fixture
+def _little_work_is_shared(monkeypatch):
+    monkeypatch.setattr(blocks, "ENTRIES_PER_THREAD", 1)
+
+
 class Together:
     """A query that only goes on where two threads have come to it, or whose threads are noted."""
 
@@ -435,6 +440,7 @@ class Together:
         return X
 
 
+@pytest.mark.usefixtures("_little_work_is_shared")
 @pytest.mark.parametrize("threads", [2, 3, 50])
 @pytest.mark.parametrize("keep", [False, True])
 def test_any_number_of_threads_gives_the_same_counts(threads, keep):
@@ -445,23 +451,32 @@ def test_any_number_of_threads_gives_the_same_counts(threads, keep):
         assert shared.users == alone.users
 
 
+@pytest.mark.usefixtures("_little_work_is_shared")
 def test_blocks_are_answered_for_at_the_same_time():
     population = BlockPopulation(people(sizes=[50] * 4), keep=True, threads=2)
     assert population.answer(about(Batch.everyone(200), query=Together(True, meet=True))).users == 200
 
 
+@pytest.mark.usefixtures("_little_work_is_shared")
 def test_a_query_that_does_not_say_so_is_not_called_by_several_threads():
     query = Together(False, meet=False)
     BlockPopulation(people(), keep=True, threads=4).answer(about(Batch.everyone(USERS), query=query))
     assert query.names == {threading.get_ident()}
 
 
+@pytest.mark.usefixtures("_little_work_is_shared")
 def test_a_record_that_ends_a_round_ends_it_in_a_thread_too():
     blocks_ = people()
     blocks_[3].X[2, 1] = np.nan
     population = BlockPopulation(blocks_, keep=True, threads=2)
     with pytest.raises(cr.ArgumentError, match=r"vectors\[2\] = nan"):
         population.answer(about(Batch.everyone(USERS), query=Together(True, meet=False)))
+
+
+def test_little_work_is_not_shared():
+    query = Together(True, meet=False)
+    BlockPopulation(people(), keep=True, threads=4).answer(about(Batch.everyone(USERS), query=query))
+    assert query.names == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5])
@@ -480,6 +495,7 @@ def test_an_array_is_divided_by_its_length_alone(users, most, count):
     assert (max(block.users for block in placed), len(placed)) == (most, count)
 
 
+@pytest.mark.usefixtures("_little_work_is_shared")
 @pytest.mark.parametrize("problem", [Problem(loss=Logistic(), domain=Ball(dim=3, radius=2.0), l2=l2) for l2 in (0.0, 0.1)])
 @pytest.mark.parametrize("method", ["acsa", "smoothed-acsa"])
 def test_a_whole_run_is_the_same_with_threads_and_with_the_compiled_pass(problem, method, monkeypatch):

@@ -8,6 +8,7 @@ from .cluster import RayPopulation
 from .deal import Batch, Order, deal
 from .population import Population, Query, Question, UnreachableError
 from .records import Records
+from .surrogate import SurrogatePopulation
 
 if TYPE_CHECKING:
     from .parquet import ParquetBlock, ParquetPopulation, row_group_runs
@@ -25,6 +26,7 @@ __all__ = [
     "Question",
     "RayPopulation",
     "Records",
+    "SurrogatePopulation",
     "UnreachableError",
     "deal",
     "row_group_runs",

@@ -25,6 +25,8 @@ from .records import CHUNK_ENTRIES, Records
 
 # Users that are a block where nothing else says so.
 BLOCK_USERS = 1 << 18
+# Work that is worth a thread: some milliseconds.
+ENTRIES_PER_THREAD = 1 << 19
 
 
 class Block(Protocol):
@@ -80,29 +82,30 @@ class Shard:
     def counts(self, question: Question) -> Counts:
         """The shard's users of the batch: their vectors, clipped, encoded and rounded, and their noise. Only the sum leaves."""
         total = Counts(np.zeros(question.plan.dim, dtype=np.int64), 0, question.secret.private)
-        threads = min(self._threads, len(self.placed)) if getattr(question.query, "parallel", False) else 1
-        if threads == 1:
+        threads = min(self._threads, len(self.placed), question.batch.size * question.plan.dim // ENTRIES_PER_THREAD)
+        if threads < 2 or not getattr(question.query, "parallel", False):
             return sum((self._counts(placed, question) for placed in self.placed), start=total)
         with ThreadPoolExecutor(threads) as pool:
             return sum(pool.map(lambda placed: self._counts(placed, question), self.placed), start=total)
 
     def _counts(self, placed: Placed, question: Question) -> Counts:
         source = question.secret.derive("block", placed.number).source()
-        return VectorSum(question.plan).counts(self._vectors(placed, question), source)
+        return VectorSum(question.plan).counts(self.vectors_of(placed, question), source)
 
     def reports(self, question: Question) -> Iterator[Report]:
         """The same, message by message."""
         protocol = VectorSum(question.plan)
         for placed in self.placed:
             source = question.secret.derive("block", placed.number).source()
-            yield from protocol.reports(self._vectors(placed, question), source)
+            yield from protocol.reports(self.vectors_of(placed, question), source)
 
     def vectors(self, question: Question) -> Iterator[NDArray[np.float64]]:
         """The users' vectors as they are: not for release."""
         for placed in self.placed:
-            yield from map(np.asarray, self._vectors(placed, question))
+            yield from map(np.asarray, self.vectors_of(placed, question))
 
-    def _vectors(self, placed: Placed, question: Question) -> Iterator[Vectors]:
+    def vectors_of(self, placed: Placed, question: Question) -> Iterator[Vectors]:
+        """The same of one block, as the query gives them."""
         members = self._members(placed, question)
         if members is None or len(members):
             yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // question.plan.dim))

@@ -75,6 +75,11 @@ class UnitVectors:
             vectors += self.factors[:, np.newaxis] * self.shift.ravel()
         return vectors
 
+    def total(self) -> Floats:
+        """The sum of the vectors, without making them."""
+        products = self.coefficients.T @ self.rows
+        return np.asarray((products if self.shift is None else products + self.factors.sum() * self.shift).ravel())
+
 
 def _products(rows: Floats, coefficients: Floats) -> Floats:
     entries = coefficients.shape[1] * rows.shape[1]

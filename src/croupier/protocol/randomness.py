@@ -22,7 +22,7 @@ from ..validation import whole
 
 # ChaCha20 counts 64-byte blocks in 32 bits (256 GiB); a new key comes long before that.
 _BYTES_PER_KEY = 1 << 36
-_ZEROS = bytes(1 << 20)
+_ZEROS = memoryview(bytes(1 << 20))
 
 
 class NotPrivateWarning(UserWarning):

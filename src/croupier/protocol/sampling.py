@@ -15,7 +15,7 @@ from ..validation import ArgumentError, real, whole
 from .randomness import RandomSource
 
 Integers = NDArray[np.int64]
-_CHUNK_WORDS = 1 << 18
+_CHUNK_WORDS = 1 << 15
 _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 
 
