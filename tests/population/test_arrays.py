@@ -121,3 +121,12 @@ def test_a_query_that_does_not_map_each_record_alone_is_refused():
 def test_records_that_are_no_finite_numbers_are_refused_at_once(X, words):
     with pytest.raises(cr.ArgumentError, match=words):
         ArrayPopulation(X)
+
+
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+def test_parts_of_a_sparse_matrix_are_the_rows_and_no_copies(kind):
+    X = kind(scipy.sparse.random(30_000, 5, density=0.3, format="csr", random_state=0))
+    parts = [placed.block.X for placed in ArrayPopulation(X).shard.placed]
+    assert len(parts) == 4
+    assert all(np.shares_memory(part.data, X.data) and np.shares_memory(part.indices, X.indices) for part in parts)
+    assert (scipy.sparse.vstack(parts) != X).nnz == 0

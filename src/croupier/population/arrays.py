@@ -24,7 +24,7 @@ class ArrayPopulation(BlockPopulation):
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
     not the row. Memory beyond the data is a chunk of rows, 12 bytes a user where batches are dealt, and with groups an index.
     `blocks` are the sizes of the blocks that share their randomness, in users: unless given an eighth of all, but at least 8 192
-    and at most 262 144 (all, of a sparse matrix). `threads` is how many are answered for at once, as in `BlockPopulation`.
+    and at most 262 144. `threads` is how many are answered for at once, as in `BlockPopulation`.
     """
 
     def __init__(
@@ -46,8 +46,7 @@ class ArrayPopulation(BlockPopulation):
         require_finite_targets(self.y)
         index = None if groups is None else RowsOfUsers.of_labels(_users_of_rows(groups, rows))
         users = rows if index is None else index.users
-        # parts of a sparse matrix would be copies
-        together = users if hasattr(self.X, "tocsr") else min(max(-(-users // _BLOCKS), _LEAST_USERS), BLOCK_USERS)
+        together = min(max(-(-users // _BLOCKS), _LEAST_USERS), BLOCK_USERS)
         sizes = [min(together, users - first) for first in range(0, users, together)] if blocks is None else list(blocks)
         if sum(sizes) != users:
             raise ArgumentError("blocks", f"sizes of {sum(sizes)} in all", f"of {users}, the users", "Leave it out.")
@@ -57,9 +56,18 @@ class ArrayPopulation(BlockPopulation):
     def _block(self, index: RowsOfUsers | None, first: int, last: int) -> Records:
         if index is not None:
             return Records(self.X, self.y, index.part(first, last), finite=True)
-        if last - first == self.X.shape[0]:
-            return Records(self.X, self.y, finite=True)
-        return Records(self.X[first:last], None if self.y is None else self.y[first:last], finite=True)
+        return Records(_part(self.X, first, last), None if self.y is None else self.y[first:last], finite=True)
+
+
+def _part(X: Any, first: int, last: int) -> Any:
+    """Some rows of X, without copying them: a sparse matrix's own slices are copies."""
+    if not hasattr(X, "indptr"):
+        return X[first:last]
+    low, high = X.indptr[first], X.indptr[last]
+    data, indices = X.data[low:high], X.indices[low:high]
+    part = type(X)((data, indices, X.indptr[first : last + 1] - low), shape=(last - first, X.shape[1]))
+    part.data, part.indices = data, indices  # scipy has copied views of less than half
+    return part
 
 
 def _rows(X: Any) -> Any:
