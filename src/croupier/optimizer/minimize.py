@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -235,20 +236,23 @@ class _Run:
 
 @dataclass(frozen=True)
 class Gradients:
-    """The query of a round: the gradients of some users' losses at theta, of linear models as products."""
+    """The query of a round: the gradients of some users' losses at theta."""
 
     objective: Objective
     theta: Floats
 
-    def __call__(self, X: Any, y: Any) -> Floats | LinearVectors:
-        if self.parallel:
-            return cast(Problem | Smoothed, self.objective).linear_gradients(self.theta, X, y)
+    def __call__(self, X: Any, y: Any) -> Floats:
         return self.objective.gradients(self.theta, X, y)
 
     @property
     def parallel(self) -> bool:
         """Whether these are our own gradients, which threads can compute side by side; of others that is not known."""
         return type(self.objective).gradients in (Problem.gradients, Smoothed.gradients)
+
+    @property
+    def products(self) -> Callable[[Any, Any], LinearVectors] | None:
+        """The same as products of slopes and features, where they are our own."""
+        return partial(cast(Problem | Smoothed, self.objective).linear_gradients, self.theta) if self.parallel else None
 
 
 def replay(problem: Objective, result: Result) -> Floats:

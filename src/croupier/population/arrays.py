@@ -22,7 +22,7 @@ class ArrayPopulation(BlockPopulation):
     """One user per row of X, with its entry of y; or, with `groups`, one user per distinct label, who has all rows so labelled.
 
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
-    not the row. Memory beyond the data is a chunk of rows, 12 bytes a user where batches are dealt, and with groups an index.
+    not the row. Memory beyond the data: a chunk of rows a thread, 12 bytes a user where batches are dealt, with groups an index.
     `blocks` are the sizes of the blocks that share their randomness, in users: unless given an eighth of all, but at least 8 192
     and at most 262 144. `threads` is how many are answered for at once, as in `BlockPopulation`.
     """

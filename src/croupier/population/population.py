@@ -13,11 +13,11 @@ from ..privacy import SumPlan
 from ..protocol import LinearVectors, Secret, SumEstimate
 from .deal import Batch
 
-# One vector per user.
+# One vector per user, as they are or as products.
 Vectors = NDArray[np.float64] | LinearVectors
-# From some users' records (X, y) to their vectors, evaluated where the records are. Threads may call it at once where it says
-# `parallel = True`.
-Query = Callable[[Any, Any], Vectors]
+# From some users' records (X, y) to one vector per user, evaluated where the records are. Where its attribute
+# `parallel` is true, threads may call it at once; `products`, if any, is a function to the same vectors as LinearVectors.
+Query = Callable[[Any, Any], NDArray[np.float64]]
 # Raises where the records (X, y) are not what is wanted; evaluated where they are.
 Test = Callable[[Any, Any], None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,8 @@ class Records:
 
     def _asked(self, query: Query, rows: Integers | slice) -> Vectors:
         X = self.X[rows]
-        vectors = query(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
+        ask: Callable[[Any, Any], Vectors] = getattr(query, "products", None) or query
+        vectors = ask(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
         if len(vectors) != X.shape[0]:
             raise ArgumentError("query(X, y)", f"{len(vectors)} vectors", f"{X.shape[0]}, one per record", "Map each record alone.")
         return vectors

@@ -51,7 +51,7 @@ class LinearVectors:
     def dim(self) -> int:
         return int(self.rows.shape[1] * self.coefficients.shape[1])
 
-    def __getitem__(self, users: NDArray[np.bool_]) -> LinearVectors:
+    def of_users(self, users: NDArray[np.bool_]) -> LinearVectors:
         along = None if self.along is None else self.along[users]
         return LinearVectors(self.rows[users], self.coefficients[users], self.squares[users], self.shift, along)
 
@@ -151,7 +151,7 @@ def clip_to_ball(vectors: LinearVectors, norm: float) -> Iterator[UnitVectors]:
         require_finite(numbers, range(0, len(numbers), max(1, len(numbers))))
         rows = _scaled_back(numbers[~usual], norm)
         yield UnitVectors(rows, np.ones((len(rows), 1)), np.ones(len(rows)), None)
-        vectors, longest = vectors[usual], longest[usual]
+        vectors, longest = vectors.of_users(usual), longest[usual]
     if len(vectors):
         factors = 1 / np.maximum(norm, longest)
         yield UnitVectors(vectors.rows, vectors.coefficients * factors[:, np.newaxis], factors, vectors.shift)
