@@ -212,7 +212,7 @@ def markdown(results: dict[str, Any]) -> str:
     parts = [f"# One private round\n\ncroupier {results['version']}, Python {results['python']}, numpy {results['numpy']}.\n"]
     titles = {
         "noise_and_bits": "Noise (relative to the central Gaussian mechanism) and bits per coordinate, delta = 1e-6, replace-one",
-        "throughput": "Throughput of a counting round with secure randomness, one thread",
+        "throughput": "Throughput of a counting round with secure randomness, compiled, one thread",
         "ways_of_a_round": "A round of logistic gradients: the plain pass, the compiled one, and two threads; the same sum",
         "ways_of_a_fit": "A whole logistic fit in the full model, on an array of the shape of Covertype's",
         "planning": "Planning time",
@@ -235,6 +235,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder for round.json and round.md")
     parser.add_argument("--quick", action="store_true", help="a smaller grid, in a few seconds")
     arguments = parser.parse_args()
+    if fused.kernel() is None:
+        parser.error("the compiled pass needs numba: pip install 'croupier[fast]'")
+    fused.PATIENCE = -1  # compiled from the first entry on
     results = {
         "version": __version__,
         "python": platform.python_version(),
