@@ -26,7 +26,7 @@ from croupier.optimizer.minimize import Gradients
 from croupier.population import ArrayPopulation, Batch, Question
 from croupier.privacy import certify
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret, bernoulli, binomial, fused
+from croupier.protocol import Secret, binomial, fused
 
 DELTA = 1e-6
 EPSILONS = (0.1, 1.0, 4.0)
@@ -60,14 +60,9 @@ def throughput(quick: bool) -> list[dict[str, Any]]:
         protocol, random = VectorSum(plan), _CountingRandom()
         protocol.run(vectors, random=random)
         drawn = random.drawn
-        fractions = rng.random((max(1, 65_536 // d), d))
 
         def noise_only(plan: Any = plan, n: int = n, d: int = d, random: Any = random) -> None:
             binomial(random, plan.noise_bits * n, plan.noise_probability, d)
-
-        def rounding_only(fractions: Any = fractions, n: int = n, random: Any = random) -> None:
-            for _ in range(0, n, len(fractions)):
-                bernoulli(random, fractions)
 
         seconds = medians(
             {
@@ -76,7 +71,6 @@ def throughput(quick: bool) -> list[dict[str, Any]]:
                 "numpy_clip_and_sum": lambda vectors=vectors: _clip_and_sum(vectors),
                 "keystream": lambda drawn=drawn, random=random: random.draw_bytes(drawn),
                 "noise": noise_only,
-                "rounding": rounding_only,
             },
             repeats=3 if quick else 7,
         )
@@ -93,7 +87,6 @@ def throughput(quick: bool) -> list[dict[str, Any]]:
                 "round_over_numpy_clip_and_sum": seconds["round"] / seconds["numpy_clip_and_sum"],
                 "round_over_keystream": seconds["round"] / seconds["keystream"],
                 "noise_share_of_round": seconds["noise"] / seconds["round"],
-                "rounding_share_of_round": seconds["rounding"] / seconds["round"],
                 "device_randomize_over_counting_per_user": one_by_one["randomize"] / len(devices) / (seconds["round"] / n),
             }
         )
