@@ -606,3 +606,26 @@ def test_other_peoples_records_do_not_move_a_gradient(loss, moreau):
             np.testing.assert_allclose(together, alone, rtol=0, atol=1e-14)
         else:
             np.testing.assert_array_equal(together, alone)
+
+
+# --- gradients as products
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.7])
+@pytest.mark.parametrize("beta", [None, 3.0])
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(classes=3), Squared()], ids=lambda loss: type(loss).__name__)
+def test_products_know_their_own_lengths(loss, beta, l2):
+    """Of rows that were scaled down too: what clipping goes by is the squared length of the gradient, to rounding."""
+    rng = np.random.default_rng(1)
+    problem = Problem(loss=loss, domain=Ball(dim=4 * loss.outputs, radius=2.0), feature_norm=1.0, l2=l2)
+    X, y, theta = rng.normal(size=(50, 4)) * rng.choice([0.1, 3.0], (50, 1)), rng.integers(0, 2, 50), rng.normal(size=problem.dim)
+    if beta is None:
+        products, gradients = problem.linear_gradients(theta, X, y), problem.gradients(theta, X, y)
+    else:
+        products, gradients = problem.linear_moreau_gradients(theta, X, y, beta), problem.moreau_gradients(theta, X, y, beta)
+    assert np.asarray(products).tolist() == gradients.tolist()
+    squares = products.squares * np.sum(products.coefficients**2, axis=1)
+    if l2:
+        squares = squares + 2 * products.along + np.sum(products.shift**2)
+    assert squares == pytest.approx(np.sum(gradients**2, axis=1), rel=1e-12)
+    assert problem.smoothed(3.0).linear_gradients(theta, X, y).dim == problem.dim
