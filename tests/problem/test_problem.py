@@ -31,6 +31,7 @@ from croupier.problem import (
     WholeSpace,
     check,
 )
+from croupier.protocol import LinearVectors
 
 BINARY = [Logistic(), Hinge(), SmoothedHinge(width=0.3), SquaredHinge()]
 REGRESSION = [Squared(target_bound=2.0), Huber(kappa=0.7), Pinball(quantile=0.2), Absolute(), EpsilonInsensitive(width=0.3)]
@@ -623,9 +624,10 @@ def test_products_know_their_own_lengths(loss, beta, l2):
         products, gradients = problem.linear_gradients(theta, X, y), problem.gradients(theta, X, y)
     else:
         products, gradients = problem.linear_moreau_gradients(theta, X, y, beta), problem.moreau_gradients(theta, X, y, beta)
-    assert np.asarray(products).tolist() == gradients.tolist()
-    squares = products.squares * np.sum(products.coefficients**2, axis=1)
+    assert products.dense().tolist() == gradients.tolist()
+    squares = products.squares * np.sum(products.slopes**2, axis=1)
     if l2:
         squares = squares + 2 * products.along + np.sum(products.shift**2)
     assert squares == pytest.approx(np.sum(gradients**2, axis=1), rel=1e-12)
-    assert problem.smoothed(3.0).linear_gradients(theta, X, y).dim == problem.dim
+    assert np.asarray(LinearVectors(*products)).tolist() == gradients.tolist()
+    assert problem.gradients(theta, X[:0], y[:0]).shape == (0, problem.dim)

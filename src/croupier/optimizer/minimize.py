@@ -8,7 +8,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -252,7 +251,10 @@ class Gradients:
     @property
     def products(self) -> Callable[[Any, Any], LinearVectors] | None:
         """The same as products of slopes and features, where they are our own."""
-        return partial(cast(Problem | Smoothed, self.objective).linear_gradients, self.theta) if self.parallel else None
+        return self._linear if self.parallel else None
+
+    def _linear(self, X: Any, y: Any) -> LinearVectors:
+        return LinearVectors(*cast(Problem | Smoothed, self.objective).linear_gradients(self.theta, X, y))
 
 
 def replay(problem: Objective, result: Result) -> Floats:

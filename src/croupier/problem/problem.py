@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol.encoding import LinearVectors
 from ..validation import ArgumentError, real
 from .domains import Domain
 from .fingerprint import fingerprint, is_known
@@ -47,6 +46,26 @@ class Objective(Protocol):
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         """One row per user: the gradient of its loss at theta."""
         ...
+
+
+class Products(NamedTuple):
+    """Gradients of linear models: user i's is the outer product of slopes_i and rows_i, plus the regulariser's, which all share.
+
+    `squares` are the squared lengths of the rows, `along` the inner products of the outer products with the shift.
+    """
+
+    rows: Floats
+    slopes: Floats
+    squares: Floats
+    shift: Floats | None = None
+    along: Floats | None = None
+
+    def dense(self) -> Floats:
+        """One vector per user."""
+        vectors = (self.slopes[:, :, np.newaxis] * self.rows[:, np.newaxis]).reshape(
+            len(self.rows), self.slopes.shape[1] * self.rows.shape[1]
+        )
+        return np.asarray(vectors if self.shift is None else vectors + self.shift.ravel())
 
 
 @dataclass(frozen=True)
@@ -149,9 +168,9 @@ class Problem:
         self.loss.targets(y)
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
-        return np.asarray(self.linear_gradients(theta, X, y))
+        return self.linear_gradients(theta, X, y).dense()
 
-    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
+    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> Products:
         """The gradients as slopes times features."""
         rows, squares, targets = self._records(X, y)
         scores = self._scores(theta, rows)
@@ -159,9 +178,9 @@ class Problem:
 
     def moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
         """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6)."""
-        return np.asarray(self.linear_moreau_gradients(theta, X, y, beta))
+        return self.linear_moreau_gradients(theta, X, y, beta).dense()
 
-    def linear_moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> LinearVectors:
+    def linear_moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Products:
         """The same as slopes times features.
 
         The regulariser joins the quadratic: prox of f + l2/2 |.|^2 at beta is prox of f at beta + l2, at theta beta / (beta + l2).
@@ -220,13 +239,13 @@ class Problem:
             return np.asarray(np.einsum("ij,j->i", rows, theta))
         return np.stack([np.einsum("ij,j->i", rows, weights) for weights in theta.reshape(self.loss.outputs, -1)], axis=1)
 
-    def _linear(self, rows: Floats, squares: Floats, scores: Floats, slopes: Floats, point: Floats) -> LinearVectors:
+    def _linear(self, rows: Floats, squares: Floats, scores: Floats, slopes: Floats, point: Floats) -> Products:
         """Slopes times features, and the regulariser's gradient at a point where these are the scores."""
         slopes = slopes.reshape(len(rows), self.loss.outputs)
         if not self.l2:
-            return LinearVectors(rows, slopes, squares)
+            return Products(rows, slopes, squares)
         along = self.l2 * np.einsum("ik,ik->i", slopes, scores.reshape(slopes.shape))
-        return LinearVectors(rows, slopes, squares, (self.l2 * point).reshape(self.loss.outputs, -1), along)
+        return Products(rows, slopes, squares, (self.l2 * point).reshape(self.loss.outputs, -1), along)
 
 
 @dataclass(frozen=True)
@@ -268,7 +287,7 @@ class Smoothed:
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         return self.problem.moreau_gradients(theta, X, y, self.beta)
 
-    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
+    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> Products:
         return self.problem.linear_moreau_gradients(theta, X, y, self.beta)
 
 
