@@ -72,7 +72,7 @@ class Sizes:
     """How much of everything."""
 
     loads: tuple[tuple[int, int, bool], ...] = ((1, 2_000, False), (16, 6_000, False), (64, 6_000, False), (16, 6_000, True))
-    killed_reports: int = 10_000
+    killed_reports: int = 16_000
     kills: int = KILLS
     envelopes: int = 20_000
     clients: int = 2_000
