@@ -6,13 +6,13 @@ A fit is `fit(task, epsilon, delta, setting, seed) -> Fit`. Opacus and diffprivl
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import multiprocessing
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -39,6 +39,10 @@ Floats = np.ndarray
 HERE = Path(__file__).parent
 EVERYONE = slice(None)
 _LOCAL_ENTRIES = 1 << 22
+_numbers = itertools.count()
+# Set by whoever runs fits of peers: the Python of each, or why there is none; and a folder for rows.
+PYTHONS: dict[str, str] = {}
+SCRATCH: dict[str, Path] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +80,12 @@ class Task:
         return float(self.model.slope_bound(0.0))
 
     @cached_property
-    def files(self) -> tempfile.TemporaryDirectory[str]:
-        """X.npy and y.npy, for other processes."""
-        folder = tempfile.TemporaryDirectory()
-        np.save(Path(folder.name) / "X.npy", self.X)
-        np.save(Path(folder.name) / "y.npy", self.y)
+    def folder(self) -> Path:
+        """With X.npy and y.npy, for other processes."""
+        folder = SCRATCH["folder"] / f"{os.getpid()}-{next(_numbers)}"
+        folder.mkdir()
+        np.save(folder / "X.npy", self.X)
+        np.save(folder / "y.npy", self.y)
         return folder
 
     def score(self, theta: Floats, X: Floats, y: Floats) -> float:
@@ -286,30 +291,32 @@ class PrivUnit:
 
 
 def local(task: Task, epsilon: float, delta: float, setting: Setting, seed: int) -> Fit:
-    """One pass over the users in a few large batches; each sends its clipped gradient through PrivUnit, once.
-
-    A gradient shorter than the clip becomes a unit vector of its direction or of the opposite one, with the right mean.
-    """
+    """One pass over the users in a few large batches; each sends its clipped gradient through PrivUnit, once."""
     begun, rng = time.perf_counter(), np.random.default_rng(seed)
     mechanism = PrivUnit.best(epsilon, task.dim)
     batches = iter(np.array_split(rng.permutation(len(task.X)), setting["rounds"]))
 
     def gradient(theta: Floats) -> Floats:
-        batch, total = next(batches), np.zeros(task.dim)
-        for members in np.array_split(batch, max(1, len(batch) * task.dim // _LOCAL_ENTRIES)):
-            rows = task.X[members]
-            slopes = slopes_of(task, rows, task.targets[members], theta, task.clip)
-            lengths = np.linalg.norm(slopes, axis=1)
-            signs = np.where(rng.random(len(rows)) < (1 + lengths / task.clip) / 2, 1.0, -1.0)
-            directions = np.where(
-                lengths[:, np.newaxis] > 0, slopes / np.maximum(lengths, 1e-300)[:, np.newaxis], task.outputs**-0.5
-            )
-            units = np.einsum("ik,ij->ikj", (signs[:, np.newaxis] * directions).astype(rows.dtype), rows).reshape(len(rows), -1)
-            total += mechanism.send(rng, units).sum(axis=0, dtype=np.float64)
-        return task.clip * total / len(batch)
+        batch = next(batches)
+        parts = np.array_split(batch, max(1, len(batch) * task.dim // _LOCAL_ENTRIES))
+        return sum(messages(task, part, theta, mechanism, rng).sum(axis=0, dtype=np.float64) for part in parts) / len(batch)
 
     theta = accelerated(gradient, task.dim, setting["rounds"], setting["step"])
     return Fit(theta, time.perf_counter() - begun, bits=32 * task.dim, rounds=setting["rounds"])
+
+
+def messages(task: Task, users: Floats, theta: Floats, mechanism: PrivUnit, rng: np.random.Generator) -> Floats:
+    """What these users send: one row each, unbiased for the user's clipped gradient.
+
+    A gradient shorter than the clip becomes a unit vector of its direction or of the opposite one, with the right mean.
+    """
+    rows = task.X[users]
+    slopes = slopes_of(task, rows, task.targets[users], theta, task.clip)
+    lengths = np.linalg.norm(slopes, axis=1, keepdims=True)
+    directions = np.where(lengths > 0, slopes / np.maximum(lengths, 1e-300), task.outputs**-0.5)
+    signs = np.where(rng.random(lengths.shape) < (1 + lengths / task.clip) / 2, 1.0, -1.0)
+    units = np.einsum("ik,ij->ikj", (signs * directions).astype(rows.dtype), rows).reshape(len(rows), -1)
+    return task.clip * mechanism.send(rng, units)
 
 
 # --- peers in virtual environments of their own ---
@@ -349,17 +356,21 @@ def _peer(python: str, owner: int) -> Peer:
     return Peer(python)
 
 
+def for_replacement(epsilon: float, delta: float) -> tuple[float, float]:
+    """What must hold for one addition or removal, so that (epsilon, delta) holds for an exchange, which is one of each."""
+    return epsilon / 2, delta / (1 + math.exp(epsilon / 2))
+
+
 def peer(name: str, relation: str = "add/remove") -> Callable[..., Fit]:
-    """A fit by `name` in `peer_fits.py`. Under "replace-one", by group privacy: an exchange is one removal and one addition, so
-    (epsilon, delta) follows from (epsilon / 2, delta / (1 + e^(epsilon / 2)))."""
+    """A fit by `name` in `peer_fits.py`, at the epsilon asked for in its own relation or, by group privacy, in replace-one."""
 
     def fit(task: Task, epsilon: float, delta: float, setting: Setting, seed: int) -> Fit:
         if relation == "replace-one":
-            epsilon, delta = epsilon / 2, delta / (1 + math.exp(epsilon / 2))
-        about = {"loss": task.loss, "outputs": task.outputs, "clip": task.clip, "folder": task.files.name}
+            epsilon, delta = for_replacement(epsilon, delta)
         python = PYTHONS.get(name, "no virtual environment was made")
         if not Path(python).exists():
             raise NotAvailableError(python)
+        about = {"loss": task.loss, "outputs": task.outputs, "clip": task.clip, "folder": str(task.folder)}
         answer = _peer(python, os.getpid()).ask(
             {"peer": name, **about, "epsilon": epsilon, "delta": delta, "seed": seed, **setting}
         )
@@ -368,20 +379,17 @@ def peer(name: str, relation: str = "add/remove") -> Callable[..., Fit]:
     return fit
 
 
-PYTHONS: dict[str, str] = {}  # the Python of each peer, or why there is none
-
-
 def make_environments(folder: Path, names: tuple[str, ...] = ("opacus", "diffprivlib")) -> dict[str, str]:
     """A virtual environment each, made on first use from its requirements file; the Python of each, or why there is none."""
     found = {}
     for name in names:
-        wanted, stamp = (HERE / f"requirements-{name}.txt").read_text(), folder / name / "made-from.txt"
-        python = folder / name / "bin" / "python"
+        listed, python, stamp = HERE / f"requirements-{name}.txt", folder / name / "bin" / "python", folder / name / "made-from.txt"
         try:
+            wanted = listed.read_text()
             if not stamp.exists() or stamp.read_text() != wanted:
                 made = [sys.executable, "-m", "venv", "--clear", str(folder / name)]
                 install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-                for command in (made, [*install, "-r", str(HERE / f"requirements-{name}.txt")]):
+                for command in (made, [*install, "-r", str(listed)]):
                     subprocess.run(command, check=True, capture_output=True, text=True)
                 stamp.write_text(wanted)
             found[name] = str(python)

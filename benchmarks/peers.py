@@ -1,6 +1,6 @@
 """Croupier beside what one would use instead: accuracy, wall time, bits per user and trust, on real data.
 
-    python benchmarks/peers.py --data DIR [--out DIR] [--quick] [--redraw] [--only adult ...] [--seeds 5] [--venvs DIR]
+    python benchmarks/peers.py --data DIR [--out DIR] [--quick] [--redraw] [--only adult ...] [--seeds 5] [--processes 2]
 
 DIR holds `load.py` with `load(name, normalise=True)` -> train X, train y, test X, test y and `unit_rows`. Every method tries its
 six settings on the same held-out tenth of the training rows, at each data set, loss and epsilon; the best is fitted to all training
@@ -21,6 +21,7 @@ import multiprocessing
 import platform
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -272,9 +273,10 @@ def test_error(task: Task, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> f
     return 1.96 * float(np.std([1 - residuals[some].mean() / y[some].var() for some in draws]))
 
 
-def measure(job: dict[str, Any], folder: Path, pythons: dict[str, str]) -> dict[str, Any]:
+def measure(job: dict[str, Any], folder: Path, pythons: dict[str, str], scratch: Path) -> dict[str, Any]:
     """One cell: the settings of a method tried, or one fit. What runs beside others has one core."""
     methods.PYTHONS.update(pythons)
+    methods.SCRATCH["folder"] = scratch
     task, X_test, y_test = data(folder, job["problem"])
     method = METHODS[job["method"]]
     with threadpool_limits(1 if multiprocessing.parent_process() else None):
@@ -349,22 +351,30 @@ def run(arguments: argparse.Namespace, problems: list[str]) -> dict[str, Any]:
     code = fingerprint(here, here.with_name("peer_methods.py"), here.with_name("peer_fits.py"))
     settings = {"quick": arguments.quick, "code": code, "data": fingerprint(arguments.data / "load.py")}
     cells = Cells(arguments.out / ("peers.quick.cells.jsonl" if arguments.quick else "peers.cells.jsonl"), settings)
-    work = partial(measure, folder=arguments.data.resolve(), pythons=pythons)
     results: dict[str, Any] = {"problems": {}, "tuned": [], "fits": []}
     for problem in problems:
-        task, X_test, _ = data(arguments.data.resolve(), problem)
-        users = len(task.X)
-        results["problems"][problem] = {"users": users, "dim": task.dim, "test_rows": len(X_test), "clip": task.clip}
-        jobs = tuning_jobs(problem, users, arguments.quick)
-        found = cells.all(jobs, work, processes=2, description=f"{problem}: settings")
-        tuned = [job | cell for job, cell in zip(jobs, found, strict=True)]
-        fits = fit_jobs(tuned, problem, min(arguments.seeds, PROBLEMS[problem][3]))
-        timed, untimed = ([job for job in fits if job["do"] == do] for do in ("timed", "fit"))
-        found = cells.all(timed, work, description=f"{problem}: timed fits")
-        found += cells.all(untimed, work, processes=2, description=f"{problem}: other fits")
-        results["tuned"] += tuned
-        results["fits"] += [job | cell for job, cell in zip(timed + untimed, found, strict=True)]
+        with tempfile.TemporaryDirectory() as scratch:
+            work = partial(measure, folder=arguments.data.resolve(), pythons=pythons, scratch=Path(scratch))
+            run_problem(arguments, problem, cells, work, results)
     return results | {"about": about(pythons), "quick": arguments.quick}
+
+
+def run_problem(
+    arguments: argparse.Namespace, problem: str, cells: Cells, work: Callable[..., Any], results: dict[str, Any]
+) -> None:
+    """Its settings, then its timed fits one by one, then the others."""
+    task, X_test, _ = data(arguments.data.resolve(), problem)
+    users = len(task.X)
+    results["problems"][problem] = {"users": users, "dim": task.dim, "test_rows": len(X_test), "clip": task.clip}
+    jobs = tuning_jobs(problem, users, arguments.quick)
+    found = cells.all(jobs, work, processes=arguments.processes, description=f"{problem}: settings")
+    tuned = [job | cell for job, cell in zip(jobs, found, strict=True)]
+    fits = fit_jobs(tuned, problem, min(arguments.seeds, PROBLEMS[problem][3]))
+    timed, untimed = ([job for job in fits if job["do"] == do] for do in ("timed", "fit"))
+    found = cells.all(timed, work, description=f"{problem}: timed fits")
+    found += cells.all(untimed, work, processes=arguments.processes, description=f"{problem}: other fits")
+    results["tuned"] += tuned
+    results["fits"] += [job | cell for job, cell in zip(timed + untimed, found, strict=True)]
 
 
 def about(pythons: dict[str, str]) -> dict[str, Any]:
@@ -771,6 +781,7 @@ def main() -> None:
         "--venvs", type=Path, default=Path(__file__).parent.parent / ".peers", help="where peers' environments are made"
     )
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=2, help="for what is not timed")
     parser.add_argument("--only", nargs="*", help="data sets, or data set/loss")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--redraw", action="store_true")
