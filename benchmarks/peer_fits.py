@@ -82,7 +82,7 @@ def diffprivlib(request: dict[str, Any]) -> tuple[np.ndarray, float, None]:
     if request["loss"] == "ridge":
         model = LinearRegression(bounds_X=(-1.0, 1.0), bounds_y=(-1.0, 1.0), **options)
     else:  # rows were scaled to norm 1 in single precision
-        model = LogisticRegression(data_norm=1 + 1e-6, C=request["weight"], max_iter=1000, **options)
+        model = LogisticRegression(data_norm=1 + 1e-6, C=request["weight"], **options)
     model.fit(X, y)
     return np.asarray(model.coef_), time.perf_counter() - begun, None
 
