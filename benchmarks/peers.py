@@ -4,10 +4,10 @@
 
 DIR holds `load.py` with `load(name, normalise=True)` -> train X, train y, test X, test y and `unit_rows`. Every method tries its
 four settings on the same held-out tenth of the training rows, at each data set, loss and epsilon; the best is fitted to all of
-these rows and judged on the test rows. Finished fits are kept in peers.cells.jsonl: the same command goes on where it was cut off. Opacus
-and diffprivlib get virtual environments of their own in --venvs, made on first use; where that fails, their cells say why. Stores
-peers.json, peers.md and peers.svg; exits with 1 where a line of "asked" is missed. --quick: Adult and Covertype, logistic, epsilon
-1, two seeds, two settings; stored only with --out. --redraw makes the page and the figure anew from the stored peers.json.
+these rows and judged on the test rows. Finished fits are kept in peers.cells.jsonl: the same command goes on where it was cut
+off. Opacus and diffprivlib get virtual environments of their own in --venvs, made on first use; where that fails, their cells say
+why. Stores peers.json, peers.md and peers.svg; exits with 1 where a line of "asked" is missed. --quick: Adult and Covertype,
+logistic, epsilon 1, two seeds, two settings; stored only with --out. --redraw makes page and figure anew from peers.json.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Method:
     """A row of the table: how it fits, which settings are tried, and what is promised to whom."""
 
     fit: Callable[..., Fit]
-    settings: Callable[[str], list[Setting]]
+    settings: Callable[[str, int], list[Setting]]  # of the loss and the number of users
     trust: str
     neighbours: str
     what: str
@@ -101,27 +101,29 @@ def steps(loss: str, usual: tuple[float, ...], ridge: tuple[float, ...]) -> tupl
     return ridge if loss == "ridge" else usual
 
 
-def croupier_settings(loss: str) -> list[Setting]:
+def croupier_settings(loss: str, users: int) -> list[Setting]:
     """{} is what a user gets who sets nothing."""
     if loss == "ridge":
         return [{}, {"radius": 5.0}, {"radius": 10.0}, {"radius": 5.0, "rounds": 20}]
     return [{}, {"radius": 20.0}, {"radius": 100.0}, {"rounds": 20}]
 
 
-def weights(loss: str) -> list[Setting]:
-    return [{"weight": weight} for weight in (0.01, 0.1, 1.0, 100.0)]
+def weights(loss: str, users: int) -> list[Setting]:
+    return [{"weight": weight} for weight in (0.1, 1.0, 0.01, 100.0)]
 
 
-def opacus_settings(loss: str) -> list[Setting]:
-    sizes = ({"epochs": 2, "batch": 1024}, {"epochs": 6, "batch": 8192})
+def opacus_settings(loss: str, users: int) -> list[Setting]:
+    """Two passes with many small batches over large data, more over small; three times as many with large batches."""
+    epochs = max(2, 400_000 // users)
+    sizes = ({"epochs": epochs, "batch": 1024}, {"epochs": 3 * epochs, "batch": 8192})
     return [{**size, "step": step} for size in sizes for step in steps(loss, (2.0, 8.0), (0.1, 0.4))]
 
 
-def central_settings(loss: str) -> list[Setting]:
-    return grid("rounds", (40, 100), "step", steps(loss, (8.0, 32.0), (0.5, 2.0)))
+def central_settings(loss: str, users: int) -> list[Setting]:
+    return grid("rounds", (100, 40), "step", steps(loss, (8.0, 32.0), (0.5, 2.0)))
 
 
-def local_settings(loss: str) -> list[Setting]:
+def local_settings(loss: str, users: int) -> list[Setting]:
     return grid("rounds", (5, 20), "step", steps(loss, (0.5, 4.0), (0.1, 0.5)))
 
 
@@ -164,7 +166,7 @@ METHODS = {
     ),
     "diffprivlib": Method(
         methods.peer("diffprivlib"),
-        lambda loss: [{}] if loss == "ridge" else weights(loss),
+        lambda loss, users: [{}] if loss == "ridge" else weights(loss, users),
         RAW,
         "replace-one",
         "objective perturbation (logistic), functional mechanism (least squares): pure epsilon, so a stronger promise",
@@ -175,7 +177,7 @@ METHODS = {
     ),
     "paper full": Method(
         methods.simulated("full", "paper"),
-        lambda loss: [{"rounds": 20}],  # finding the best number takes its time, and all of them are noise
+        lambda loss, users: [{"rounds": 20}],  # finding the best number takes its time, and all of them are noise
         SHUFFLED,
         "replace-one",
         "Croupier full with the paper's own constants, simulated noise: the bits are too many to draw",
@@ -183,7 +185,7 @@ METHODS = {
     ),
     "paper sequential": Method(
         methods.simulated("sequential", "paper"),
-        lambda loss: [{}],
+        lambda loss, users: [{}],
         SHUFFLED,
         "replace-one",
         "Croupier sequential with the paper's own constants, simulated noise",
@@ -302,10 +304,10 @@ def tuning_jobs(problem: str, users: int, quick: bool) -> list[dict[str, Any]]:
     jobs = []
 
     def add(name: str, epsilon: float | None, delta: float | None) -> None:
-        tried = METHODS[name].settings(loss)
+        tried = METHODS[name].settings(loss, users)
         jobs.append(
             {"do": "tune", "problem": problem, "method": name, "epsilon": epsilon, "delta": delta}
-            | {"settings": tried[::2] if quick else tried}
+            | {"settings": tried[:2] if quick else tried}
         )
 
     for name, method in METHODS.items():
