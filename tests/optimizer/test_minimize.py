@@ -667,3 +667,25 @@ def test_a_stopped_run_gives_what_the_algorithm_makes_of_its_rounds(binary):
     np.testing.assert_array_equal(
         stopped.theta, run(problem_of(Logistic()), ArrayPopulation(*binary), shorter, start=np.zeros(3), seed=1).theta
     )
+
+
+def test_only_our_own_gradients_are_asked_by_several_threads_and_as_products():
+    """A loss or a problem of one's own may keep something between calls, or say something else than what we know of ours."""
+    from croupier.optimizer.minimize import Gradients  # noqa: PLC0415
+    from croupier.problem import Ball, Logistic, Problem  # noqa: PLC0415
+
+    class OwnLoss(Logistic):
+        pass
+
+    class OwnProblem(Problem):
+        def moreau_gradients(self, theta, X, y, beta):
+            return np.zeros((len(X), 2))
+
+    ours, theta = Problem(loss=Logistic(), domain=Ball(dim=2, radius=1.0)), np.zeros(2)
+    theirs = [Problem(loss=OwnLoss(), domain=ours.domain), OwnProblem(loss=Logistic(), domain=ours.domain)]
+    for problem in (ours, ours.smoothed(2.0)):
+        assert Gradients(problem, theta).parallel
+        assert Gradients(problem, theta).products is not None
+    for problem in [*theirs, *(one.smoothed(2.0) for one in theirs)]:
+        assert not Gradients(problem, theta).parallel
+        assert Gradients(problem, theta).products is None

@@ -56,3 +56,26 @@ def test_a_round_that_could_not_be_private_is_refused_all_the_same():
     plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1000, dim=3)
     with pytest.raises(cr.BatchTooSmallError):
         SurrogatePopulation(X, Y).answer(Question(lambda X, y: X, Batch.everyone(400), plan, Secret.fresh()))
+
+
+def test_an_account_books_it_as_a_fit_without_a_guarantee_and_nobody_is_told_otherwise():
+    from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression  # noqa: PLC0415
+
+    account = PrivacyAccount()
+    model = ShuffleLogisticRegression(epsilon=1.0, feature_norm=1.0, classes=[False, True], account=account)
+    model.fit_population(SurrogatePopulation(np.column_stack([X / 30, np.ones(400)]) / 2, Y.astype(float)), 3)
+    assert model.guarantee_ is None
+    assert account.guarantee is None
+    assert "stand-in" in str(model)
+    assert "stand-in" in str(model.result_)
+
+
+def test_what_a_stand_in_cannot_be_is_refused():
+    with pytest.raises(cr.ArgumentError, match="stand-in"):
+        SurrogatePopulation(X, Y, mode="faithful")
+    ray = pytest.importorskip("ray")
+    assert ray is not None
+    from croupier.population import RayPopulation  # noqa: PLC0415
+
+    with pytest.raises(cr.ArgumentError, match="population of blocks"):
+        RayPopulation(SurrogatePopulation(X, Y))

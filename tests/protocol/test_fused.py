@@ -58,12 +58,10 @@ def linear(rng: np.random.Generator, users: int, features: int, outputs: int, l2
     """Products with a shift that may all but cancel them."""
     rows = rng.normal(size=(users, features)) * size
     slopes = rng.normal(size=(users, outputs))
-    squares = np.einsum("ij,ij->i", rows, rows)
     if not l2:
-        return LinearVectors(rows, slopes, squares)
+        return LinearVectors(rows, slopes)
     shift = rng.normal(size=(outputs, features)) if outputs > 1 else -slopes[:1].T * rows[:1] * (1 + 1e-9)
-    along = l2 * np.einsum("ik,ij,kj->i", slopes, rows, shift)
-    return LinearVectors(rows, slopes, squares, l2 * shift, along)
+    return LinearVectors(rows, slopes, l2 * shift)
 
 
 def both(
@@ -202,7 +200,7 @@ def test_a_users_encoding_does_not_depend_on_the_others():
     products = linear(rng, 6, 4, 2, 0.5)
     rows = products.rows.copy()
     rows[2] *= 1e200
-    mixed = replace(products, rows=rows, squares=np.where(np.arange(6) == 2, np.inf, products.squares))
+    mixed = replace(products, rows=rows)
     (alone,) = clip_to_ball(products, 1.0)
     odd, usual = clip_to_ball(mixed, 1.0)
     assert len(odd.rows) == 1
@@ -245,3 +243,56 @@ def test_where_nothing_can_be_cached_it_is_compiled_all_the_same():
     names: dict = {}
     exec("def double(x):\n    return 2 * x", names)
     assert _compiled(names["double"])(21) == 42
+
+
+# Lengths are computed where vectors are clipped, of whatever is given.
+
+
+def true_square(unit, row: int) -> Fraction:
+    return sum((Fraction(float(entry)) ** 2 for entry in unit.numbers()[row]), Fraction(0))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.bool_, np.float32, np.longdouble])
+def test_coefficients_of_any_type_are_clipped_in_double_precision(kind):
+    rows = np.random.default_rng(0).normal(size=(50, 4))
+    coefficients = np.random.default_rng(1).uniform(-100, 100, size=(50, 3)).astype(kind)
+    for norm in (1.0, 0.3):
+        (unit,) = clip_to_ball(LinearVectors(rows.astype(np.float32), coefficients), norm)
+        assert max(true_square(unit, row) for row in range(50)) <= 1
+
+
+@pytest.mark.parametrize("size", [5e-324, 3e-162, 1e-160, 1e-155])
+def test_what_is_too_short_to_be_squared_is_short(size):
+    """The computed square of a length may then be less than 0: not a number, once its root is taken."""
+    rng = np.random.default_rng(0)
+    rows, shift = rng.choice([-3.0, 3.0], size=(200, 8)) * size, np.full((1, 8), -1.5 * size)
+    linear_ = LinearVectors(rows, np.full((200, 1), 0.5), shift)
+    for unit in clip_to_ball(linear_, 5.5):
+        assert np.isfinite(unit.numbers()).all()
+        assert np.abs(unit.numbers()).max() <= 6 * size
+
+
+def test_numbers_that_are_none_are_refused_however_they_are_made():
+    for rows, coefficients, shift in (
+        (np.full((2, 3), 1e200), np.full((2, 1), 1e190), None),
+        (np.ones((2, 3)), np.array([[np.nan], [1.0]]), None),
+        (np.ones((2, 3)), np.ones((2, 1)), np.full((1, 3), np.inf)),
+    ):
+        with pytest.raises(ArgumentError, match="finite"):
+            list(clip_to_ball(LinearVectors(rows, coefficients, shift), 1.0))
+
+
+def test_a_compiler_that_fails_is_done_without(monkeypatch):
+    """A full disk, a broken cache, a library that is gone: the plain pass gives the same."""
+    fused.kernel.cache_clear()
+
+    def broken(name):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(fused.importlib, "import_module", broken)
+    try:
+        assert fused.kernel() is None
+    finally:
+        monkeypatch.undo()
+        fused.kernel.cache_clear()
+    assert fused.kernel() is not None

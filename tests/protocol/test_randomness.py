@@ -331,3 +331,26 @@ def test_a_seeded_source_cannot_be_copied_or_called_private():
             copied(source)
     with pytest.raises(AttributeError):
         source.private = True
+
+
+def test_a_keyed_stream_does_not_go_on_in_a_forked_process():
+    """Parent and child would draw the same bytes: noise used twice."""
+    from croupier.protocol import Secret  # noqa: PLC0415
+
+    source = Secret.of_seed(1).source()
+    source.draw_bytes(8)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            source.draw_bytes(8)
+            os.write(write, b"drew")
+        except RuntimeError:
+            os.write(write, b"refused")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 100) == b"refused"
+    assert len(source.draw_bytes(8)) == 8
+    os.close(read)
+    os.close(write)

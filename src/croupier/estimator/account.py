@@ -147,7 +147,7 @@ class PrivacyAccount:
     def __str__(self) -> str:
         fits, limit = self.fits, "no limit" if self.epsilon is None else f"limit epsilon = {self.epsilon:g}, delta = {self.delta:g}"
         if fits and self.guarantee is None:
-            return f"{len(fits)} fits, NOT PRIVATE together (one was seeded); {limit}"
+            return f"{len(fits)} fits, NOT PRIVATE together (one was seeded, or on a stand-in); {limit}"
         return f"{len(fits)} fits, together epsilon = {round_up(self.spent())} at delta = {self.delta:g}; {limit}"
 
 

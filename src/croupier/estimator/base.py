@@ -119,7 +119,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None) -> None:
         """Write the fit down before anybody is asked, and say what a careful person would want to hear."""
-        name, seeded = type(self).__name__, self.random_state is not None
+        name, seeded = type(self).__name__, self.random_state is not None or not getattr(population, "private", True)
         if self.epsilon > _WEAK_EPSILON:
             text = f"epsilon = {self.epsilon:g}: the odds of what can be concluded about a person may change by a factor of"
             _warn(f"{text} {math.exp(self.epsilon):.0e}; epsilon 1 is a strong promise, 4 a moderate one", WeakPrivacyWarning)
@@ -188,9 +188,12 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         promise += f"{self._asked_how()[0]}, honest fraction {made.honest:g}"
         if not hasattr(self, "promise_"):
             return f"{type(self).__name__} (not fitted): {promise}"
-        notes = "" if self.guarantee_ else "; NOT PRIVATE (seeded randomness)"
+        notes = "" if self.guarantee_ else f"; NOT PRIVATE ({self._why_not_private()})"
         notes += f"; read off the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
         return f"{type(self).__name__} of {self.n_users_} users: {promise}{notes}"
+
+    def _why_not_private(self) -> str:
+        return "seeded randomness: random_state" if self.random_state is not None else "a stand-in for users, with seeded noise"
 
     def explain(self) -> str:
         """In plain words: who could learn what about whom, and what is assumed."""
@@ -215,7 +218,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             "Taken as public: the parameters, the number of users, the names and number of the columns.",
         ]
         if self.guarantee_ is None if fitted else self.random_state is not None:
-            lines.append("NOT PRIVATE: the randomness was seeded (random_state). Whoever knows the seed can take the noise away.")
+            lines.append(f"NOT PRIVATE: {self._why_not_private()}. Whoever knows the seed can take the noise away.")
         if self.read_off_data_:
             lines.append(f"NOT COVERED: {', '.join(self.read_off_data_)} read off the data, since data_is_public=True.")
         lines.append("Fitting again on the same people, or publishing scores on them, spends more than this.")

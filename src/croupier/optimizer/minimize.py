@@ -17,7 +17,7 @@ from ..population import ArrayPopulation, Batch, Population, Question, Unreachab
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem, Smoothed
-from ..problem.fingerprint import UndescribableError
+from ..problem.fingerprint import UndescribableError, is_known
 from ..protocol import LinearVectors, Secret
 from ..validation import ArgumentError, one_of, real
 from .acsa import acsa
@@ -246,7 +246,8 @@ class Gradients:
     @property
     def parallel(self) -> bool:
         """Whether these are our own gradients, which threads can compute side by side; of others that is not known."""
-        return type(self.objective).gradients in (Problem.gradients, Smoothed.gradients)
+        problem = self.objective.problem if type(self.objective) is Smoothed else self.objective
+        return type(problem) is Problem and is_known(type(problem.loss))
 
     @property
     def products(self) -> Callable[[Any, Any], LinearVectors] | None:

@@ -142,5 +142,5 @@ class Result:
             raise ArgumentError("guarantee", str(self.guarantee), f"no stronger than its plans: {proved}", remedy)
 
     def __str__(self) -> str:
-        promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness)"
+        promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness, or a stand-in for users)"
         return f"{self.method}, {self.rounds} rounds over {self.users} users; {promise}"

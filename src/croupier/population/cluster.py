@@ -64,7 +64,7 @@ class RayPopulation:
     def __init__(
         self, population: BlockPopulation, *, workers: int | None = None, address: str | None = None, keep: bool = True
     ) -> None:
-        if not isinstance(population, BlockPopulation) or population.mode != "counting":
+        if not isinstance(population, BlockPopulation) or population.mode != "counting" or not getattr(population, "private", True):
             allowed = "a population of blocks, in counting mode: Array-, Parquet- or BlockPopulation"
             raise ArgumentError("population", type(population).__name__, allowed, "Make one from the data first.")
         placed = population.shard.placed

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..protocol import SumEstimate, VectorSum
 from ..protocol.encoding import as_linear, clip_to_ball
+from ..validation import ArgumentError
 from .arrays import ArrayPopulation
 from .population import Question
 
@@ -27,6 +30,13 @@ class SurrogatePopulation(ArrayPopulation):
     >>> result.private, result.guarantee
     (False, None)
     """
+
+    private = False  # a fit on it is charged as one without a guarantee
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.mode != "counting":
+            raise ArgumentError("mode", self.mode, "'counting' for a stand-in", "Messages are those of an ArrayPopulation.")
 
     def answer(self, question: Question) -> SumEstimate:
         plan, users = question.plan, question.batch.size

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arithmetic import row_dots, row_squares
 from ..validation import ArgumentError, real
 from .domains import Domain
 from .fingerprint import fingerprint, is_known
@@ -49,16 +50,11 @@ class Objective(Protocol):
 
 
 class Products(NamedTuple):
-    """Gradients of linear models: user i's is the outer product of slopes_i and rows_i, plus the regulariser's, which all share.
-
-    `squares` are the squared lengths of the rows, `along` the inner products of the outer products with the shift.
-    """
+    """Gradients of linear models: user i's is the outer product of slopes_i and rows_i, plus the regulariser's, which all share."""
 
     rows: Floats
     slopes: Floats
-    squares: Floats
     shift: Floats | None = None
-    along: Floats | None = None
 
     def dense(self) -> Floats:
         """One vector per user."""
@@ -172,9 +168,8 @@ class Problem:
 
     def linear_gradients(self, theta: Floats, X: Any, y: Any) -> Products:
         """The gradients as slopes times features."""
-        rows, squares, targets = self._records(X, y)
-        scores = self._scores(theta, rows)
-        return self._linear(rows, squares, scores, self.loss.slope(scores, targets), theta)
+        rows, _, targets = self._records(X, y)
+        return self._linear(rows, self.loss.slope(self._scores(theta, rows), targets), theta)
 
     def moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
         """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6)."""
@@ -191,8 +186,7 @@ class Problem:
         centre = theta * (beta / total)
         # x = 0 leaves theta where it is: any positive q gives slope times 0
         q = np.maximum(squares / total, np.finfo(np.float64).tiny)
-        scores = self._scores(centre, rows)
-        return self._linear(rows, squares, scores, beta / total * self.loss.prox_slope(scores, targets, q), centre)
+        return self._linear(rows, beta / total * self.loss.prox_slope(self._scores(centre, rows), targets, q), centre)
 
     def prox(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
         """One row per user: argmin over theta' of loss(theta') + (beta / 2) ||theta - theta'||^2."""
@@ -218,11 +212,11 @@ class Problem:
             raise ArgumentError("X.shape", rows.shape, f"(users, {self.features})", "Give one row of features per user.")
         # Rows longer than a part in a million more are scaled down, each by a rule of its own: rows that were scaled in single
         # precision are left, and gradients are clipped all the same. NaN is not below anything.
-        squares = np.einsum("ij,ij->i", rows, rows)
+        squares = row_squares(rows)
         long = ~(squares <= (self.feature_norm * (1 + 1e-6)) ** 2)
         if long.any():
             rows = self._scaled_down(rows, long)
-            squares[long] = np.einsum("ij,ij->i", rows[long], rows[long])
+            squares[long] = row_squares(rows[long])
         return rows, squares
 
     def _scaled_down(self, rows: Floats, long: NDArray[np.bool_]) -> Floats:
@@ -234,18 +228,14 @@ class Problem:
         return scaled
 
     def _scores(self, theta: Floats, rows: Floats) -> Floats:
-        # einsum, not BLAS, whose rounding of one row depends on where it stands among the others
         if self.loss.outputs == 1:
-            return np.asarray(np.einsum("ij,j->i", rows, theta))
-        return np.stack([np.einsum("ij,j->i", rows, weights) for weights in theta.reshape(self.loss.outputs, -1)], axis=1)
+            return row_dots(rows, theta)
+        return np.stack([row_dots(rows, weights) for weights in theta.reshape(self.loss.outputs, -1)], axis=1)
 
-    def _linear(self, rows: Floats, squares: Floats, scores: Floats, slopes: Floats, point: Floats) -> Products:
-        """Slopes times features, and the regulariser's gradient at a point where these are the scores."""
+    def _linear(self, rows: Floats, slopes: Floats, point: Floats) -> Products:
+        """Slopes times features, and the regulariser's gradient at a point."""
         slopes = slopes.reshape(len(rows), self.loss.outputs)
-        if not self.l2:
-            return Products(rows, slopes, squares)
-        along = self.l2 * np.einsum("ik,ik->i", slopes, scores.reshape(slopes.shape))
-        return Products(rows, slopes, squares, (self.l2 * point).reshape(self.loss.outputs, -1), along)
+        return Products(rows, slopes, (self.l2 * point).reshape(self.loss.outputs, -1) if self.l2 else None)
 
 
 @dataclass(frozen=True)

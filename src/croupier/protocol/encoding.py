@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ..arithmetic import row_dots, row_squares
 from ..privacy import ArgumentError
 
 Floats = NDArray[np.float64]
@@ -28,21 +29,22 @@ _LONGEST_ROW, _LARGEST_COEFFICIENT = 1e100, 1e50
 class LinearVectors:
     """Users' vectors as products: user i's is the outer product of coefficients_i and rows_i, plus a shift that all have.
 
-    Such are the gradients of linear models. They need not exist in memory: each entry is made where it is rounded. `squares` are
-    the squared lengths of the rows, `along` the inner products of the outer products with the shift.
+    Such are the gradients of linear models. They need not exist in memory: each entry is made where it is rounded.
     """
 
     rows: Floats
     coefficients: Floats
-    squares: Floats
     shift: Floats | None = None
-    along: Floats | None = None
 
     @classmethod
     def of(cls, vectors: NDArray[Any]) -> LinearVectors:
         """Any vectors: their own product with 1."""
-        rows = np.require(vectors, np.float64, ["C", "A"])
-        return cls(rows, np.ones((len(rows), 1)), np.einsum("ij,ij->i", rows, rows))
+        return cls(vectors, np.ones((len(vectors), 1)))
+
+    def __post_init__(self) -> None:
+        """Whatever was given, all that follows is in double precision."""
+        for name in ("rows", "coefficients", *(["shift"] if self.shift is not None else [])):
+            object.__setattr__(self, name, np.require(getattr(self, name), np.float64, ["C", "A"]))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -52,8 +54,7 @@ class LinearVectors:
         return int(self.rows.shape[1] * self.coefficients.shape[1])
 
     def of_users(self, users: NDArray[np.bool_]) -> LinearVectors:
-        along = None if self.along is None else self.along[users]
-        return LinearVectors(self.rows[users], self.coefficients[users], self.squares[users], self.shift, along)
+        return LinearVectors(self.rows[users], self.coefficients[users], self.shift)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         vectors = _products(self.rows, self.coefficients)
@@ -147,7 +148,8 @@ def clip_to_ball(vectors: LinearVectors, norm: float) -> Iterator[UnitVectors]:
     """
     usual, longest = _longest(vectors, norm)
     if not usual.all():
-        numbers = np.asarray(vectors)
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = np.asarray(vectors)
         require_finite(numbers, range(0, len(numbers), max(1, len(numbers))))
         rows = _scaled_back(numbers[~usual], norm)
         yield UnitVectors(rows, np.ones((len(rows), 1)), np.ones(len(rows)), None)
@@ -163,18 +165,22 @@ def _longest(vectors: LinearVectors, norm: float) -> tuple[NDArray[np.bool_], Fl
     Let u = 2^-53, and A the length of the product plus that of the shift. The computed square of the length is wrong by less than
     (d + 6) u A^2, the bound's root and reciprocal by less than 6 u of themselves, and the entries, of a coefficient times a factor
     times a feature plus a factor times a shift, by less than 3.1 u A together. All that is below 2 (d + 16) u A^2 in the square.
+    What is so short that its squares vanish is shorter than any norm here; whatever is not a number is not of a usual size.
     """
-    sizes = np.einsum("ik,ik->i", vectors.coefficients, vectors.coefficients)
-    usual = (vectors.squares < _LONGEST_ROW**2) & (sizes < _LARGEST_COEFFICIENT**2) & (_NORMS[0] < norm < _NORMS[1])
+    rows, coefficients = vectors.rows, vectors.coefficients
     slack = (vectors.dim + 16) * 2.0**-52
     with np.errstate(over="ignore", invalid="ignore"):
-        square = vectors.squares * sizes
-        if vectors.shift is None or vectors.along is None:
-            return usual, np.sqrt(square * (1 + slack))
-        shift = float(np.sqrt(np.sum(vectors.shift**2)))
-        return usual & (shift < _LARGEST_COEFFICIENT), np.sqrt(
-            square + 2 * vectors.along + shift**2 + slack * (np.sqrt(square) + shift) ** 2
-        )
+        squares, sizes = row_squares(rows), row_squares(coefficients)
+        usual = (squares < _LONGEST_ROW**2) & (sizes < _LARGEST_COEFFICIENT**2) & (_NORMS[0] < norm < _NORMS[1])
+        square = squares * sizes
+        if vectors.shift is None:
+            longest = np.sqrt(square * (1 + slack))
+        else:
+            shift = float(np.sqrt(np.sum(vectors.shift**2)))
+            along = sum(coefficients[:, k] * row_dots(rows, shift_k) for k, shift_k in enumerate(vectors.shift))
+            longest = np.sqrt(square + 2 * along + shift**2 + slack * (np.sqrt(square) + shift) ** 2)
+            usual &= shift < _LARGEST_COEFFICIENT
+    return usual & (longest >= 0), longest
 
 
 def _scaled_back(vectors: Floats, norm: float) -> Floats:
@@ -182,7 +188,7 @@ def _scaled_back(vectors: Floats, norm: float) -> Floats:
     limit = 1 - (vectors.shape[1] + 8) * 2.0**-53
     peak = np.max(np.abs(vectors), axis=1)
     unit: Floats = vectors / np.maximum(peak, norm)[:, np.newaxis]  # entries in [-1, 1], so squares cannot overflow
-    length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
+    length = np.sqrt(row_squares(unit))
     long = (length > limit) | (peak > norm)
     unit *= np.where(long, limit / np.maximum(length, limit), 1.0)[:, np.newaxis]
     return unit

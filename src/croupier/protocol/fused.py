@@ -51,8 +51,12 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
 
 @cache
 def kernel() -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
-    """The compiled pass; None where numba is missing, or does not take this numpy."""
+    """The compiled pass, tried; None where numba is missing, switched off or fails (a full disk, a broken cache): the plain pass
+    always works. Nothing is drawn here."""
     try:
-        return importlib.import_module(f"{__package__}.compiled").add_rounded  # type: ignore[no-any-return]
-    except ImportError:
+        add_rounded = importlib.import_module(f"{__package__}.compiled").add_rounded
+        number, numbers = np.ones(1), np.ones((1, 1))
+        add_rounded(numbers, numbers, number, numbers, 1.0, np.zeros(1, np.uint8), np.zeros(1, np.int64))
+    except Exception:
         return None
+    return add_rounded if hasattr(add_rounded, "signatures") else None

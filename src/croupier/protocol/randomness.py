@@ -135,11 +135,23 @@ class SeededRandom(RandomSource):
 
 
 class KeyedRandom(RandomSource):
-    """Law: bytes fixed by a key of 32 bytes, which no one without the key can predict. See `Secret`, which makes such keys."""
+    """Law: bytes fixed by a key of 32 bytes, which no one without the key can predict. See `Secret`, which makes such keys.
+
+    A forked process has to make its own from the secret: two that went on from one place would use the same bytes.
+    """
 
     def __init__(self, key: bytes, private: bool) -> None:
         self._root, self._private = key, private
         super().__init__()
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._left = -1  # the next draw asks for a key, and there is none
+
+    def _start(self) -> None:
+        if self._keys and self._left < 0:
+            raise RuntimeError("a KeyedRandom does not go on in a forked process: make one there from the Secret")
+        super()._start()
 
     @property
     def private(self) -> bool:

@@ -124,7 +124,7 @@ class _Shown:
 
     @property
     def planned(self) -> Guarantee:
-        """The guarantee, or where randomness was seeded that which secure randomness would have given."""
+        """The guarantee, or where there is none that which the plan and secure randomness would have given."""
         return self.guarantee or self.result.schedule.guarantee
 
     @property
@@ -169,7 +169,7 @@ def _alarms(shown: _Shown) -> str:
     alarms = []
     if shown.guarantee is None:
         alarms.append(
-            "<strong>NOT PRIVATE.</strong> The randomness was seeded. Whoever knows or guesses the seed can take the noise away. "
+            "<strong>NOT PRIVATE.</strong> The randomness was seeded, or a stand-in answered for users. "
             "The figures below are what secure randomness would have promised; this model promises nothing."
         )
     if shown.not_covered:
@@ -332,7 +332,7 @@ def _details(shown: _Shown) -> str:
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         f"coordinate",
         "calibration": f"{plan.calibration}, by {guarantee.theorem}",
-        "proved": proved if shown.guarantee else "nothing: seeded",
+        "proved": proved if shown.guarantee else "nothing",
         "bound on the loss": bound,
     }
     public = {name: _value(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
