@@ -11,9 +11,12 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +29,16 @@ from .privacy import round_up
 from .protocol import RandomSource, SecureRandom, VectorSum
 from .service.task import Round, Task
 from .service.transport import sealed_report
-from .service.wire import Document
+from .service.wire import MOST_DOCUMENT_BYTES, Document, NoRedirects
 from .validation import ArgumentError, real
 
-# The status of a report whose round has ended.
-TOO_LATE = 410
-# More than any task or round should have: a client does not fill its memory because a server says so.
-_MOST_BYTES = 1 << 26
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
+# The status of a report whose round has ended, and of one that there is no place for now.
+TOO_LATE, NO_PLACE = 410, 409
 
 
 class RefusedTaskError(Exception):
@@ -55,13 +61,6 @@ class Sent:
     first_time: bool
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is a refusal: followed, it would turn a report into a question, and bring the token to another server."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class Client:
     """One user. `folder` is its memory: which rounds it has answered, and a report until the shuffler has it.
 
@@ -82,7 +81,9 @@ class Client:
         ca: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
     ) -> None:
-        self._url, self._token, self._timeout = shuffler.rstrip("/"), token, timeout
+        self._url, self._token, self._timeout = shuffler.rstrip("/"), token.strip(), timeout
+        if not re.fullmatch(r"[!-~]+", self._token):
+            raise ArgumentError("token", "something else", "letters, digits and signs", "Copy it as it was printed.")
         try:
             self._key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(analyzer_key))
         except ValueError:
@@ -92,10 +93,10 @@ class Client:
         remedy = "It is the weakest promise that you accept for the whole task."
         self._max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
         self._max_delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._opener = urllib.request.build_opener(NoRedirects)
         if self._url.startswith("https:"):  # to read what certificates to trust takes longer than an answer
             context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
-            self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects)
+            self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), NoRedirects)
         self._task: Task | None = None
 
     def task(self) -> Task:
@@ -115,6 +116,15 @@ class Client:
         document = Document.from_bytes(data)
         return document, Round.read(document, task, self._key)
 
+    def answered(self) -> int:
+        """How many answers to the task are in the ledger, whatever was heard of them."""
+        task = self.task()
+        return sum(entry["task"] == task.id for entry in self._ledger())
+
+    def waits(self) -> bool:
+        """Whether a report is here that the shuffler is not known to have."""
+        return any(self._folder.glob(f"{self.task().id}-*.report"))
+
     def take_part(self, X: ArrayLike, y: Any, *, random: RandomSource | None = None) -> Sent | None:
         """Answer the present round with this user's rows; None where there is nothing to answer, or it was answered before.
 
@@ -122,6 +132,10 @@ class Client:
         often it is sent and whatever is heard of it. Also where the shuffler says that it came too late: that may not be true.
         """
         task = self.task()
+        with self._alone():
+            return self._take_part(task, X, y, random)
+
+    def _take_part(self, task: Task, X: ArrayLike, y: Any, random: RandomSource | None) -> Sent | None:
         waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
         first_time = waiting is None
         if waiting is None:
@@ -142,13 +156,35 @@ class Client:
             entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
             self._count(entry)
         try:
-            self._post("/v1/report", waiting.read_bytes())
+            self._deliver(waiting.read_bytes(), ask_again=not first_time)
         except ServerError as refusal:
             if refusal.status == TOO_LATE:
                 waiting.unlink()
             raise
         waiting.unlink()
         return Sent(entry["round"], first_time)
+
+    def _deliver(self, report: bytes, *, ask_again: bool) -> None:
+        """Send a report. One that has waited may have lost its place in the round: then ask for another one."""
+        try:
+            self._post("/v1/report", report)
+        except ServerError as refusal:
+            if refusal.status != NO_PLACE or not ask_again or self.round() is None:
+                raise
+            self._post("/v1/report", report)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two processes of one user would answer twice: the second is refused while the first is at it."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self._folder / "lock").open("a") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    remedy = "Wait until it has ended, or give this user's other device a token of another user."
+                    raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
+            yield
 
     def _report(
         self, document: Document, made: Round, task: Task, X: NDArray[np.float64], y: NDArray[Any], random: RandomSource
@@ -179,7 +215,11 @@ class Client:
 
     def _ledger(self) -> list[dict[str, Any]]:
         file = self._folder / "ledger.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        try:
+            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        except ValueError:
+            allowed = "a ledger that can be read"
+            raise ArgumentError("folder", str(file), allowed, "Bring it back: without it you might answer twice.") from None
 
     def _count(self, entry: dict[str, Any]) -> None:
         """Before it leaves: an answer that gets lost may have been taken."""
@@ -194,6 +234,12 @@ class Client:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        if os.name == "posix":  # the name, too
+            handle = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
     @property
     def _authorized(self) -> dict[str, str]:
@@ -209,13 +255,13 @@ class Client:
     def _sent(self, request: urllib.request.Request) -> bytes:
         try:
             with self._opener.open(request, timeout=self._timeout) as response:
-                data: bytes = response.read(_MOST_BYTES + 1)
+                data: bytes = response.read(MOST_DOCUMENT_BYTES + 1)
                 missing = response.length  # of what was announced
         except urllib.error.HTTPError as refusal:
             raise ServerError(refusal.code, refusal.read(1000).decode("utf-8", "replace")) from None
         except (OSError, http.client.HTTPException) as problem:
             raise ServerError(None, str(getattr(problem, "reason", problem))) from None
-        if len(data) > _MOST_BYTES:
+        if len(data) > MOST_DOCUMENT_BYTES:
             raise ServerError(None, "an answer that does not end")
         if missing:
             raise ServerError(None, "an answer that was cut off")

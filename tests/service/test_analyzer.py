@@ -31,7 +31,6 @@ from croupier.protocol import Secret, SecureRandom
 from croupier.service import store as tables
 from croupier.service.analyzer import SpoiledError
 from croupier.service.roles import Errands
-from croupier.service.shuffler import Taken
 from croupier.service.store import Store
 from croupier.service.transport import shuffled
 from croupier.service.web import analyzer_app
@@ -410,45 +409,39 @@ VERSION_1 = {
 }
 
 
-def test_databases_of_the_first_version_go_on_where_they_were(make_world):
-    """A round with two of its four reports, as version 1 kept them."""
+@pytest.mark.parametrize("begun", [False, True])
+def test_databases_of_the_first_version_keep_their_clients_and_take_a_task_where_none_was_begun(make_world, begun):
+    """Rounds of version 1 are of tasks that had another name: nobody could go on with them."""
     world = make_world()
-    with training(world) as running:
-        document = running.next_round()
-        reports = {world.names[user]: world.report(user, document) for user in range(2)}
-        kept = {role: sqlite3.connect(world.folder / f"old-{role}.db") for role in VERSION_1}
-        for role, connection in kept.items():
-            connection.executescript(VERSION_1[role])
-        made = world.read(document)
-        for name, token in zip(world.names, world.tokens, strict=True):
-            kept["shuffler"].execute("INSERT INTO clients VALUES (?, ?)", (name, tables.hash_of(token)))
-        kept["shuffler"].execute("INSERT INTO rounds VALUES (?, 1, ?, 0.0, NULL, 'open')", (made.id, document.to_bytes()))
-        for name, report in reports.items():
-            kept["shuffler"].execute("INSERT INTO reports VALUES (?, ?, ?)", (made.id, name, report))
-            kept["shuffler"].execute("INSERT INTO taken_part VALUES ('task', ?)", (name,))
-        [(private,)] = world.rows("analyzer", "SELECT key FROM asked")
-        kept["analyzer"].execute("INSERT INTO asked VALUES (?, 1, ?, ?, NULL, NULL)", (made.id, document.to_bytes(), private))
-    for role, connection in kept.items():
+    (world.folder / "shuffler.db").unlink()
+    for role, tables_of_old in VERSION_1.items():
+        connection = sqlite3.connect(world.folder / f"{role}.db")
+        connection.executescript(tables_of_old)
+        if role == "shuffler":
+            rows = [(name, tables.hash_of(token)) for name, token in zip(world.names, world.tokens, strict=True)]
+            connection.executemany("INSERT INTO clients VALUES (?, ?)", rows)
+        if begun:
+            document = round_of(world)
+            values = (world.read(document).id, document.to_bytes())
+            rows = {
+                "shuffler": "rounds VALUES (?, 1, ?, 0.0, NULL, 'open')",
+                "analyzer": "asked VALUES (?, 1, ?, x'00', NULL, NULL)",
+            }
+            connection.execute(f"INSERT INTO {rows[role]}", values)
         connection.commit()
         connection.close()
-        for file in world.folder.glob(f"{role}.db*"):
-            file.unlink()
-        (world.folder / f"old-{role}.db").rename(world.folder / f"{role}.db")
-    shuffler = world.shuffler()
-    assert shuffler.arrivals().arrived == 2
-    assert shuffler.receive(world.names[0], reports[world.names[0]]) == Taken(2, 4)
-    with training(world) as running:
-        assert running.next_round() == document
-        for number, members in enumerate(world.members()):
-            for user in members:
-                now = running.next_round(after=number)
-                shuffler.open(now)
-                shuffler.receive(world.names[user], reports.get(world.names[user], world.report(user, now)))
-            name, batch = shuffler.made()
-            running.population.take(batch)
-            shuffler.forwarded(name)
-        theta = running.result()
-    assert np.array_equal(theta, world.theta_in_memory(world.members()))
+    if begun:
+        for made in (world.shuffler, world.population):
+            with pytest.raises(WireError, match="rounds of an earlier task: a new task needs a new folder"):
+                made()
+        assert [arrived for (arrived,) in world.rows("shuffler", "SELECT arrived FROM rounds")] == [0]
+    else:
+        shuffler = world.shuffler()
+        assert shuffler.clients_of(world.tokens) == world.names
+        with training(world) as running:
+            answer_round(world, shuffler, running.next_round(), range(4))
+            running.population.take(shuffler.made()[1])
+            assert running.next_round(after=1) is not None
     for role in VERSION_1:
         assert world.rows(role, "SELECT version FROM schema_version") == [(2,)]
 
@@ -463,6 +456,8 @@ class Analyzer(BaseHTTPRequestHandler):
         self.server.asked.append(self.path)
         status, body = self.server.says(self.path)
         self.send_response(status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -478,7 +473,7 @@ class Analyzer(BaseHTTPRequestHandler):
 @pytest.fixture
 def analyzer_that_says():
     with ThreadingHTTPServer(("127.0.0.1", 0), Analyzer) as server:
-        server.asked, server.url = [], f"http://127.0.0.1:{server.server_port}"
+        server.asked, server.url, server.headers = [], f"http://127.0.0.1:{server.server_port}", {}
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
@@ -495,8 +490,13 @@ def test_a_batch_that_the_analyzer_refuses_is_not_sent_for_ever(make_world, anal
         (200, task) if path == "/v1/task" else (400, b"a batch of another shape\n") if path == "/v1/batch" else (200, b"")
     )
     with Errands(shuffler, analyzer_that_says.url):
+        soon(lambda: "the analyzer says 400" in caplog.text)  # or whatever stands before it: that is not for good
+        assert shuffler.made() is not None
+        analyzer_that_says.headers["Croupier-Refused-For-Good"] = "yes"
         soon(lambda: world.rows("shuffler", "SELECT state, batch FROM rounds") == [("refused", None)])
-    assert analyzer_that_says.asked.count("/v1/batch") == 1
+        sent, count = analyzer_that_says.asked.count("/v1/batch"), len(analyzer_that_says.asked)
+        soon(lambda: len(analyzer_that_says.asked) > count + 3)
+    assert analyzer_that_says.asked.count("/v1/batch") == sent
     assert "the analyzer refuses the batch for good: a batch of another shape" in caplog.text
     assert shuffler.made() is None
     assert refused(shuffler, world.names[5], world.report(5, document))[0] == 410
@@ -539,6 +539,50 @@ def test_a_shuffler_of_another_task_takes_no_rounds_and_sends_no_batch(make_worl
         soon(lambda: "a new task needs a new folder" in caplog.text)
     assert set(analyzer_that_says.asked) == {"/v1/task"}
     assert shuffler.made() is not None
+
+
+def test_a_redirect_is_not_taken_for_an_analyzer_that_has_the_batch(make_world, analyzer_that_says, caplog):
+    world = make_world()
+    shuffler, document = world.shuffler(), round_of(world)
+    answer_round(world, shuffler, document, range(4))
+    task = world.task.document(world.analyzer_key).to_bytes()
+    analyzer_that_says.headers["Location"] = "/login"
+    analyzer_that_says.says = lambda path: (200, task if path == "/v1/task" else b"") if path != "/v1/batch" else (302, b"")
+    with Errands(shuffler, analyzer_that_says.url):
+        soon(lambda: "the analyzer says 302" in caplog.text)
+    assert "/login" not in analyzer_that_says.asked
+    assert shuffler.made() is not None
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:8802", "ftp://host", "http://", "http://host name"])
+def test_an_address_that_is_none_is_refused_at_once(make_world, address):
+    with pytest.raises(ArgumentError, match="an address like"):
+        Errands(make_world().shuffler(), address)
+
+
+def test_what_somebody_reads_is_wiped_later(make_world, caplog):
+    """A backup that is open while a batch is made keeps the log from being emptied."""
+    world = make_world()
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    reports = [world.report(user, document) for user in range(4)]
+    for user in range(3):
+        shuffler.receive(world.names[user], reports[user])
+    own, _ = pieces(reports, "masked-sum")
+    reader = sqlite3.connect(world.folder / "shuffler.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM reports").fetchall()
+    shuffler.receive(world.names[3], reports[3])
+    assert shuffler.store.unwiped
+    assert any(piece in world.files("shuffler") for piece in own)
+    errands = Errands(shuffler, "http://127.0.0.1:9")
+    errands._wipe()
+    assert "somebody reads the database" in caplog.text
+    reader.execute("COMMIT")
+    reader.close()
+    errands._wipe()
+    assert not shuffler.store.unwiped
+    assert not any(piece in world.files("shuffler") for piece in own)
 
 
 def test_workers_of_a_killed_parent_end():

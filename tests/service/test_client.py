@@ -113,12 +113,21 @@ def got(url: str) -> bytes:
 class Service:
     """A shuffler on SQLite, served on this machine, and a proxy before it."""
 
-    def __init__(self, folder: Path, roles: Any, task: Task) -> None:
+    def __init__(self, folder: Path, roles: Any, task: Task, enrolled: int = 0) -> None:
         self.folder, self.roles, self.task = folder, roles, task
         self.store = tables.Store(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
         self.shuffler = Shuffler(self.store, roles.shuffler, roles.analyzer.public_key())
         self.app = shuffler_app(self.shuffler)
+        self.names = [f"enrolled {number}" for number in range(enrolled)]
+        for name in self.names:
+            (self.folder / f"{name}.token").write_text(tables.enrol(self.store, name))
         self.shuffler.take_task(task.document(roles.analyzer))
+
+    def show(self, made: Round) -> None:
+        """Let clients see a round that the shuffler does not know of: what two dishonest roles could do."""
+        document = made.document(self.roles.analyzer).to_bytes()
+        answer = f"HTTP/1.0 200 OK\r\nContent-Length: {len(document)}\r\n\r\n".encode() + document
+        self.proxy.answer = lambda method, path: answer if path == "/v1/round" else FORWARD
 
     def publish(self, document: Document) -> None:
         """What clients get for the task, whatever the shuffler itself serves."""
@@ -328,7 +337,7 @@ def test_a_report_whose_round_is_said_to_have_ended_without_it_is_forgotten_and_
     with pytest.raises(ServerError, match="ended") as late:
         ann.take_part(X, Y)
     assert late.value.status == 410
-    assert [path.name for path in (service.folder / "ann").iterdir()] == ["ledger.jsonl"]
+    assert sorted(path.name for path in (service.folder / "ann").iterdir()) == ["ledger.jsonl", "lock"]
     service.open(2)
     assert ann.round()[1].number == 2  # the shuffler would take it
     assert ann.take_part(X, Y) is None
@@ -402,7 +411,7 @@ def test_a_weaker_promise_than_demanded_is_refused_with_both_figures(service):
     assert f"epsilon = {round_up(revealed)} at delta = 0.01" in str(refusal.value)
     assert f"{revealed * 0.999:g} that is allowed" in str(refusal.value)
     assert service.proxy.reports == []
-    assert not (service.folder / "ann").exists()
+    assert {path.name for path in (service.folder / "ann").glob("*")} <= {"lock"}
     assert service.client(max_epsilon=revealed).take_part(X, Y) == Sent(1, first_time=True)
 
 
@@ -450,7 +459,7 @@ def test_more_rounds_than_the_plan_covers_are_refused(full_service):
         document = service.open(number)
         ann.take_part(X, Y)
         service.others_answer(document, 7)
-    service.open(3)
+    service.show(service.roles.round(task=service.task.id, id="b3", number=2))
     with pytest.raises(RefusedTaskError, match=r"2 rounds"):
         ann.take_part(X, Y)
     with pytest.raises(RefusedTaskError, match=r"2 rounds"):
@@ -471,7 +480,7 @@ def test_an_answer_that_was_never_heard_of_counts_as_one_of_the_rounds(full_serv
     assert ann.take_part(X, Y) == Sent(1, first_time=False)  # the one that was waiting
     assert ann.take_part(X, Y) == Sent(2, first_time=True)
     service.others_answer(second, 7)
-    service.open(3)
+    service.show(service.roles.round(task=service.task.id, id="b3", number=2))
     with pytest.raises(RefusedTaskError, match=r"2 rounds"):
         ann.take_part(X, Y)
     assert len(set(service.proxy.reports)) == 2
@@ -494,11 +503,15 @@ def test_a_round_of_another_phase_than_the_first_is_refused(tmp_path, roles):
     """No user is in two phases: what the schedule promises rests on it."""
     one = roles.task(interactivity="full")
     both = replace(one.schedule, phases=(*one.schedule.phases, *one.schedule.phases))
-    with Service(tmp_path, roles, replace(one, users=16, schedule=both)) as service:
-        ann, document = service.client(), service.open(1)
+    with Service(tmp_path, roles, replace(one, users=16, schedule=both), enrolled=16) as service:
+        document = service.open(1)
+        drawn = [name for name in service.names if service.shuffler.rounds_for([name]) == [document]]
+        assert len(drawn) == 8  # by lot; the others are asked in the second phase
+        ann = service.client(drawn[0])
         assert ann.take_part(X, Y) == Sent(1, first_time=True)
-        service.others_answer(document, 7)
-        service.open(2, phase=2)
+        other = next(name for name in service.names if name not in drawn)
+        assert service.client(other).take_part(X, Y) is None
+        service.show(service.roles.round(task=service.task.id, id="b3", number=3, phase=2))
         with pytest.raises(RefusedTaskError, match="more often"):
             ann.take_part(X, Y)
         assert len(service.proxy.reports) == 1
@@ -520,7 +533,7 @@ def test_records_that_do_not_fit_are_refused_before_anything_is_written(service,
     with pytest.raises(ArgumentError):
         service.client().take_part(row, target)
     assert service.proxy.reports == []
-    assert not (service.folder / "ann").exists()
+    assert {path.name for path in (service.folder / "ann").glob("*")} <= {"lock"}
     assert service.client().take_part(X, Y) == Sent(1, first_time=True)
 
 
@@ -616,7 +629,7 @@ def test_a_server_that_says_nothing_is_left_after_a_while(service):
 
 
 def test_an_answer_that_does_not_end_is_cut_off(service, monkeypatch):
-    monkeypatch.setattr(client_module, "_MOST_BYTES", 100)
+    monkeypatch.setattr(client_module, "MOST_DOCUMENT_BYTES", 100)
     with pytest.raises(ServerError, match="does not end"):
         service.client().task()
 
@@ -653,7 +666,7 @@ def test_when_it_has_finished_a_folder_holds_the_ledger_alone(service):
     service.open()
     service.client(folder=service.folder / "new" / "ann").take_part(X, Y)
     folder = service.folder / "new" / "ann"
-    assert [path.name for path in folder.iterdir()] == ["ledger.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == ["ledger.jsonl", "lock"]
     entries = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
     task = service.task.id
     assert entries == [{"slot": f"{task}-task", "task": task, "round": 1, "phase": 1}]
@@ -667,7 +680,7 @@ def test_while_it_waits_a_folder_holds_the_sealed_report_besides(service):
         service.client().take_part(X, Y)
     kept = {path.name: path.read_bytes() for path in (service.folder / "ann").iterdir()}
     task = service.task.id
-    assert set(kept) == {f"{task}-task.report", "ledger.jsonl"}
+    assert set(kept) == {f"{task}-task.report", "ledger.jsonl", "lock"}
     assert kept[f"{task}-task.report"] == service.proxy.reports[0]
     assert stat.S_IMODE((service.folder / "ann").stat().st_mode) == 0o700
 
@@ -702,3 +715,50 @@ def test_a_promise_about_other_neighbours_is_refused(tmp_path, roles):
         with pytest.raises(RefusedTaskError, match="zero-out neighbours"):
             service.client().take_part(X, Y)
         assert service.proxy.reports == []
+
+
+def test_two_processes_of_one_user_do_not_answer_twice(service):
+    """Both would look into the ledger before the other has written to it, and randomize anew."""
+    service.open()
+    ann = service.client()
+    with ann._alone(), pytest.raises(ArgumentError, match="one process at a time"):
+        service.client().take_part(X, Y)
+    assert service.proxy.reports == []
+    assert service.client().take_part(X, Y) == Sent(1, first_time=True)
+
+
+def test_a_damaged_ledger_is_an_error_and_nothing_is_sent(service):
+    service.open()
+    (service.folder / "ann").mkdir()
+    (service.folder / "ann" / "ledger.jsonl").write_text('{"slot": "cut')
+    with pytest.raises(ArgumentError, match="might answer twice"):
+        service.client().take_part(X, Y)
+    assert service.proxy.reports == []
+
+
+@pytest.mark.parametrize("token", ["", "two words", "a\r\nHost: elsewhere"])
+def test_a_token_that_is_none_is_refused_and_not_shown(service, token):
+    with pytest.raises(ArgumentError, match="Copy it") as refusal:
+        service.client(token=token)
+    assert "elsewhere" not in str(refusal.value)
+    service.open()
+    assert service.client(token=(service.folder / "ann.token").read_text() + "\n").take_part(X, Y) == Sent(1, first_time=True)
+
+
+def test_a_report_that_has_lost_its_place_asks_for_another_one(service, monkeypatch):
+    """It waited for longer than its place was kept, and others were promised what was left, and did not come."""
+    document, ann = service.open(), service.client()
+    service.proxy.answer = lambda method, path: says(503) if method == "POST" else FORWARD
+    with pytest.raises(ServerError):
+        ann.take_part(X, Y)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    service.others_answer(document, 1)
+    for name in ("bob", "cy", "di"):
+        assert service.client(name).round() is not None
+    service.proxy.answer = lambda method, path: FORWARD
+    with pytest.raises(ServerError, match="promised to others"):
+        ann.take_part(X, Y)
+    monkeypatch.setattr(time, "time", lambda: now + 200)
+    assert ann.take_part(X, Y) == Sent(1, first_time=False)
+    assert len(set(service.proxy.reports)) == 1

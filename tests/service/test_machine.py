@@ -49,7 +49,7 @@ class Servers(RuleBasedStateMachine):
         self.ones: dict[int, list[int]] = {}  # of the users in a batch
         self.arrived = 0  # batches that the analyzer has
         self.requests: dict[int, int] = {}
-        self.lots: dict[int, int] = {}  # by user, the round that was drawn; nobody's where whoever comes is taken
+        self.lots: dict[int, int] = {}  # by user, the round that was drawn; nobody's where all are in every round
         self.promised: set[int] = set()  # who has asked for the open round, and not answered it
 
     @initialize(interactivity=st.sampled_from(sorted(TASKS)), transport=st.sampled_from(["masked-sum", "messages"]))
@@ -60,9 +60,16 @@ class Servers(RuleBasedStateMachine):
         assert 2 <= self.plan.honest_users < self.plan.users
         self._start_shuffler()
         self._start_analyzer()
-        drawn = dict(self.world.rows("shuffler", "SELECT client, round FROM lots"))
-        self.lots = {user: drawn[name] for user, name in enumerate(self.world.names) if name in drawn}
-        assert sorted(self.lots.values()) == ([number for number in (1, 2, 3) for _ in range(5)] if asked["users"] == 15 else [])
+        drawn = {client: (first, last) for client, first, last in self.world.rows("shuffler", "SELECT * FROM lots")}
+        sequential = interactivity == "sequential"
+        if sequential:  # as good as any, and the same in every run of the machine
+            self.lots = {user: 1 + user * 7 % 15 // 5 for user in range(15)}
+            with self.shuffler.store.begin() as connection:
+                for user, number in self.lots.items():
+                    change = f"UPDATE lots SET first = {number}, last = {number} WHERE client = '{self.world.names[user]}'"
+                    connection.exec_driver_sql(change)
+        expected = [(number, number) for number in (1, 2, 3) for _ in range(5)] if sequential else [(1, 3)] * 6
+        assert sorted(drawn.values()) == expected
         self.fetch_round()
 
     def teardown(self) -> None:

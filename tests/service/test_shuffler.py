@@ -503,7 +503,7 @@ def test_each_client_is_drawn_for_one_round_and_answers_no_other(make_world):
     world = make_world(users=15, honest=0.9, patience=60.0)
     assert world.task.by_lot
     shuffler = world.shuffler()
-    lots = dict(world.rows("shuffler", "SELECT client, round FROM lots"))
+    lots = dict(world.rows("shuffler", "SELECT client, first FROM lots WHERE first = last"))
     assert sorted(lots.values()) == [1] * 5 + [2] * 5 + [3] * 5
     for number in (1, 2, 3):
         document = round_of(world, number)
@@ -515,9 +515,9 @@ def test_each_client_is_drawn_for_one_round_and_answers_no_other(make_world):
         for user in drawn:
             shuffler.receive(world.names[user], world.report(user, document))
         shuffler.forwarded(shuffler.made()[0])
-    assert world.rows("shuffler", "SELECT * FROM lots ORDER BY client") == sorted(lots.items())
+    tables.enrol(world.store("shuffler"), "one who comes later")
     world.shuffler()  # nor are lots drawn again
-    assert dict(world.rows("shuffler", "SELECT client, round FROM lots")) == lots
+    assert dict(world.rows("shuffler", "SELECT client, first FROM lots")) == lots
 
 
 def test_lots_are_drawn_uniformly(make_world):
@@ -533,7 +533,7 @@ def test_lots_are_drawn_uniformly(make_world):
         with store.begin() as connection:
             connection.exec_driver_sql("DELETE FROM lots")
             Shuffler._draw_lots(connection, world.task)
-            rows = connection.exec_driver_sql("SELECT client, round FROM lots").all()
+            rows = connection.exec_driver_sql("SELECT client, first FROM lots").all()
         first = frozenset(name for name, number in rows if number == 1)
         seen[first] = seen.get(first, 0) + 1
     assert len(seen) == 20  # subsets of three among six
@@ -541,20 +541,64 @@ def test_lots_are_drawn_uniformly(make_world):
     assert statistic < chi2.isf(1e-6, 19)
 
 
-def test_lots_need_as_many_clients_as_the_task_asks_and_leave_out_the_rest(make_world):
-    world = make_world(users=15, honest=0.9, patience=60.0)
-    extra = world.store("shuffler")
-    for user in range(5):
-        tables.enrol(extra, f"extra-{user}")
-    world.shuffler()
-    assert world.rows("shuffler", "SELECT count(*) FROM lots") == [(15,)]
-    few = make_world(users=15, honest=0.9, patience=60.0)
-    connection = sqlite3.connect(few.folder / "shuffler.db")
-    connection.execute("DELETE FROM clients WHERE id = 'name-of-user-3'")
-    connection.commit()
-    connection.close()
-    with pytest.raises(WireError, match="for 15 users drawn by lot, where 14 are enrolled: enrol them first"):
-        few.shuffler()
-    assert few.rows("shuffler", "SELECT count(*) FROM served") == [(0,)]
-    tables.enrol(few.store("shuffler"), "name-of-user-3")
-    few.shuffler()
+def test_lots_are_of_all_who_are_enrolled_where_a_share_of_them_is_counted_on(make_world):
+    for change, said in ((-1, "14 are enrolled: enrol them first"), (1, "16 are enrolled: whoever is one too many")):
+        world = make_world(users=15, honest=0.9, patience=60.0)
+        store = world.store("shuffler")
+        with store.begin() as connection:
+            if change < 0:
+                connection.exec_driver_sql("DELETE FROM clients WHERE id = 'name-of-user-3'")
+        if change > 0:
+            tables.enrol(store, "one more")
+        with pytest.raises(WireError, match=said):
+            world.shuffler()
+        assert world.rows("shuffler", "SELECT count(*) FROM served") == [(0,)]
+        with store.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM clients WHERE id = 'one more'")
+        if change < 0:
+            tables.enrol(store, "name-of-user-3")
+        world.shuffler()
+        assert world.rows("shuffler", "SELECT count(*) FROM lots") == [(15,)]
+
+
+@pytest.mark.parametrize("asked", [{"interactivity": "full"}, {"rounds": 1}])
+def test_a_share_of_honest_users_is_one_of_those_who_were_enrolled_at_the_beginning(make_world, asked):
+    """Also where all of them are in one batch: whoever is enrolled later would not be in that share."""
+    world = make_world(users=12, honest=0.75, patience=60.0, **asked)
+    shuffler = world.shuffler()
+    assert world.rows("shuffler", "SELECT DISTINCT first, last FROM lots") == [(1, world.task.schedule.rounds)]
+    tables.enrol(world.store("shuffler"), "one more")
+    document = round_of(world)
+    shuffler.open(document)
+    assert shuffler.rounds_for([world.names[0], "one more"]) == [document, None]
+    assert refused(shuffler, "one more", world.report(1, document))[0] == 409
+
+
+def test_who_only_looks_does_not_keep_a_place_for_ever(make_world, monkeypatch):
+    world = make_world(users=12)
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    now = time.time()
+    for user in range(3):
+        shuffler.receive(world.names[user], world.report(user, document))
+    for seconds in range(0, 60, 10):
+        monkeypatch.setattr(time, "time", lambda: now + seconds)  # noqa: B023
+        assert shuffler.rounds_for([world.names[5]]) == [document]
+        assert shuffler.rounds_for([world.names[6]]) == [None]
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    assert shuffler.rounds_for([world.names[5], world.names[6]]) == [None, document]
+    monkeypatch.setattr(time, "time", lambda: now - 3600)  # a clock that was set back keeps nobody waiting
+    assert shuffler.rounds_for([world.names[7]]) == [document]
+
+
+def test_a_place_is_not_lost_with_a_transaction_that_fails(make_world, monkeypatch):
+    world = make_world(users=12)
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    assert shuffler.rounds_for(world.names[:4]) == [document] * 4
+    monkeypatch.setattr(shuffler, "_forget_places", lambda *_: 1 / 0)  # the disk is full
+    with pytest.raises(ZeroDivisionError):
+        shuffler.receive(world.names[0], world.report(0, document))
+    monkeypatch.undo()
+    assert shuffler.rounds_for([world.names[5]]) == [None]
+    assert shuffler.receive(world.names[0], world.report(0, document)) == Taken(1, 4)

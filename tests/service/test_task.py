@@ -109,10 +109,10 @@ def test_a_task_has_the_words_of_the_specification(roles):
 
 def test_a_round_comes_back_to_the_last_bit(roles):
     theta = np.array([1 / 3, -1e-310])
-    made = roles.round(theta=theta, number=7)
+    made = roles.round(theta=theta, number=2)
     document = Document.from_bytes(made.document(roles.analyzer).to_bytes())
     again = Round.read(document, roles.task(), roles.analyzer.public_key())
-    assert (again.task, again.id, again.number, again.phase) == (roles.task().id, "b1", 7, 1)
+    assert (again.task, again.id, again.number, again.phase) == (roles.task().id, "b1", 2, 1)
     assert again.theta.tobytes() == theta.tobytes()
     assert again.key.public_bytes_raw() == roles.seal.public_key().public_bytes_raw()
     assert set(json.loads(document.text)) == {"task", "id", "number", "phase", "theta", "key"}
@@ -393,3 +393,19 @@ def test_a_user_refuses_records_that_do_not_fit(roles):
         roles.round().gradient(roles.task(), np.zeros((1, 3)), np.zeros(1))
     with pytest.raises(cr.ArgumentError, match="0 or 1"):
         roles.round().gradient(roles.task(), np.zeros((1, 2)), np.array([7.0]))
+
+
+def test_a_round_has_a_number_of_its_phase(roles):
+    """Who is drawn for a round goes by its number, the plan by its phase: an analyzer cannot mix them."""
+    one = roles.task()
+    phases = (*one.schedule.phases, *one.schedule.phases)
+    task = replace(one, users=16, schedule=replace(one.schedule, phases=phases))
+    key = roles.analyzer.public_key()
+    for number in range(1, 7):
+        for phase in (1, 2):
+            document = roles.round(task=task.id, number=number, phase=phase).document(roles.analyzer)
+            if (phase == 1 and number in (1, 2)) or (phase == 2 and number in (3, 4)):
+                assert Round.read(document, task, key).number == number
+            else:
+                with pytest.raises(WireError, match="none of its phase"):
+                    Round.read(document, task, key)

@@ -269,6 +269,7 @@ class _Training:
         while not self._stopping.is_set():
             try:
                 client.take_part(x, y)
+                self._deadline = time.monotonic() + _PATIENCE  # it moves
                 return
             except ServerError as problem:
                 self._later(problem)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 import typer
 
-from ..client import Client, RefusedTaskError, ServerError
+from ..client import TOO_LATE, Client, RefusedTaskError, ServerError
 from ..service.task import Task
 from ..service.wire import WireError
 from ..table import Encoder, Schema, Source
@@ -18,7 +19,10 @@ from ..validation import ArgumentError
 from .model import Request
 from .progress import Stopped, messages, say
 
+T = TypeVar("T")
 _PAUSE = 0.5
+# Answers, or none, after which asking again may help.
+_LATER = (None, 409, 429, 500, 502, 503, 504)
 
 
 def join(
@@ -47,28 +51,55 @@ def join(
 
 def _answer(client: Client, data: Path, deadline: float) -> None:
     """Every round that wants an answer until the task needs no more of this user, or the time is up."""
-    task = client.task()
+    task = _patiently(client.task, deadline)
+    assert task is not None
     X, y = _records(task, data)
-    rounds = task.schedule.rounds if task.schedule.interactivity == "full" else 1
+    full = task.schedule.interactivity == "full"
     answered = 0
-    while answered < rounds and time.monotonic() < deadline:
-        sent = client.take_part(X, y)
-        if sent is None:
-            time.sleep(_PAUSE)
+    while (full or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
+        try:
+            sent = _patiently(lambda: client.take_part(X, y), deadline)
+        except ServerError as late:
+            if late.status != TOO_LATE:
+                raise
+            say(messages(), "A report came too late, says the shuffler. It is counted all the same, and no other takes its place.")
             continue
-        answered += 1
-        say(messages(), f"Answered round {sent.round}; nothing but sealed noise left this machine.")
+        if sent is not None:
+            answered += 1
+            say(messages(), f"Answered round {sent.round}; nothing but sealed noise left this machine.")
+        elif time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+        else:
+            break
     if answered == 0:
-        raise Stopped("no round wanted an answer of this user; nothing was sent", 0)
+        before = client.answered()
+        why = (
+            "this user has answered the task before, and is not asked again" if before else "no round wanted an answer of this user"
+        )
+        raise Stopped(f"{why}; nothing was sent", 0)
+
+
+def _patiently(ask: Callable[[], T], deadline: float) -> T:
+    """What the shuffler says; where it cannot be reached or says to come later, again until the time is up."""
+    while True:
+        try:
+            return ask()
+        except ServerError as problem:
+            if problem.status not in _LATER or time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE)
 
 
 def _records(task: Task, data: Path) -> tuple[np.ndarray, np.ndarray]:
     """This user's rows and targets, as the task's public facts say."""
     if task.records is None:
         raise ArgumentError("--data", str(data), "left out: this task is not about tables", "Use croupier.client.")
-    facts = Schema.from_dict(task.records["schema"], "the task's schema")
+    try:
+        facts = Schema.from_dict(task.records["schema"], "the task's schema")
+        maker = Request(task.records["task"], task.records["parameters"], None).estimator(facts)
+    except (KeyError, TypeError, AttributeError):
+        raise Stopped("refused: the task does not say how records become rows", 2) from None
     encoder = Encoder(facts)
-    maker = Request(task.records["task"], task.records["parameters"], None).estimator(facts)
     source = Source(data)
     source.require(list(encoder.types(target=True)))
     made = [maker.records(encoder.rows(piece), encoder.targets(piece)) for piece in source.pieces(encoder.types(target=True))]

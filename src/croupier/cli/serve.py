@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -75,7 +76,7 @@ def enrol(
     from ..service import store  # noqa: PLC0415
 
     whole("--clients", clients, at_least=1, remedy="Say how many tokens you need.")
-    kept = store.Store(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
     for _ in range(clients):
         typer.echo(store.enrol(kept, store.new_name()))
     kept.close()
@@ -100,16 +101,17 @@ def shuffler(
     from ..service.roles import Errands, Served, signing_key  # noqa: PLC0415
     from ..service.shuffler import Shuffler  # noqa: PLC0415
     from ..service.web import shuffler_app  # noqa: PLC0415
+    from ..service.wire import WireError  # noqa: PLC0415
 
     tls = _tls(folder, host, certificate, private_key, dev)
-    role = Shuffler(
-        store.Store(database or _sqlite(folder, "shuffler"), store.SHUFFLER),
-        signing_key(folder),
-        _public("--analyzer-key", analyzer_key),
-        smallest=smallest,
-    )
-    web = shuffler_app(role)
-    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served, Errands(role, analyzer, ca=ca):
+    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    try:
+        role = Shuffler(kept, signing_key(folder), _public("--analyzer-key", analyzer_key), smallest=smallest)
+    except WireError as problem:
+        remedy = "Use the options that it was begun with, or a new folder."
+        raise ArgumentError("--dir", str(folder), f"a folder whose task can be served ({problem})", remedy) from None
+    errands = Errands(role, analyzer, ca=ca)
+    with _until_stopped() as stopped, Served(shuffler_app(role), host=host, port=port, tls=tls) as served, errands:
         typer.echo(f"shuffler on {served.url}")
         stopped.wait()
 
@@ -139,7 +141,7 @@ def analyzer(
     tls = _tls(folder, host, certificate, private_key, dev)
     role_key = signing_key(folder)
     made = asked.task()
-    kept = store.Store(database or _sqlite(folder, "analyzer"), store.ANALYZER)
+    kept = _opened(database or _sqlite(folder, "analyzer"), store.ANALYZER)
     pool = (
         ProcessPoolExecutor(processes, get_context("spawn"), _end_with, (os.getpid(),)) if asked.transport == "messages" else None
     )
@@ -308,6 +310,20 @@ def _public(name: str, text: str) -> Ed25519PublicKey:
         return Ed25519PublicKey.from_public_bytes(bytes.fromhex(text))
     except ValueError:
         raise ArgumentError(name, text, "64 hex digits", "croupier serve key --dir FOLDER prints it.") from None
+
+
+def _opened(url: str, tables: Any) -> Any:
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+    from ..service.store import Store  # noqa: PLC0415
+
+    try:
+        return Store(url, tables)
+    except (SQLAlchemyError, ImportError, RuntimeError, ValueError) as problem:
+        reason = str(problem).splitlines()[0] if isinstance(problem, RuntimeError | ImportError) else type(problem).__name__
+        allowed = f"a database that can be opened ({reason})"
+        shown = re.sub(r"//[^@/]*@", "//...@", url)  # a password may be in it
+        raise ArgumentError("--database", shown, allowed, "For PostgreSQL: postgresql+psycopg://user@host/name.") from None
 
 
 def _sqlite(folder: Path, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import logging
 import os
+import re
 import ssl
 import threading
 import time
@@ -20,8 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..validation import ArgumentError
 from .shuffler import Arrivals, RefusedError, Shuffler
-from .web import BINARY
-from .wire import Document, WireError
+from .web import BINARY, FOR_GOOD
+from .wire import MOST_DOCUMENT_BYTES, Document, NoRedirects, WireError
 
 log = logging.getLogger("croupier")
 # Seconds between the shuffler's errands, at most where one of them fails again and again, and how long one may take.
@@ -89,7 +90,10 @@ class Errands:
 
     def __init__(self, shuffler: Shuffler, analyzer: str, *, ca: Path | None = None) -> None:
         self._shuffler, self._analyzer = shuffler, analyzer.rstrip("/")
-        self._context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+        if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", self._analyzer):
+            raise ArgumentError("analyzer", analyzer, "an address like https://host:port", "Give the analyzer's address.")
+        context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), NoRedirects)
         self._fetched = False  # the analyzer's task, by this process
         self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
         self._stopping = threading.Event()
@@ -106,7 +110,7 @@ class Errands:
     def _run(self) -> None:
         pause = _PAUSE
         while not self._stopping.wait(pause):
-            errands = (self._task, self._round, self._arrivals, self._shuffler.close_late, self._batch)
+            errands = (self._task, self._round, self._arrivals, self._shuffler.close_late, self._batch, self._wipe)
             done = [self._tried(errand) for errand in errands]
             pause = _PAUSE if all(done) else min(2 * pause, _LONGEST_PAUSE)
 
@@ -122,6 +126,8 @@ class Errands:
             log.warning("analyzer out of reach: %s", problem)
         except SQLAlchemyError as problem:
             log.error("database: %s", type(problem).__name__)  # its text holds what was to be written
+        except Exception as problem:  # whatever it is, the next errand is done
+            log.error("errand: %s", type(problem).__name__)
         else:
             return True
         return False
@@ -150,16 +156,23 @@ class Errands:
         try:
             self._sent("/v1/batch", made[1])
         except urllib.error.HTTPError as refusal:
-            if refusal.code != 400:
+            if refusal.headers.get(FOR_GOOD) is None:
                 raise
             log.error("the analyzer refuses the batch for good: %s", refusal.read(200).decode("utf-8", "replace").strip())
             self._shuffler.forwarded(made[0], "refused")  # as it is, it will never be taken
         else:
             self._shuffler.forwarded(made[0])
 
+    def _wipe(self) -> None:
+        if self._shuffler.store.unwiped:
+            self._shuffler.store.wipe()
+            if self._shuffler.store.unwiped:
+                log.warning("somebody reads the database: what was deleted is still in its log")
+
     def _sent(self, path: str, body: bytes | None = None) -> bytes:
         request = urllib.request.Request(self._analyzer + path, data=body, headers={"Content-Type": BINARY})
-        secure = self._context if request.type == "https" else None
-        with urllib.request.urlopen(request, timeout=_TIMEOUT, context=secure) as response:
-            data: bytes = response.read()
+        with self._opener.open(request, timeout=_TIMEOUT) as response:
+            data: bytes = response.read(MOST_DOCUMENT_BYTES + 1)
+        if len(data) > MOST_DOCUMENT_BYTES:
+            raise WireError("an answer that does not end")
         return data

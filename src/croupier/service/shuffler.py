@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, select, update
+from sqlalchemy import BindParameter, Connection, Integer, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ..privacy import SumPlan
@@ -37,7 +37,9 @@ _AMONG_REPORTS = select(tables.reports.c.client, tables.reports.c.body).where(
 _AMONG_ANSWERED = select(tables.taken_part.c.client).where(
     (tables.taken_part.c.slot == bindparam("slot")) & tables.taken_part.c.client.in_(_NAMES)
 )
-_AMONG_LOTS = select(tables.lots.c.client).where((tables.lots.c.round == bindparam("round")) & tables.lots.c.client.in_(_NAMES))
+_AMONG_LOTS = select(tables.lots.c.client).where(
+    bindparam("round", type_=Integer).between(tables.lots.c.first, tables.lots.c.last) & tables.lots.c.client.in_(_NAMES)
+)
 
 
 class RefusedError(Exception):
@@ -85,18 +87,25 @@ class Places:
     def __init__(self, promised: Sequence[tuple[str, str, float]]) -> None:
         self._round = promised[0][0] if promised else ""
         self._until = {client: until for _, client, until in sorted(promised, key=lambda promise: promise[2])}
+        self._lapsed: dict[str, float] = {}  # who did not come, and from when on it may have another place
 
     def promise(self, round_id: str, client: str, free: int) -> float | None:
-        """Until when the client has one of the free places; None where it gets none."""
-        if free <= self._of_others(round_id, client):
-            return None
-        self._until.pop(client, None)
-        self._until[client] = time.time() + _PROMISED  # at the end: the oldest are first
-        return self._until[client]
+        """Until when the client has one of the free places; None where it gets none.
+
+        Whoever asks again has what it was promised, and no longer; whoever let it lapse waits while others may have the place.
+        """
+        standing = self._standing(round_id)
+        if client in standing or free <= len(standing) or self._lapsed.get(client, 0.0) > time.time():
+            return standing.get(client)
+        standing[client] = time.time() + _PROMISED  # at the end: the oldest are first
+        return standing[client]
 
     def room(self, round_id: str, client: str, free: int) -> bool:
         """Whether a report of the client can be taken: a promise counts, and so does a place that nobody was promised."""
-        return client in self._standing(round_id) or free > self._of_others(round_id, client)
+        return self.has(round_id, client) or free > len(self._standing(round_id))
+
+    def has(self, round_id: str, client: str) -> bool:
+        return client in self._standing(round_id)
 
     def used(self, client: str) -> None:
         """The report is here."""
@@ -105,16 +114,16 @@ class Places:
     def any_left(self, round_id: str) -> bool:
         return bool(self._standing(round_id))
 
-    def _of_others(self, round_id: str, client: str) -> int:
-        standing = self._standing(round_id)
-        return len(standing) - (client in standing)
-
     def _standing(self, round_id: str) -> dict[str, float]:
         if round_id != self._round:
-            self._round, self._until = round_id, {}
+            self._round, self._until, self._lapsed = round_id, {}, {}
         now = time.time()
-        while self._until and next(iter(self._until.values())) < now:
-            del self._until[next(iter(self._until))]
+        while self._until:
+            client, until = next(iter(self._until.items()))
+            if now <= until <= now + _PROMISED:  # later than that where the clock was set back
+                break
+            del self._until[client]
+            self._lapsed[client] = now + _PROMISED
         return self._until
 
 
@@ -158,14 +167,21 @@ class Shuffler:
 
     @staticmethod
     def _draw_lots(connection: Connection, task: Task) -> None:
-        """A uniformly random round for each of as many clients as the task asks; the others are not asked."""
+        """Who is asked in which rounds, uniformly at random; clients that are left over, or are enrolled later, are not asked.
+
+        A share of honest users is one of the task's users: then these have to be all who are enrolled.
+        """
         names = connection.execute(select(tables.clients.c.id).order_by(tables.clients.c.id)).scalars().all()
-        if len(names) < task.users:
-            raise WireError(f"a task for {task.users} users drawn by lot, where {len(names)} are enrolled: enrol them first")
-        rounds = [phase.batch for phase in task.schedule.phases for _ in range(phase.rounds)]
-        numbers = [number for number, batch in enumerate(rounds, start=1) for _ in range(batch)]
+        if len(names) < task.users or (len(names) > task.users and task.schedule.honest < 1):
+            remedy = "enrol them first" if len(names) < task.users else "whoever is one too many could be none of the honest share"
+            raise WireError(f"a task for {task.users} users drawn by lot, where {len(names)} are enrolled: {remedy}")
+        seats: list[range] = []
+        for number, phase in enumerate(task.schedule.phases, start=1):
+            rounds = task.rounds_of(number)
+            whole = [rounds] if task.schedule.interactivity == "full" else [range(one, one + 1) for one in rounds]
+            seats += [some for some in whole for _ in range(phase.batch)]
         order = permutation(SecureRandom(), len(names)).tolist()
-        drawn = [{"client": names[who], "round": number} for who, number in zip(order, numbers, strict=False)]
+        drawn = [{"client": names[who], "first": some[0], "last": some[-1]} for who, some in zip(order, seats, strict=False)]
         connection.execute(insert(tables.lots), drawn)
 
     def open(self, document: Document) -> Round:
@@ -270,10 +286,10 @@ class Shuffler:
     def _round(self, document: Document) -> Round:
         """A round of ours, read once."""
         digest = document.digest
+        made = self._read.get(digest) or Round.read(document, self._serving, self._analyzer)
         if digest not in self._read:
-            made = Round.read(document, self._serving, self._analyzer)
             self._read = dict(list(self._read.items())[1 - _ROUNDS_KEPT :]) | {digest: made}
-        return self._read[digest]
+        return made
 
     def _document(self, digest: bytes) -> Document:
         """That of the round that a report is about."""
@@ -299,6 +315,9 @@ class Shuffler:
             for made in {report.round.id: report.round for report in reports}.values():
                 here = {place: report for place, report in enumerate(reports) if report.round.id == made.id}
                 outcomes |= self._taken(connection, made, here)
+        for place, outcome in outcomes.items():
+            if isinstance(outcome, Taken):  # on disk by now
+                self._places.used(reports[place].client)
         if any(isinstance(outcome, Taken) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
             self.store.wipe()
         return [outcomes[place] for place in range(len(reports))]
@@ -313,6 +332,7 @@ class Shuffler:
         answered = self._answered(connection, made, names)
         asked = self._asked(connection, made, names)
         arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
+        promised = 0  # places of those who are new here, which stand until this is on disk
         for place, report in reports.items():
             client, body = report.client, report.body
             if state.state != "open" or arrived == wanted:
@@ -325,14 +345,14 @@ class Shuffler:
                 outcomes[place] = RefusedError(409, "this client has taken part already")
             elif client not in asked:
                 outcomes[place] = RefusedError(409, "this client's lot is not this round")
-            elif not self._places.room(made.id, client, wanted - arrived):
+            elif not self._places.room(made.id, client, wanted - arrived + promised):
                 outcomes[place] = RefusedError(409, "the places left are promised to others; ask for the round first")
             else:
                 arrived += 1
+                promised += self._places.has(made.id, client)
                 kept[client] = body
                 answered.add(client)
                 new.append(report)
-                self._places.used(client)
                 outcomes[place] = Taken(arrived, wanted)
         if new:
             connection.execute(insert(tables.taken_part), [{"slot": slot, "client": report.client} for report in new])

@@ -37,6 +37,8 @@ from .wire import Document, WireError
 VERSION = 2
 # Connections that are kept open; as many again for a while.
 _CONNECTIONS = 10
+# Milliseconds for which a transaction waits for another one.
+_BUSY = 10_000
 SHUFFLER, ANALYZER = MetaData(), MetaData()
 
 # The shuffler's.
@@ -75,12 +77,13 @@ places = Table(
     Column("round", ForeignKey("rounds.id"), nullable=False),
     Column("until", Float, nullable=False),  # seconds since 1970
 )
-# Where batches are drawn by lot: whose lot is which round.
+# Where it is drawn by lot who is asked: in which rounds, from the first to the last.
 lots = Table(
     "lots",
     SHUFFLER,
     Column("client", ForeignKey("clients.id"), primary_key=True),
-    Column("round", Integer, nullable=False),
+    Column("first", Integer, nullable=False),
+    Column("last", Integer, nullable=False),
 )
 
 # The analyzer's.
@@ -111,7 +114,8 @@ class Store:
             event.listen(self.engine, "connect", _durable)
             event.listen(self.engine, "begin", _begin)
         self._reading = self.engine.execution_options(reads=True)
-        self._served = tables.tables["served"]
+        self._served, self._rounds = tables.tables["served"], rounds if tables is SHUFFLER else asked
+        self.unwiped = False  # something that was deleted may still be in the log
         try:
             with self.engine.begin() as connection:
                 tables.create_all(connection)
@@ -143,17 +147,25 @@ class Store:
         """Whether it is new here; another one than that which was kept is refused."""
         known = connection.execute(select(self._served.c.task)).scalar()
         if known is None:
+            if connection.execute(select(func.count()).select_from(self._rounds)).scalar_one():
+                raise WireError("this folder has rounds of an earlier task: a new task needs a new folder")
             connection.execute(insert(self._served).values(task=name, document=document.to_bytes()))
         elif known != name:
             raise WireError(f"task {name[:8]}..., where this folder is of task {known[:8]}...: a new task needs a new folder")
         return known is None
 
     def wipe(self) -> None:
-        """Take what was deleted out of SQLite's log too, which would keep it for as long as nothing is written over it."""
+        """Take what was deleted out of SQLite's log too, which would keep it for as long as nothing is written over it.
+
+        Somebody who reads the database at the time, a backup say, makes that impossible: `unwiped` then says to try again.
+        """
         if self.engine.dialect.name == "sqlite":
             connection = self.engine.raw_connection()
             try:
-                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                cursor = connection.cursor()
+                cursor.execute("PRAGMA busy_timeout=100")
+                self.unwiped = bool(cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+                cursor.execute(f"PRAGMA busy_timeout={_BUSY}")
             finally:
                 connection.close()
 
@@ -194,7 +206,7 @@ def _begin(connection: Connection) -> None:
 
 def _durable(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # transactions are begun by us
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000", "secure_delete=ON"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY}", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

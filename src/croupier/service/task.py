@@ -17,8 +17,8 @@ from ..problem import Domain, Loss, Problem, domains, losses
 from ..validation import ArgumentError, real, whole
 from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, batch_bytes, canonical, sha256
 
-# SQLite and PostgreSQL keep values of at most 10^9 and 2^30 bytes.
-MOST_BATCH_BYTES = 950_000_000
+# SQLite keeps values of at most 10^9 bytes, and PostgreSQL gives out at most half of 2^30, as text of twice the length.
+MOST_BATCH_BYTES = 500_000_000
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,17 @@ class Task:
 
     @property
     def by_lot(self) -> bool:
-        """Whether it is proved for batches that are drawn at random: then not whoever comes first is in a round."""
-        return self.schedule.shortfall > 0
+        """Whether it is settled beforehand, by lot, who is asked in which rounds, so that not whoever comes first is.
+
+        So where the proof is about random batches, or counts on a share of the task's users and no others; and where a user is in
+        all rounds of one of several phases.
+        """
+        return self.schedule.honest < 1 or (self.schedule.interactivity == "full" and len(self.schedule.phases) > 1)
+
+    def rounds_of(self, phase: int) -> range:
+        """The numbers of a phase's rounds; phases and rounds are counted from 1."""
+        before = sum(earlier.rounds for earlier in self.schedule.phases[: phase - 1])
+        return range(before + 1, before + 1 + self.schedule.phases[phase - 1].rounds)
 
     def document(self, key: Ed25519PrivateKey) -> Document:
         """Signed by the analyzer."""
@@ -150,6 +159,8 @@ class Round:
             raise WireError(f"a round that says something impossible: {problem}") from None
         if made.task != task.id or phase is None or theta.shape != (task.problem.dim,) or not np.isfinite(theta).all():
             raise WireError("a round that is not of this task")
+        if made.number not in task.rounds_of(made.phase):
+            raise WireError("a round whose number is none of its phase's")
         return made
 
     def gradient(self, task: Task, X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:

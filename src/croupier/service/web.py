@@ -27,6 +27,8 @@ _MOST_ARRIVALS_BYTES = 1 << 10
 # Pages that get events; more of them ask by themselves. Seconds between two looks, and between two signs of life.
 _MOST_STREAMS, _LOOK, _BEAT = 100, 0.5, 15.0
 BINARY = "application/octet-stream"
+# In an answer to a batch: it will never be taken.
+FOR_GOOD = "Croupier-Refused-For-Good"
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
@@ -49,7 +51,9 @@ def shuffler_app(shuffler: Shuffler) -> FastAPI:
         if "authorization" not in request.headers:
             return _document(await run_in_threadpool(shuffler.current))
         try:
-            return _document(await rounds.do(await tokens.do(_token(request))))
+            client = await tokens.do(_token(request))
+            allowance.take(client)
+            return _document(await rounds.do(client))
         except RefusedError as refusal:
             return _refusal(refusal.status, str(refusal))
 
@@ -129,7 +133,9 @@ def analyzer_app(population: RemotePopulation) -> FastAPI:
         except RefusedError as refusal:
             return _refusal(refusal.status, str(refusal))
         except WireError as problem:
-            return _refusal(400, str(problem))
+            answer = _refusal(400, str(problem))
+            answer.headers[FOR_GOOD] = "yes"  # said by the analyzer itself, not by something in between
+            return answer
         batches.inc()
         return Response(status_code=200)
 

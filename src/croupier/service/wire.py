@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import urllib.request
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -28,6 +29,17 @@ SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + 32
 _DOCUMENT = struct.Struct("<4sBBHII")  # CRPD, version, kind, 0, length, 0
 _REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, 0, dim, messages per coordinate
 _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
+
+
+# More than any task or round should have: nobody fills its memory because a server says so.
+MOST_DOCUMENT_BYTES = 1 << 26
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is a refusal: followed, it would turn what is sent into a question, and bring tokens to another server."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 class WireError(ValueError):
