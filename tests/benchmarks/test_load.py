@@ -1,0 +1,37 @@
+"""benchmarks/load.py at small sizes: the roles as processes, killed, and whole runs against those in memory; and its page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "load.py"
+
+
+def ran(*arguments):
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_a_quick_run_measures_every_section_and_its_page_is_made_again(tmp_path):
+    done = ran("--quick", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "load.json").read_text())
+    assert (found["kills"]["lost"], found["kills"]["sum_is_exact"]) == (0, True)
+    assert all(row["batch_arrived"] and not row["refusals"] for row in found["speed"])
+    assert {row["transport"] for row in found["runs"]} == {"masked-sum", "messages"}
+    assert all(row["same_theta"] for row in found["runs"])
+    page = (tmp_path / "load.md").read_text()
+    assert "a quick run: nothing is judged" in page
+    again = ran("--redraw", "--out", str(tmp_path))
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "load.md").read_text() == page
+    assert ran("--only", "nothing").returncode == 2
+
+
+def test_the_stored_page_is_that_of_the_stored_figures(tmp_path):
+    stored = SCRIPT.parent / "results"
+    (tmp_path / "load.json").write_bytes((stored / "load.json").read_bytes())
+    assert ran("--redraw", "--out", str(tmp_path)).returncode == 0
+    assert (tmp_path / "load.md").read_text() == (stored / "load.md").read_text()
