@@ -458,7 +458,11 @@ class Page:
 
 
 def shown(value: float, problem: str) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}" if problem.endswith("ridge") else f"{100 * value:.1f}"
+    if math.isnan(value):
+        return "-"
+    if problem.endswith("ridge"):
+        return f"{value:.3f}" if value > -10 else "below -10"
+    return f"{100 * value:.1f}"
 
 
 def spread(fits: list[dict[str, Any]], problem: str) -> str:
@@ -539,7 +543,7 @@ def fastest_as_good(page: Page, score: float) -> tuple[str, list[dict[str, Any]]
 def losses(page: Page) -> list[str]:
     """Where Croupier is behind, from the figures alone."""
     lines = []
-    for name, within in (("Croupier full", 0.005), ("Croupier sequential", 0.03)):
+    for name, within in (("Croupier full", 0.005), ("Croupier sequential", 0.03)):  # of accuracy, or R^2
         behind = []
         for problem in page.problems:
             for epsilon in page.epsilons(problem):
@@ -549,7 +553,8 @@ def losses(page: Page) -> list[str]:
                     gap = f"{best - ours:.3f}" if problem.endswith("ridge") else f"{100 * (best - ours):.1f} points"
                     behind.append(f"{problem} at {epsilon:g} ({gap}, {method})")
         total = sum(len(page.epsilons(problem)) for problem in page.problems)
-        text = f"**{name}** is more than {within:g} below the best central method in {len(behind)} of {total} cells"
+        limit = f"{100 * within:g} points (R^2: {within:g})"
+        text = f"**{name}** is more than {limit} below the best central method in {len(behind)} of {total} cells"
         lines.append(f"{text}: {'; '.join(behind)}." if behind else f"{text}.")
     slow = []
     for problem in page.problems:
@@ -576,7 +581,7 @@ def losses(page: Page) -> list[str]:
         few = max(
             (fits[0]["bits"] / record_bits(page, name), name) for name in page.problems if (fits := page.fits(name, OURS[1], TIMED))
         )
-        lines.append(f"{text}, of Croupier sequential up to {few[0]:,.1f} times ({few[1]}).")
+        lines.append(f"{text}, with Croupier sequential up to {few[0]:,.1f} times ({few[1]}).")
     return lines
 
 
