@@ -482,7 +482,9 @@ def asked(page: Page) -> list[tuple[str, str, str, bool]]:
             for name, within in (("Croupier full", 0.005), ("Croupier sequential", 0.03)):
                 ours = page.score(problem, name, TIMED)
                 what = f"{TITLES[problem].split(',')[0]}: {name} below the best central method ({method}, {shown(best, problem)} %)"
-                lines.append((what, f"at most {100 * within:g} points", f"{100 * (best - ours):.1f}", ours >= best - within))
+                lines.append(
+                    (what, f"at most {100 * within:g} points", f"{round(100 * (best - ours), 1) + 0.0:.1f}", ours >= best - within)
+                )
                 what = f"{TITLES[problem].split(',')[0]}: {name} above local privacy (PrivUnit, {shown(local, problem)} %)"
                 lines.append((what, "at least 5 points", f"{100 * (ours - local):.1f}", ours >= local + 0.05))
     if RACE in page.problems:
