@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from croupier import ArgumentError
+from croupier.arithmetic import row_squares
 from croupier.problem import (
     Absolute,
     Ball,
@@ -626,6 +627,7 @@ def test_products_are_the_gradients(loss, beta, l2):
         products, gradients = problem.linear_moreau_gradients(theta, X, y, beta), problem.moreau_gradients(theta, X, y, beta)
     assert products.dense().tolist() == gradients.tolist()
     assert np.asarray(LinearVectors(*products)).tolist() == gradients.tolist()
+    assert products.squares.tolist() == row_squares(products.rows).tolist()  # what clipping goes by
     assert problem.gradients(theta, X[:0], y[:0]).shape == (0, problem.dim)
 
 

@@ -50,11 +50,15 @@ class Objective(Protocol):
 
 
 class Products(NamedTuple):
-    """Gradients of linear models: user i's is the outer product of slopes_i and rows_i, plus the regulariser's, which all share."""
+    """Gradients of linear models: user i's is the outer product of slopes_i and rows_i, plus the regulariser's, which all share.
+
+    `squares` are the squared lengths of the rows.
+    """
 
     rows: Floats
     slopes: Floats
-    shift: Floats | None = None
+    shift: Floats | None
+    squares: Floats
 
     def dense(self) -> Floats:
         """One vector per user."""
@@ -168,8 +172,8 @@ class Problem:
 
     def linear_gradients(self, theta: Floats, X: Any, y: Any) -> Products:
         """The gradients as slopes times features."""
-        rows, _, targets = self._records(X, y)
-        return self._linear(rows, self.loss.slope(self._scores(theta, rows), targets), theta)
+        rows, squares, targets = self._records(X, y)
+        return self._linear(rows, squares, self.loss.slope(self._scores(theta, rows), targets), theta)
 
     def moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
         """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6)."""
@@ -186,7 +190,7 @@ class Problem:
         centre = theta * (beta / total)
         # x = 0 leaves theta where it is: any positive q gives slope times 0
         q = np.maximum(squares / total, np.finfo(np.float64).tiny)
-        return self._linear(rows, beta / total * self.loss.prox_slope(self._scores(centre, rows), targets, q), centre)
+        return self._linear(rows, squares, beta / total * self.loss.prox_slope(self._scores(centre, rows), targets, q), centre)
 
     def prox(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
         """One row per user: argmin over theta' of loss(theta') + (beta / 2) ||theta - theta'||^2."""
@@ -232,10 +236,10 @@ class Problem:
             return row_dots(rows, theta)
         return np.stack([row_dots(rows, weights) for weights in theta.reshape(self.loss.outputs, -1)], axis=1)
 
-    def _linear(self, rows: Floats, slopes: Floats, point: Floats) -> Products:
+    def _linear(self, rows: Floats, squares: Floats, slopes: Floats, point: Floats) -> Products:
         """Slopes times features, and the regulariser's gradient at a point."""
         slopes = slopes.reshape(len(rows), self.loss.outputs)
-        return Products(rows, slopes, (self.l2 * point).reshape(self.loss.outputs, -1) if self.l2 else None)
+        return Products(rows, slopes, (self.l2 * point).reshape(self.loss.outputs, -1) if self.l2 else None, squares)
 
 
 @dataclass(frozen=True)

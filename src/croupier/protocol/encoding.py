@@ -29,12 +29,14 @@ _LONGEST_ROW, _LARGEST_COEFFICIENT = 1e100, 1e50
 class LinearVectors:
     """Users' vectors as products: user i's is the outer product of coefficients_i and rows_i, plus a shift that all have.
 
-    Such are the gradients of linear models. They need not exist in memory: each entry is made where it is rounded.
+    Such are the gradients of linear models. They need not exist in memory: each entry is made where it is rounded. Whoever has
+    the rows' squared lengths from `row_squares` already can give them; privacy rests on their being right.
     """
 
     rows: Floats
     coefficients: Floats
     shift: Floats | None = None
+    squares: Floats | None = None
 
     @classmethod
     def of(cls, vectors: NDArray[Any]) -> LinearVectors:
@@ -54,7 +56,7 @@ class LinearVectors:
         return int(self.rows.shape[1] * self.coefficients.shape[1])
 
     def of_users(self, users: NDArray[np.bool_]) -> LinearVectors:
-        return LinearVectors(self.rows[users], self.coefficients[users], self.shift)
+        return LinearVectors(self.rows[users], self.coefficients[users], self.shift)  # odd ones are few: measured anew
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         vectors = _products(self.rows, self.coefficients)
@@ -170,7 +172,8 @@ def _longest(vectors: LinearVectors, norm: float) -> tuple[NDArray[np.bool_], Fl
     rows, coefficients = vectors.rows, vectors.coefficients
     slack = (vectors.dim + 16) * 2.0**-52
     with np.errstate(over="ignore", invalid="ignore"):
-        squares, sizes = row_squares(rows), row_squares(coefficients)
+        squares = row_squares(rows) if vectors.squares is None else vectors.squares
+        sizes = row_squares(coefficients)
         usual = (squares < _LONGEST_ROW**2) & (sizes < _LARGEST_COEFFICIENT**2) & (_NORMS[0] < norm < _NORMS[1])
         square = squares * sizes
         if vectors.shift is None:
