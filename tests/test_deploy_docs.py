@@ -105,7 +105,7 @@ def test_the_example_task_is_one_that_the_analyzer_takes():
     asked = Asked.load(EXAMPLES / "task.toml")
     assert (asked.users, asked.transport, asked.patience) == (20_000, "masked-sum", 3600)
     assert asked.facts == Schema.load(EXAMPLES / "schema.toml")
-    task = asked.task(bytes(32))
+    task = asked.task()
     smallest = min(phase.plan.honest_users for phase in task.schedule.phases)
     for text in (
         (EXAMPLES / UNITS[0]).read_text(),

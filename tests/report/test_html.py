@@ -189,7 +189,7 @@ def test_a_seeded_model_says_first_of_all_that_it_is_not_private():
     page = Page(html_report(ShuffleLogisticRegression(classes=["no", "yes"], random_state=0).fit(X, y)))
     assert page.words.index("NOT PRIVATE") < page.words.index("The promise")
     assert "It promises" not in page.words
-    assert "nothing: seeded" in page.words
+    assert "nothing: not private" in page.words
     assert "treat the page as you treat the data" in page.words
 
 

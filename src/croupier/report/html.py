@@ -332,7 +332,7 @@ def _details(shown: _Shown) -> str:
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         f"coordinate",
         "calibration": f"{plan.calibration}, by {guarantee.theorem}",
-        "proved": proved if shown.guarantee else "nothing",
+        "proved": proved if shown.guarantee else "nothing: not private",
         "bound on the loss": bound,
     }
     public = {name: _value(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
