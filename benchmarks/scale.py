@@ -48,7 +48,7 @@ DELTA = 1e-10
 # Entries of a generated block at most, and blocks at least: four for each of two workers.
 BLOCK_ENTRIES, LEAST_BLOCKS = 1 << 24, 8
 # Entries that numpy works on at a time, as the library does.
-CHUNK_ENTRIES = 1 << 17
+CHUNK_ENTRIES = 1 << 19
 ROUNDS = 100
 
 READ, NUMPY, FUSED, STREAMED, KEPT, THREADS = "read", "numpy", "numpy fused", "streamed", "kept", "kept, free threads"

@@ -375,9 +375,10 @@ def test_rounds_of_blocks_have_the_exact_law_in_both_modes(mode, sizes):
 
 
 @pytest.mark.parametrize("work", ["prepare", "digest", "everyone", "batch"])
-def test_blocks_that_are_not_kept_take_the_memory_of_one(work):
-    """Six blocks of 16 MB; half a block is for the tickets, the chunk being worked on and the like."""
+def test_blocks_that_are_not_kept_take_the_memory_of_one(work, monkeypatch):
+    """Six blocks of 16 MB; half a block is for the tickets, the chunk being worked on (smaller than it is) and the like."""
     size, dim = 1 << 18, 8
+    monkeypatch.setattr(blocks, "CHUNK_ENTRIES", 1 << 17)
 
     class Large:
         users = size

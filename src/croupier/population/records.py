@@ -14,8 +14,8 @@ from ..protocol.encoding import require_finite
 from ..validation import ArgumentError
 from .population import Query, Test, Vectors
 
-# Entries that are worked on at a time: a few arrays of this size fit the processor's cache.
-CHUNK_ENTRIES = 1 << 17
+# Entries that are worked on at a time: many, since two threads spend their time handing over the interpreter where pieces are small.
+CHUNK_ENTRIES = 1 << 19
 Integers = NDArray[np.int64]
 
 
