@@ -608,9 +608,9 @@ fits are not private, and nothing is released.
 
 **How to read it.** Accuracy in per cent, or R^2: median (least to most) over the seeds. With five seeds, least to most covers the
 true median with probability 94 % (three seeds: 75 %). Time is that of a fit over that of scikit-learn without privacy with the same
-seed, at epsilon = 1, one after the other with nothing beside them; planning and calibration are in it, imports and reading data are
-not. Bits are what one user sends in all; a curator is handed the record itself. SVM and least squares are fitted where they make
-sense: MNIST has ten classes, and KDD Cup 99 no numeric target.
+seed, at epsilon = 1, one after the other on a shared machine, whose other work is in it; planning and calibration are in it too,
+imports and reading data are not. Bits are what one user sends in all; a curator is handed the record itself. SVM and least
+squares are fitted where they make sense: MNIST has ten classes, and KDD Cup 99 no numeric target.
 
 ## Asked and measured
 
@@ -737,6 +737,9 @@ def as_markdown(results: dict[str, Any]) -> str:
     quick = "\n\n**A quick run**: two settings each, two seeds, epsilon = 1." if results["quick"] else ""
     text = HEAD.format(versions=versions, quick=quick, settings="two" if results["quick"] else "four")
     text += "".join(f"| {what} | {want} | {got} | {'yes' if holds else '**no**'} |\n" for what, want, got, holds in asked(page))
+    missing = [TITLES[name].split(":")[0] for name in PROBLEMS if name not in page.problems]
+    if missing and not results["quick"]:
+        text += f"\nNot measured yet: {'; '.join(missing)}.\n"
     text += "\n## Where Croupier loses\n\n" + "".join(f"- {line}\n" for line in losses(page))
     text += METHOD_HEAD + method_table(page)
     text += "".join(problem_table(page, problem) for problem in page.problems)

@@ -14,7 +14,7 @@ from ..protocol.encoding import require_finite
 from ..validation import ArgumentError
 from .population import Query, Test, Vectors
 
-# Entries that are worked on at a time: many, since two threads spend their time handing over the interpreter where pieces are small.
+# Entries that are worked on at a time: many, since with small pieces two threads mostly hand over the interpreter.
 CHUNK_ENTRIES = 1 << 19
 Integers = NDArray[np.int64]
 
