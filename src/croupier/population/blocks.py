@@ -152,7 +152,8 @@ class BlockPopulation:
     it is read, and refused where it has changed; a block whose `read` makes sure of that itself says `checks_itself = True`.
 
     `threads` is how many blocks are answered for at once: by default as many as the process has processors where records are kept,
-    and one where they are read, since each holds a block. The counts are the same. A loss of one's own is asked by one thread.
+    and one where they are read, since each holds a block. The counts are the same. A loss of one's own is asked by one thread;
+    `read` may be called by several, of different blocks.
 
     >>> import numpy as np
     >>> from croupier import minimize
