@@ -182,7 +182,7 @@ class Client:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
-                    remedy = "Wait until it has ended, or give this user's other device a token of another user."
+                    remedy = "Wait until the other one has ended: one user answers once."
                     raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
             yield
 

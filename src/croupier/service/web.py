@@ -27,7 +27,7 @@ _MOST_ARRIVALS_BYTES = 1 << 10
 # Pages that get events; more of them ask by themselves. Seconds between two looks, and between two signs of life.
 _MOST_STREAMS, _LOOK, _BEAT = 100, 0.5, 15.0
 BINARY = "application/octet-stream"
-# In an answer to a batch: it will never be taken.
+# In an answer to what the shuffler brings: it will never be taken.
 FOR_GOOD = "Croupier-Refused-For-Good"
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -128,29 +128,17 @@ def analyzer_app(population: RemotePopulation) -> FastAPI:
 
     @app.post("/v1/batch")
     async def batch(request: Request) -> Response:
-        try:
-            await run_in_threadpool(population.take, await _body(request, longest))
-        except RefusedError as refusal:
-            return _refusal(refusal.status, str(refusal))
-        except WireError as problem:
-            answer = _refusal(400, str(problem))
-            answer.headers[FOR_GOOD] = "yes"  # said by the analyzer itself, not by something in between
-            return answer
-        batches.inc()
-        return Response(status_code=200)
+        answer = await _handed(request, longest, population.take)
+        if answer.status_code == 200:
+            batches.inc()
+        return answer
 
     dashboard = Dashboard(population)
     app.state.stopping, app.state.streams = False, 0
 
     @app.post("/v1/arrivals")
     async def arrivals(request: Request) -> Response:
-        try:
-            await run_in_threadpool(dashboard.hear, await _body(request, _MOST_ARRIVALS_BYTES))
-        except RefusedError as refusal:
-            return _refusal(refusal.status, str(refusal))
-        except WireError as problem:
-            return _refusal(400, str(problem))
-        return Response(status_code=200)
+        return await _handed(request, _MOST_ARRIVALS_BYTES, dashboard.hear)
 
     @app.get("/")
     async def shown(request: Request) -> Response:
@@ -264,6 +252,19 @@ async def _body(request: Request, most: int) -> bytes:
             raise RefusedError(413, f"more than {most} bytes")
         parts.append(part)
     return b"".join(parts)
+
+
+async def _handed(request: Request, most: int, take: Callable[[bytes], None]) -> Response:
+    """Give the body to whoever takes it. What is not as it should be will never be: said by us, not by something in between."""
+    try:
+        await run_in_threadpool(take, await _body(request, most))
+    except RefusedError as refusal:
+        return _refusal(refusal.status, str(refusal))
+    except WireError as problem:
+        answer = _refusal(400, str(problem))
+        answer.headers[FOR_GOOD] = "yes"
+        return answer
+    return Response(status_code=200)
 
 
 def _document(document: Document | None) -> Response:
