@@ -10,9 +10,11 @@ is with `fresh`. What else decides a result, as the code of the benchmark itself
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,7 +75,12 @@ class Cells:
             for worker in multiprocessing.active_children():
                 worker.terminate()
             done = sum(job in self for job in jobs)
-            print(f"\nstopped: {done} of {len(jobs)} cells are kept in {self.path}; the same command goes on.", file=sys.stderr)
+            print(
+                f"\nstopped: {done} of {len(jobs)} cells are kept in {self.path}; the same command goes on.",
+                file=sys.stderr,
+                flush=True,
+            )
+            sys.stderr = Path(os.devnull).open("w")  # what a pool says while it is taken down is no use to anybody
             raise SystemExit(130) from None
         return [self[job] for job in jobs]
 
@@ -100,3 +107,33 @@ def fingerprint(*sources: Path) -> str:
     """Of Python files, or of all below a folder."""
     files: Iterable[Path] = (file for source in sources for file in (sorted(source.rglob("*.py")) if source.is_dir() else [source]))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def command(
+    doc: str | None,
+    name: str,
+    compute: Callable[[bool, int, Path, bool], dict[str, Any]],
+    markdown: Callable[[dict[str, Any]], str],
+    figure: Callable[[dict[str, Any], Path], None],
+) -> tuple[dict[str, Any], bool]:
+    """A benchmark's command line: compute or read its results, print and store them; returns them, and whether it was quick."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="folder for the results (default: results beside this script)")
+    parser.add_argument("--quick", action="store_true", help="few runs and small sizes, in under a minute")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--fresh", action="store_true", help="measure again what is there already")
+    parser.add_argument("--redraw", action="store_true", help=f"only text and figure, from the stored {name}.json")
+    arguments = parser.parse_args()
+    folder = arguments.out or Path(__file__).parent / "results"
+    stored = folder / f"{name}.json"
+    if arguments.redraw:
+        results = json.loads(stored.read_text())
+    else:
+        results = compute(arguments.quick, arguments.processes, folder, arguments.fresh)
+    print(markdown(results))
+    if arguments.out or not arguments.quick:
+        folder.mkdir(parents=True, exist_ok=True)
+        stored.write_text(json.dumps(results, indent=1) + "\n")
+        (folder / f"{name}.md").write_text(markdown(results))
+        figure(results, folder / f"{name}.svg")
+    return results, arguments.quick

@@ -12,8 +12,6 @@ rates.svg anew from the stored rates.json.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 import warnings
@@ -25,7 +23,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from cells import Cells
+from cells import Cells, command
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter, NullLocator
 
@@ -415,26 +413,8 @@ def draw_panel(panel: Any, row: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="folder for the results (default: results beside this script)")
-    parser.add_argument("--quick", action="store_true", help="few seeds and small sizes, in under a minute")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--fresh", action="store_true", help="measure again what is there already")
-    parser.add_argument("--redraw", action="store_true", help="only text and figure, from the stored rates.json")
-    arguments = parser.parse_args()
-    folder = arguments.out or Path(__file__).parent / "results"
-    stored = folder / "rates.json"
-    if arguments.redraw:
-        results = json.loads(stored.read_text())
-    else:
-        results = compute(arguments.quick, arguments.processes, folder, arguments.fresh)
-    print(markdown(results))
-    if arguments.out or not arguments.quick:
-        folder.mkdir(parents=True, exist_ok=True)
-        stored.write_text(json.dumps(results, indent=1) + "\n")
-        (folder / "rates.md").write_text(markdown(results))
-        figure(results, folder / "rates.svg")
-    if misses(results) and not arguments.quick:
+    results, quick = command(__doc__, "rates", compute, markdown, figure)
+    if misses(results) and not quick:
         sys.exit(f"{len(misses(results))} slopes are shallower than the paper's exponent less {TOLERANCE}")
 
 

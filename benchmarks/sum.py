@@ -10,8 +10,6 @@ on where it was; --fresh begins anew. --redraw makes sum.md and sum.svg anew fro
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 import warnings
@@ -21,7 +19,7 @@ from typing import Any
 import matplotlib
 import mechanisms
 import numpy as np
-from cells import Cells
+from cells import Cells, command
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from mechanisms import DISCRETE_GAUSSIAN, SKELLAM, Aggregated
@@ -388,25 +386,7 @@ def figure(results: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="folder for the results (default: results beside this script)")
-    parser.add_argument("--quick", action="store_true", help="a small grid and few runs, in under a minute")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--fresh", action="store_true", help="compute again what is there already")
-    parser.add_argument("--redraw", action="store_true", help="only text and figure, from the stored sum.json")
-    arguments = parser.parse_args()
-    folder = arguments.out or Path(__file__).parent / "results"
-    stored = folder / "sum.json"
-    if arguments.redraw:
-        results = json.loads(stored.read_text())
-    else:
-        results = compute(arguments.quick, arguments.processes, folder, arguments.fresh)
-    print(markdown(results))
-    if arguments.out or not arguments.quick:
-        folder.mkdir(parents=True, exist_ok=True)
-        stored.write_text(json.dumps(results, indent=1) + "\n")
-        (folder / "sum.md").write_text(markdown(results))
-        figure(results, folder / "sum.svg")
+    results, _ = command(__doc__, "sum", compute, markdown, figure)
     if excessive(results):
         sys.exit(f"{len(excessive(results))} measured errors are above the stated ones by more than chance")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import subprocess
@@ -11,8 +9,7 @@ import sys
 from unittest import mock
 
 import pytest
-
-from croupier.cli import main
+from helpers_cli import croupier
 
 PLAN = ["plan", "--epsilon", "1", "--delta", "1e-6", "--users", "10000", "--dim", "100"]
 NAMES = [
@@ -39,17 +36,6 @@ NAMES = [
     "max_inflation",
     "max_bits",
 ]
-
-
-def croupier(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the command prints and returns, without the price of a new process."""
-    out, err = io.StringIO(), io.StringIO()
-    with mock.patch.object(sys, "argv", ["croupier", *arguments]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def as_json(*arguments: str) -> dict:

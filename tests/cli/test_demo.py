@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import subprocess
 import sys
@@ -12,9 +10,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from helpers_cli import croupier
 from scipy.special import expit
 
-from croupier.cli import main
 from croupier.cli.demo_data import flights, population_loss, synthetic
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.report import central, local
@@ -27,16 +25,6 @@ METHODS = [
     "Croupier, sequential",
     "local DP, sequential",
 ]
-
-
-def croupier(*arguments: str) -> subprocess.CompletedProcess[str]:
-    out, err = io.StringIO(), io.StringIO()
-    with mock.patch.object(sys, "argv", ["croupier", *arguments]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(autouse=True)

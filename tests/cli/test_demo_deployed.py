@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import signal
@@ -16,23 +15,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from helpers_cli import croupier
 
-from croupier.cli import demo_deployed, main
+from croupier.cli import demo_deployed
 from croupier.cli.demo_deployed import people
 from croupier.table import Schema
 
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
-
-
-def croupier(*arguments: str) -> subprocess.CompletedProcess[str]:
-    out, err = io.StringIO(), io.StringIO()
-    with mock.patch.object(sys, "argv", ["croupier", *arguments]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def running(folder: Path) -> list[str]:
