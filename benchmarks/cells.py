@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import multiprocessing
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,7 +80,7 @@ class Cells:
                 file=sys.stderr,
                 flush=True,
             )
-            sys.stderr = Path(os.devnull).open("w")  # what a pool says while it is taken down is no use to anybody
+            sys.stderr = io.StringIO()  # what a pool says while it is taken down is no use to anybody
             raise SystemExit(130) from None
         return [self[job] for job in jobs]
 
