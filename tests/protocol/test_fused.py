@@ -123,6 +123,17 @@ def test_products_are_rounded_and_added_up_alike(patience):
     check()
 
 
+@pytest.mark.parametrize(
+    ("users", "features", "outputs"), [(9000, 1, 1), (700, 7, 1), (130, 55, 2), (50, 51, 5), (50, 64, 4), (5, 900, 10)]
+)
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+@pytest.mark.parametrize("kind", ["keyed", "few bytes"])
+def test_many_pieces_are_rounded_and_added_up_alike(users, features, outputs, l2, kind, patience):
+    """More users than go into a piece, on both sides of the width from which on rows are added up one by one."""
+    products = linear(np.random.default_rng(users), users, features, outputs, l2)
+    both(products, features * outputs, 200, 1.0, kind, users, patience)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, bool, ">f8"])
 def test_other_types_and_layouts_are_rounded_alike(dtype, patience):
     rows = np.random.default_rng(0).normal(size=(50, 3)).astype(dtype)
@@ -138,7 +149,7 @@ def test_encodings_are_the_same_to_the_last_bit(users, features, l2, seed):
     """With a byte drawn that ties every entry, the kernel says what is left of all of them: no operation is fused or reordered."""
     (unit,) = clip_to_ball(linear(np.random.default_rng(seed), users, features, 1, l2), 1.0)
     rest, whole = np.modf(encode(unit.numbers(), 13).ravel() * 256)
-    shift = np.zeros((1, features)) if unit.shift is None else unit.shift
+    shift = np.zeros((0, 0)) if unit.shift is None else unit.shift
     ones = np.zeros(features, dtype=np.int64)
     drawn = (whole % 256).astype(np.uint8)
     columns, found = fused.kernel()(unit.rows, unit.coefficients, unit.factors, shift, 13 / 2 * 256, drawn, ones)

@@ -1,4 +1,5 @@
-"""The loops of `fused`, compiled by numba: short ones with few arrays each, which LLVM turns into vector instructions.
+"""The loops of `fused`, compiled by numba: short ones with few arrays each, which LLVM turns into vector instructions, over pieces
+that stay in the processor's fastest cache from one loop to the next.
 
 No fast mathematics and no fused multiply-add: each operation rounds as numpy's does.
 """
@@ -11,6 +12,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
+# Entries of a piece: four bytes each, and what they are made from.
+_PIECE = 4096
+# Rows with fewer entries are added up several side by side, since a short loop is slow.
+_SHORT, _SIDE_BY_SIDE = 256, 16
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -26,43 +31,62 @@ def _compiled(function: _Function) -> _Function:
 def add_rounded(rows, coefficients, factors, shift, scale, drawn, ones):
     """Add the rounded encodings to `ones`; returns the columns of the ties that are open, and what is left of them.
 
-    `scale` is 256 g / 2, and `drawn` one random byte per entry, which is overwritten. See `sampling.round_at_random`.
+    `scale` is 256 g / 2, `shift` empty where there is none, and `drawn` one random byte per entry, which is overwritten. See
+    `sampling.round_at_random`.
     """
-    users, outputs, features = rows.shape[0], shift.shape[0], shift.shape[1]
-    total = np.empty(drawn.size, np.int32)
-    _encode(rows, coefficients, factors, shift, scale, total.reshape(users, outputs, features))
-    _carry(total, drawn)
-    _add_up(total.reshape(users, outputs * features), ones)
-    most = _full(drawn)
-    columns, rest = np.empty(most, np.int64), np.empty(most)
-    ties = _ties(rows, coefficients, factors, shift, scale, drawn, columns, rest)
+    users, width = rows.shape[0], ones.size
+    rows_of_sums = _SIDE_BY_SIDE if width < _SHORT else 1
+    some = rows_of_sums * max(_PIECE // (rows_of_sums * width), 1)
+    total, sums = np.empty(some * width, np.int32), np.zeros(rows_of_sums * width, np.int64)
+    for first in range(0, users, some):
+        last = min(first + some, users)
+        if shift.size:
+            _encode_shifted(rows[first:last], coefficients[first:last], factors[first:last], shift, scale, total)
+        else:
+            _encode(rows[first:last], coefficients[first:last], scale, total)
+        _carry(total, drawn[first * width : last * width], sums)
+    for m in range(sums.size):
+        ones[m % width] += sums[m]
+    places = np.empty(_full(drawn) + 1, np.int64)
+    columns = places[: _find_full(drawn, places)]
+    rest = np.empty(columns.size + 1)
+    ties = _left(rows, coefficients, factors, shift, scale, columns, rest)
     return columns[:ties], rest[:ties]
 
 
 @_compiled
-def _encode(rows, coefficients, factors, shift, scale, total):
+def _encode(rows, coefficients, scale, total):
     """256 a, rounded down."""
-    for i in range(total.shape[0]):
-        for k in range(total.shape[1]):
+    users, features, outputs = rows.shape[0], rows.shape[1], coefficients.shape[1]
+    for i in range(users):
+        for k in range(outputs):
+            coefficient = coefficients[i, k]
+            for j in range(features):
+                total[(i * outputs + k) * features + j] = np.int32((coefficient * rows[i, j] + 1.0) * scale)
+
+
+@_compiled
+def _encode_shifted(rows, coefficients, factors, shift, scale, total):
+    """The same with a shift."""
+    users, features, outputs = rows.shape[0], rows.shape[1], coefficients.shape[1]
+    for i in range(users):
+        for k in range(outputs):
             coefficient, factor = coefficients[i, k], factors[i]
-            for j in range(total.shape[2]):
-                total[i, k, j] = np.int32((coefficient * rows[i, j] + factor * shift[k, j] + 1.0) * scale)
+            for j in range(features):
+                a = (coefficient * rows[i, j] + factor * shift[k, j] + 1.0) * scale
+                total[(i * outputs + k) * features + j] = np.int32(a)
 
 
 @_compiled
-def _carry(total, drawn):
-    """Whether the leading byte of the fraction is above the byte drawn: the whole part goes to `total`, the byte to `drawn`."""
-    for m in range(total.size):
-        carried = total[m] + np.int32(255) - np.int32(drawn[m])
-        drawn[m] = np.uint8(carried)
-        total[m] = carried >> np.int32(8)
-
-
-@_compiled
-def _add_up(total, ones):
-    for i in range(total.shape[0]):
-        for j in range(total.shape[1]):
-            ones[j] += total[i, j]
+def _carry(total, drawn, sums):
+    """Whether the leading byte of the fraction is above the byte drawn: the whole part is added up, the byte goes to `drawn`."""
+    for first in range(0, drawn.size, sums.size):
+        last = min(first + sums.size, drawn.size)
+        whole, byte = total[first:last], drawn[first:last]
+        for m in range(last - first):
+            carried = whole[m] + np.int32(255) - np.int32(byte[m])
+            byte[m] = np.uint8(carried)
+            sums[m] += carried >> np.int32(8)
 
 
 @_compiled
@@ -75,27 +99,34 @@ def _full(drawn):
 
 
 @_compiled
-def _ties(rows, coefficients, factors, shift, scale, drawn, columns, rest):
-    """The entries whose byte is 255 and that something is left of. Eight bytes are looked at at once."""
+def _find_full(drawn, places):
+    """Where they are; returns how many. Eight are looked at at once, and `places` has room for one more than there are."""
     words = drawn[: drawn.size // 8 * 8].view(np.uint64)
-    ties = 0
+    found = 0
     for word in range(words.size):
         inverse = ~words[word]
         if (inverse - np.uint64(0x0101010101010101)) & ~inverse & np.uint64(0x8080808080808080):  # it has a byte of zeros
-            ties = _note(rows, coefficients, factors, shift, scale, drawn, 8 * word, 8 * word + 8, columns, rest, ties)
-    return _note(rows, coefficients, factors, shift, scale, drawn, 8 * words.size, drawn.size, columns, rest, ties)
+            for m in range(8 * word, 8 * word + 8):
+                places[found] = m
+                found += drawn[m] == 255
+    for m in range(8 * words.size, drawn.size):
+        places[found] = m
+        found += drawn[m] == 255
+    return found
 
 
 @_compiled
-def _note(rows, coefficients, factors, shift, scale, drawn, first, last, columns, rest, ties):
-    outputs, features = shift.shape
-    for m in range(first, last):
-        if drawn[m] == 255:
-            i, column = divmod(m, outputs * features)
-            k, j = divmod(column, features)
-            scaled = (coefficients[i, k] * rows[i, j] + factors[i] * shift[k, j] + 1.0) * scale
-            left = scaled - np.int32(scaled)
-            if left > 0:
-                columns[ties], rest[ties] = column, left
-                ties += 1
+def _left(rows, coefficients, factors, shift, scale, places, rest):
+    """Of the entries at these places, those that something is left of: their columns to `places`, what is left to `rest`."""
+    features, outputs = rows.shape[1], coefficients.shape[1]
+    ties = 0
+    for place in places:
+        i, column = divmod(place, outputs * features)
+        k, j = divmod(column, features)
+        a = coefficients[i, k] * rows[i, j]
+        if shift.size:
+            a += factors[i] * shift[k, j]
+        a = (a + 1.0) * scale
+        places[ties], rest[ties] = column, a - np.int32(a)
+        ties += rest[ties] > 0
     return ties

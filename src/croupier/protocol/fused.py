@@ -21,6 +21,7 @@ from .sampling import round_ties
 PATIENCE = 1 << 25
 # An encoding times 256 and a byte fit 32 bits.
 _MOST_LEVELS = 1 << 22
+_NO_SHIFT = np.zeros((0, 0))
 
 
 class _Done:
@@ -40,10 +41,10 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
     compiled = kernel()
     if compiled is None:
         raise ImportError("numba is not installed: pip install 'croupier[fast]'")
-    features, outputs = unit.rows.shape[1], unit.coefficients.shape[1]
-    shift = np.zeros((outputs, features)) if unit.shift is None else unit.shift
-    drawn = random.draw_bytes(unit.rows.size * outputs)
-    ones = np.zeros(outputs * features, dtype=np.int64)
+    width = unit.rows.shape[1] * unit.coefficients.shape[1]
+    shift = _NO_SHIFT if unit.shift is None else unit.shift
+    drawn = random.draw_bytes(len(unit.rows) * width)
+    ones = np.zeros(width, dtype=np.int64)
     columns, rest = compiled(unit.rows, unit.coefficients, unit.factors, shift, levels / 2 * 256, drawn, ones)
     np.add.at(ones, columns[round_ties(random, rest)], 1)
     return ones
