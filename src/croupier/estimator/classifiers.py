@@ -36,8 +36,12 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             raise ArgumentError("classes", declared.tolist(), "two classes here", remedy)
 
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
-        place = {label: index for index, label in enumerate(self.classes_.tolist())}
-        index = np.array([place.get(label, -1) for label in y.tolist()])
+        if y.dtype.kind == self.classes_.dtype.kind != "O":
+            index = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
+            index = np.where(self.classes_[index] == y, index, -1)
+        else:  # by Python's equality
+            place = {label: index for index, label in enumerate(self.classes_.tolist())}
+            index = np.array([place.get(label, -1) for label in y.tolist()])
         if (index < 0).any():
             odd = y[index < 0][:1].tolist()[0]
             raise ArgumentError("y", odd, f"one of the declared classes {self.classes_.tolist()}", "Declare it; nobody was asked.")

@@ -176,13 +176,13 @@ class _Run:
 
     def _oracle(self, number: int, phase: Phase, batches: Sequence[Batch]) -> Callable[[Floats], Floats]:
         """The private mean gradient at theta over the next batch of users."""
-        objective, left = objective_of(self.problem, phase), iter(batches)
+        objective, plan, left = objective_of(self.problem, phase), phase.plan.to_json(), iter(batches)
 
         def gradient(theta: Floats) -> Floats:
             batch, index = next(left), len(self.history) + 1
             self.ledger.charge(batch.first, batch.last, phase.plan)
             known = self.journal.recorded(index, theta)
-            done, private = known or self._asked(number, index, Gradients(objective, theta), batch, phase)
+            done, private = known or self._asked(number, index, Gradients(objective, theta), batch, phase, plan)
             self.private = self.private and private
             self.history.append(done)
             for callback in self.callbacks:
@@ -191,11 +191,11 @@ class _Run:
 
         return gradient
 
-    def _asked(self, number: int, index: int, query: Gradients, batch: Batch, phase: Phase) -> tuple[Round, bool]:
+    def _asked(self, number: int, index: int, query: Gradients, batch: Batch, phase: Phase, plan: str) -> tuple[Round, bool]:
         if self.journal.secret is None:
             raise ValueError("the run has ended, and its secret is gone: it cannot ask anybody any more")
         query = replace(query, theta=self.journal.ask(index, query.theta))
-        about = (index, query.theta.tobytes(), batch.first, batch.last, phase.plan.to_json())
+        about = (index, query.theta.tobytes(), batch.first, batch.last, plan)
         question = Question(query, batch, phase.plan, self.journal.secret.derive("round", *about))
         self.answering = True
         estimate = self.population.answer(question)
