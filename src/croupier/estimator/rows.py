@@ -8,13 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, hstack, issparse
 
+from ..arithmetic import in_single, row_squares
+
 Floats = NDArray[np.float64]
 
 
 def clip_rows(X: Any, norm: float) -> Any:
-    """X with every row longer than `norm` scaled down to it; a map of each row alone. Dense or CSR, as it came."""
+    """X with every row longer than `norm` by a part in a million scaled down to it; a map of each row alone.
+
+    Dense or CSR, as it came, and of the precision that it came in, where that can tell lengths about the norm.
+    """
+    if X.dtype == np.float32 and not in_single(X, norm):
+        X = X.astype(np.float64)
     with np.errstate(over="ignore"):  # squares of huge numbers: infinite is longer than norm, which is all we ask
-        long = np.flatnonzero(~(row_norms(X) <= norm))
+        long = np.flatnonzero(~(row_norms(X) <= norm * (1 + 1e-6)))
     if not long.size:
         return X
     largest = np.ones(X.shape[0])
@@ -35,11 +42,11 @@ def row_norms(X: Any) -> Floats:
     """The length of every row."""
     if issparse(X):
         return np.sqrt(_dense(X.multiply(X).sum(axis=1)))
-    return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64)))
+    return np.sqrt(row_squares(X))
 
 
 def _times(X: Any, factors: Floats) -> Any:
-    return csr_array(diags_array(factors) @ X) if issparse(X) else X * factors[:, np.newaxis]
+    return csr_array(diags_array(factors) @ X) if issparse(X) else X * factors[:, np.newaxis].astype(X.dtype)
 
 
 def _dense(column: Any) -> Floats:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arithmetic import row_dots, row_squares
+from ..arithmetic import in_single, row_dots, row_squares
 from ..validation import ArgumentError, real
 from .domains import Domain
 from .fingerprint import fingerprint, is_known
@@ -55,7 +55,7 @@ class Products(NamedTuple):
     `squares` are the squared lengths of the rows.
     """
 
-    rows: Floats
+    rows: NDArray[Any]  # float64 or float32
     slopes: Floats
     shift: Floats | None
     squares: Floats
@@ -200,43 +200,46 @@ class Problem:
         """The Moreau-smoothed problem: beta-smooth, within lipschitz^2 / (2 beta) of this one."""
         return Smoothed(self, beta)
 
-    def _records(self, X: Any, y: Any) -> tuple[Floats, Floats, Floats]:
+    def _records(self, X: Any, y: Any) -> tuple[NDArray[Any], Floats, Floats]:
         """The rows of features, their squared lengths, and the targets."""
         rows, squares = self._rows(X)
         if np.shape(y) != rows.shape[:1]:
             raise ArgumentError("y.shape", np.shape(y), f"({len(rows)},)", "Give one label or target per row of X.")
         return rows, squares, self.loss.targets(y)
 
-    def _rows(self, X: Any) -> tuple[Floats, Floats]:
+    def _rows(self, X: Any) -> tuple[NDArray[Any], Floats]:
+        single = in_single(X, self.feature_norm) and not self.l2
         try:
-            rows = np.ascontiguousarray(X, dtype=np.float64)
+            rows = np.ascontiguousarray(X, dtype=np.float32 if single else np.float64)
         except (TypeError, ValueError):
             raise ArgumentError("X", type(X).__name__, "a table of numbers", "Encode other features; make sparse dense.") from None
         if rows.ndim != 2 or rows.shape[1] != self.features:
             raise ArgumentError("X.shape", rows.shape, f"(users, {self.features})", "Give one row of features per user.")
         # Rows longer than a part in a million more are scaled down, each by a rule of its own: rows that were scaled in single
         # precision are left, and gradients are clipped all the same. NaN is not below anything.
-        squares = row_squares(rows)
-        long = ~(squares <= (self.feature_norm * (1 + 1e-6)) ** 2)
+        with np.errstate(over="ignore"):
+            squares = row_squares(rows)
+        long = ~(squares <= (self.feature_norm * (1 + 1e-6)) ** 2 * (1 + single * (self.features + 2) * 2.0**-23))
         if long.any():
             rows = self._scaled_down(rows, long)
             squares[long] = row_squares(rows[long])
         return rows, squares
 
-    def _scaled_down(self, rows: Floats, long: NDArray[np.bool_]) -> Floats:
+    def _scaled_down(self, rows: NDArray[Any], long: NDArray[np.bool_]) -> NDArray[Any]:
         if not np.all(np.isfinite(rows)):
             raise ArgumentError("X", float(rows[~np.isfinite(rows)][0]), "finite", "Fill in or leave out missing features.")
-        unit = rows[long] / np.max(np.abs(rows[long]), axis=1, keepdims=True)  # squares of huge numbers overflow
+        unit = rows[long].astype(np.float64)
+        unit /= np.max(np.abs(unit), axis=1, keepdims=True)  # squares of huge numbers overflow
         scaled = rows.copy()
         scaled[long] = unit * (self.feature_norm / np.linalg.norm(unit, axis=1, keepdims=True))
         return scaled
 
-    def _scores(self, theta: Floats, rows: Floats) -> Floats:
+    def _scores(self, theta: Floats, rows: NDArray[Any]) -> Floats:
         if self.loss.outputs == 1:
             return row_dots(rows, theta)
         return np.stack([row_dots(rows, weights) for weights in theta.reshape(self.loss.outputs, -1)], axis=1)
 
-    def _linear(self, rows: Floats, squares: Floats, slopes: Floats, point: Floats) -> Products:
+    def _linear(self, rows: NDArray[Any], squares: Floats, slopes: Floats, point: Floats) -> Products:
         """Slopes times features, and the regulariser's gradient at a point."""
         slopes = slopes.reshape(len(rows), self.loss.outputs)
         return Products(rows, slopes, (self.l2 * point).reshape(self.loss.outputs, -1) if self.l2 else None, squares)

@@ -30,10 +30,10 @@ class LinearVectors:
     """Users' vectors as products: user i's is the outer product of coefficients_i and rows_i, plus a shift that all have.
 
     Such are the gradients of linear models. They need not exist in memory: each entry is made where it is rounded. Whoever has
-    the rows' squared lengths from `row_squares` already can give them; privacy rests on their being right.
+    the squared lengths of these very rows from `row_squares` already can give them; privacy rests on their being right.
     """
 
-    rows: Floats
+    rows: NDArray[Any]  # float64 or float32
     coefficients: Floats
     shift: Floats | None = None
     squares: Floats | None = None
@@ -44,9 +44,14 @@ class LinearVectors:
         return cls(vectors, np.ones((len(vectors), 1)))
 
     def __post_init__(self) -> None:
-        """Whatever was given, all that follows is in double precision."""
+        """Whatever was given, all that follows is in double precision.
+
+        But rows in single precision stay as they are if they come with their squares, so of a size that it can tell, and no shift.
+        """
+        single = self.squares is not None and self.shift is None and self.rows.dtype == np.float32
         for name in ("rows", "coefficients", *(["shift"] if self.shift is not None else [])):
-            object.__setattr__(self, name, np.require(getattr(self, name), np.float64, ["C", "A"]))
+            kind = np.float32 if single and name == "rows" else np.float64
+            object.__setattr__(self, name, np.require(getattr(self, name), kind, ["C", "A"]))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -67,7 +72,7 @@ class LinearVectors:
 class UnitVectors:
     """Vectors in the unit ball as products: user i's is coefficients_i times rows_i plus factors_i times the shift."""
 
-    rows: Floats
+    rows: NDArray[Any]
     coefficients: Floats
     factors: Floats
     shift: Floats | None
@@ -84,7 +89,7 @@ class UnitVectors:
         return np.asarray((products if self.shift is None else products + self.factors.sum() * self.shift).ravel())
 
 
-def _products(rows: Floats, coefficients: Floats) -> Floats:
+def _products(rows: NDArray[Any], coefficients: Floats) -> Floats:
     entries = coefficients.shape[1] * rows.shape[1]
     return np.asarray((coefficients[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(len(rows), entries))
 
@@ -167,12 +172,16 @@ def _longest(vectors: LinearVectors, norm: float) -> tuple[NDArray[np.bool_], Fl
     Let u = 2^-53, and A the length of the product plus that of the shift. The computed square of the length is wrong by less than
     (d + 6) u A^2, the bound's root and reciprocal by less than 6 u of themselves, and the entries, of a coefficient times a factor
     times a feature plus a factor times a shift, by less than 3.1 u A together. All that is below 2 (d + 16) u A^2 in the square.
-    What is so short that its squares vanish is shorter than any norm here; whatever is not a number is not of a usual size.
+    What is so short that its squares vanish is shorter than any norm here; whatever is not a number is not of a usual size. Squares
+    of rows in single precision are first brought to where they are not too small (see `row_squares`).
     """
     rows, coefficients = vectors.rows, vectors.coefficients
     slack = (vectors.dim + 16) * 2.0**-52
     with np.errstate(over="ignore", invalid="ignore"):
         squares = row_squares(rows) if vectors.squares is None else vectors.squares
+        if rows.dtype == np.float32:
+            features = rows.shape[1]
+            squares = squares * (1 + (features + 2) * 2.0**-23) + features * 2.0**-124
         sizes = row_squares(coefficients)
         usual = (squares < _LONGEST_ROW**2) & (sizes < _LARGEST_COEFFICIENT**2) & (_NORMS[0] < norm < _NORMS[1])
         square = squares * sizes
