@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import ArgumentError, real, whole
+from . import rejection
 from .randomness import RandomSource
 
 Integers = NDArray[np.int64]
@@ -20,16 +21,22 @@ _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 
 
 def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> Integers:
-    """Law: `size` independent draws, the i-th from Bin(trials_i, 1/2): the popcount of trials_i random bits."""
+    """Law: `size` independent draws, the i-th from Bin(trials_i, 1/2): few trials are random bits counted, many are `rejection`."""
     if size == 0:
         return np.zeros(0, dtype=np.int64)
     trials = np.asarray(trials)
-    if trials.dtype.kind not in "iu" or trials.min() < 0:
-        raise ArgumentError("trials", trials.min(), "whole numbers of at least 0", "Count the random bits to add up.")
-    common = int(trials.min()) // 64  # whole words that every draw uses
-    ones = _popcount_words(source, common, size)
-    if trials.ndim or trials > 64 * common:
-        ones += _popcount_masked(source, np.broadcast_to(trials - 64 * common, (size,)))
+    if trials.dtype.kind not in "iu" or not 0 <= trials.min() <= trials.max() <= rejection.MAX_TRIALS:
+        allowed = f"whole numbers from 0 to {rejection.MAX_TRIALS:.2g}"
+        raise ArgumentError("trials", (trials.min(), trials.max()), allowed, "Count the random bits to add up.")
+    trials = trials.astype(np.int64)
+    many = trials >= rejection.MIN_TRIALS
+    if many.all():
+        return rejection.draw(source, trials, size)
+    if not many.any():
+        return _popcount(source, trials, size)
+    ones = np.empty(size, dtype=np.int64)
+    for part, law in ((many, rejection.draw), (~many, _popcount)):
+        ones[part] = law(source, trials[part], int(np.count_nonzero(part)))
     return ones
 
 
@@ -38,7 +45,7 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
 
     A trial succeeds if a uniform number is below p, compared digit by digit: where p has a 1, trials that show 0 have
     succeeded; where it has a 0, those that show 1 have failed; the others go on. So each digit takes one fair binomial of the
-    trials still open, half as many every time, about two random bits per trial in all.
+    trials still open, half as many every time.
     """
     whole("trials", trials, at_least=0, remedy="Count the random bits to add up.")
     real("probability", probability, above=0, below=1, remedy="Use a probability between 0 and 1.")
@@ -108,16 +115,23 @@ def permutation(source: RandomSource, size: int) -> Integers:
             return order
 
 
+def _popcount(source: RandomSource, trials: Integers, size: int) -> Integers:
+    """Bin(trials_i, 1/2): the popcount of trials_i random bits."""
+    common = int(trials.min()) // 64  # whole words that every draw uses
+    ones = _popcount_words(source, common, size)
+    if trials.ndim or trials > 64 * common:
+        ones += _popcount_masked(source, np.broadcast_to(trials - 64 * common, (size,)))
+    return ones
+
+
 def _popcount_words(source: RandomSource, words: int, size: int) -> Integers:
     """Bin(64 * words, 1/2), `size` times."""
     total = np.zeros(size, dtype=np.int64)
-    for start in range(0, words, _CHUNK_WORDS):
-        width = min(_CHUNK_WORDS, words - start)
-        rows = max(1, _CHUNK_WORDS // width)
-        for first in range(0, size, rows):
-            here = total[first : first + rows]
-            drawn = source.draw_bytes(8 * width * here.size).view(np.uint64).reshape(here.size, width)
-            here += np.bitwise_count(drawn).sum(axis=1, dtype=np.int64)
+    together = max(1, _CHUNK_WORDS // max(1, words))
+    for first in range(0, size, together):
+        here = total[first : first + together]
+        drawn = source.draw_bytes(8 * words * here.size).view(np.uint64).reshape(here.size, words)
+        here += np.bitwise_count(drawn).sum(axis=1, dtype=np.int64)
     return total
 
 
