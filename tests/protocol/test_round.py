@@ -795,9 +795,18 @@ def test_counting_users_checks_them_too(untouched):
 
 
 def test_a_plan_with_more_noise_than_can_be_drawn_is_refused_at_once(untouched):
+    plan = plan_sum(epsilon=0.01, delta=1e-6, users=10_000, dim=10_000, calibration="paper")
+    with pytest.raises(ArgumentError, match="noise bits in a coordinate"):
+        VectorSum(plan).check_round(10_000)
+    with pytest.raises(ArgumentError, match="noise bits in a coordinate"):
+        VectorSum(plan).run_chunks([], users=10_000, random=untouched)
+
+
+def test_the_papers_noise_can_be_drawn(variance_of):
+    """8e11 noise bits in each of 100 coordinates. False-alarm rate 1e-6."""
     plan = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100, calibration="paper")
-    with pytest.raises(ArgumentError, match="noise bits in all"):
-        VectorSum(plan).run(np.zeros((10_000, 100)), random=untouched)
+    drawn = VectorSum(plan).run(np.zeros((10_000, 100)), random=SeededRandom(1)).sum
+    variance_of(drawn, 0.0, plan.noise_std**2)
 
 
 @pytest.mark.parametrize("users", ["5", None, 2.5, 0])

@@ -15,13 +15,12 @@ from .encoding import as_numbers, as_vectors, require_finite
 from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import RandomSource, SecureRandom
+from .rejection import MAX_TRIALS
 from .shuffler import Shuffler, require_crowd
 
 MODES = ("counting", "faithful")
 # Entries worked on at a time: a few arrays of this size fit the processor's cache.
 _CHUNK_ENTRIES = 1 << 17
-# Noise bits that a round may draw: some minutes of keystream.
-_MAX_NOISE_BITS = 10**13
 # Messages that a faithful round may hold in memory, one byte each.
 _MAX_MESSAGES = 1 << 30
 
@@ -135,13 +134,13 @@ class VectorSum:
         """Refuse a round that is too small for its guarantee or too large to be run, before anybody is asked."""
         one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
         require_crowd(self.plan, whole("users", users, at_least=1, remedy="Count the users of the round."))
-        noise = users * self.plan.noise_bits * self.plan.dim
-        if noise > _MAX_NOISE_BITS:
+        noise = users * self.plan.noise_bits
+        if noise > MAX_TRIALS:
             raise ArgumentError(
                 "plan",
-                f"{noise:.2g} noise bits in all",
-                f"at most {_MAX_NOISE_BITS:.2g} to be run",
-                "Plan with fewer users or coordinates in a round; the paper's calibrations are for comparison only.",
+                f"{noise:.2g} noise bits in a coordinate",
+                f"at most {MAX_TRIALS:.2g} to be counted without error",
+                "Plan with fewer users in a round or a larger epsilon; the paper's calibrations are for comparison only.",
             )
         messages = users * self.plan.bits_per_user
         if mode == "faithful" and messages > _MAX_MESSAGES:
