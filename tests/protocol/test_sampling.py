@@ -177,6 +177,29 @@ def test_binomial_of_every_8_digit_probability_is_exact(scripted):
         assert binomial(scripted(strings.T.tobytes()), 1, k / 256, 256).sum() == k
 
 
+@pytest.mark.parametrize("trials", [64, 65, 127, 128, 200])
+def test_binomial_of_few_digits_over_all_of_them_is_exact(scripted, trials):
+    """Sixteen by sixteen trials have all strings of four fair digits, the last drawn first: exactly k of them succeed at k / 16."""
+    words = -(-trials // 64)
+    strings = np.tile(list(itertools.product([0, 1], repeat=4)), (4 * words, 1))
+    planes = [np.packbits(strings[:, place], bitorder="little").tobytes() for place in (3, 2, 1, 0)]
+    for k in range(1, 16):
+        places = Fraction(k, 16).denominator.bit_length() - 1
+        drawn = binomial(scripted(b"".join(planes[4 - places :])), trials, k / 16, 1)
+        uniform = strings[:, :places] @ (1 << np.arange(places)[::-1])
+        succeeded = (2**places - 1 - uniform) < k * 2**places // 16  # a bit of 1 is read as the digit 0
+        counted = succeeded[: 64 * (words - 1)].sum() + succeeded[64 * words - (trials - 64 * (words - 1)) :].sum()
+        assert drawn.tolist() == [counted]
+        assert trials % 64 or counted == trials * k // 16
+
+
+def test_binomial_counted_and_drawn_have_the_same_law(law_of, monkeypatch):
+    """Bin(100, 3/8) by counting 64 trials at once, and digit by digit. False-alarm rate 1e-6 each."""
+    for few in (4, 0):
+        monkeypatch.setattr(sampling, "_FEW_DIGITS", few)
+        law_of(binomial(SeededRandom(few), 100, 0.375, 60_000), exact_law(100, 0.375))
+
+
 @exactly
 @given(data=st.data(), probability=probabilities)
 def test_binomial_compares_a_uniform_number_with_the_probability(scripted, data, probability):

@@ -17,6 +17,8 @@ from .randomness import RandomSource
 
 Integers = NDArray[np.int64]
 _CHUNK_WORDS = 1 << 15
+# Probabilities of few digits, trials of some words: how much of both is quicker to count than to draw by `fair_binomial`.
+_FEW_DIGITS, _FEW_TRIALS, _FEW_BITS = 4, 1 << 10, 1 << 21
 _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 
 
@@ -45,12 +47,14 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
 
     A trial succeeds if a uniform number is below p, compared digit by digit: where p has a 1, trials that show 0 have
     succeeded; where it has a 0, those that show 1 have failed; the others go on. So each digit takes one fair binomial of the
-    trials still open, half as many every time.
+    trials still open, half as many every time; or, where there are few of both, a random bit for every trial.
     """
     whole("trials", trials, at_least=0, remedy="Count the random bits to add up.")
     real("probability", probability, above=0, below=1, remedy="Use a probability between 0 and 1.")
     numerator, denominator = float(probability).as_integer_ratio()
     digits = f"{numerator:b}".zfill(denominator.bit_length() - 1)
+    if size and len(digits) <= _FEW_DIGITS and 64 <= trials <= _FEW_TRIALS + _FEW_BITS // size:
+        return _count_below(source, trials, digits, size)
     successes = np.zeros(size, dtype=np.int64)
     undecided: int | Integers = trials
     for digit in digits:
@@ -113,6 +117,17 @@ def permutation(source: RandomSource, size: int) -> Integers:
         ranked = keys[order]
         if not np.any(ranked[1:] == ranked[:-1]):
             return order
+
+
+def _count_below(source: RandomSource, trials: int, digits: str, size: int) -> Integers:
+    """Bin(trials, 0.digits), 64 trials at once: by the last digit first, what is below it and what follows."""
+    words = -(-trials // 64)
+    below: NDArray[np.uint64] = np.zeros((size, words), dtype=np.uint64)
+    for digit in reversed(digits):
+        zeros = source.draw_bytes(8 * below.size).view(np.uint64).reshape(size, words)
+        below = zeros | below if digit == "1" else zeros & below
+    below[:, -1] >>= np.uint64(64 * words - trials)
+    return np.asarray(np.bitwise_count(below).sum(axis=1, dtype=np.int64))
 
 
 def _popcount(source: RandomSource, trials: Integers, size: int) -> Integers:
