@@ -14,13 +14,13 @@ import pytest
 import scipy.sparse
 
 import croupier as cr
-from croupier.optimizer import Result, StopTraining, replay, run
+from croupier.optimizer import Result, StopTraining, acsa, replay, run
 from croupier.optimizer.schedule import METHODS
 from croupier.population import ArrayPopulation
 from croupier.privacy import honest_in_batch
 from croupier.privacy.audit import empirical_audit
 from croupier.privacy.ledger import BudgetExceededError, Ledger
-from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Problem, Squared
+from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
 from croupier.protocol import Secret
 
 from .conftest import ExactPopulation, best_loss
@@ -455,6 +455,74 @@ def test_practical_steps_are_public_and_clip_at_the_steepest_gradient_of_the_sta
         return 2 * 0.2 * (50 / 3) ** 2 / (T * (T + 1)) + 2 / math.sqrt(3) * 50 / 3 * sigma / math.sqrt(T)
 
     assert value(phase.rounds) <= 1.001 * min(value(T) for T in range(1, 2000))
+
+
+@pytest.mark.parametrize("interactivity", ["sequential", "full"])
+@pytest.mark.parametrize(("loss", "radius", "usual"), [(Hinge(), 50.0, 0.2), (Pinball(0.5), 2.0, 4.0), (Absolute(), 0.5, 32.0)])
+def test_practical_steps_of_a_kink_balance_its_bias_with_the_curvature_of_the_mean(loss, radius, usual, interactivity):
+    users, D, L = 30_000, radius / 3, loss.slope_bound(0.0)
+    problem = Problem(loss=loss, domain=Ball(dim=20, radius=radius), feature_norm=1.0)
+    options = {"epsilon": 1.0, "delta": 1e-6, "schedule": "practical", "interactivity": interactivity}
+    phase = cr.schedule(problem, users, **options).phases[0]
+    full, s = interactivity == "full", phase.plan.noise_std
+
+    def sigma(T):
+        batch, noise = (users, s * math.sqrt(T / phase.rounds)) if full else (users // T, s)
+        return math.sqrt(20 * noise**2 / batch**2 + (0.0 if full else L**2 / batch))
+
+    def value(T):
+        """The bound, the mean's curvature and the smoothing, both by search: over Thm 4.7's bound, then for a bias as large."""
+        betas, weight = np.geomspace(1e-3, 1e6, 4000), 2 * D**2 / (T * (T + 1))
+        c = min(usual, betas[np.argmin(weight * betas + L**2 / (2 * betas))])
+        beta = betas[np.argmin(np.abs(np.log(L**2 / (2 * betas) / (weight * c))))]
+        return weight * c + L**2 / (2 * beta) + 2 / math.sqrt(3) * D * sigma(T) / math.sqrt(T), c, beta
+
+    values = {T: value(T)[0] for T in {*range(1, 101), *np.geomspace(100, users, 60).astype(int)}}
+    if full:
+        assert values[phase.rounds] <= 1.26 * min(values.values()) or phase.rounds == 100
+        assert phase.rounds == 1 or values[phase.rounds - 1] >= 1.24 * min(values.values())
+    else:
+        assert value(phase.rounds)[0] <= 1.001 * min(values.values())
+    T, (_, c, beta) = phase.rounds, value(phase.rounds)
+    assert phase.smoothing == pytest.approx(beta, rel=0.02)
+    assert phase.step == pytest.approx(2 * c + sigma(T) / (3 * D) * math.sqrt(sum(t * t for t in range(1, T + 1))), rel=0.01)
+
+
+def test_practical_steps_of_a_few_rounds_take_a_kink_for_as_curved_as_its_envelope():
+    """A mean is never more curved than the envelopes it is of: then the steps are those of the bound, at the practical D."""
+    problem = Problem(loss=Hinge(), domain=Ball(dim=20, radius=50.0), feature_norm=1.0)
+    phase = cr.schedule(problem, 30_000, epsilon=1.0, delta=1e-6, schedule="practical", rounds=3).phases[0]
+    assert phase.smoothing == pytest.approx(math.sqrt(12) / (2 * 50 / 3))
+    assert phase.smoothing < 0.2
+
+
+@pytest.mark.parametrize(("loss", "radius"), [(Hinge(), 50.0), (Pinball(0.9), 2.0)])
+@pytest.mark.parametrize("offset", [0.0, 0.5, 2.0])
+def test_practical_steps_of_a_kink_beat_those_of_one_users_envelope(loss, radius, offset):
+    """Far from the start in directions with little energy, beside an intercept that has much or none; both with the same noise."""
+    rng = np.random.default_rng(5)
+    X = np.column_stack([rng.normal(size=(40_000, 8)) * [0.05, 0.05, *[0.2] * 6], np.full(40_000, offset)])
+    score = 20 * X[:, 0] - 20 * X[:, 1] + X[:, 2]
+    y = (
+        score + rng.normal(size=40_000) > 0
+        if isinstance(loss, Hinge)
+        else np.clip(score / 5 + 0.1 * rng.normal(size=40_000), -1, 1)
+    )
+    problem = Problem(loss=loss, domain=Ball(dim=9, radius=radius), feature_norm=1.0)
+    chosen = cr.schedule(problem, 40_000, epsilon=1.0, delta=1e-6, interactivity="full", schedule="practical")
+    (phase,), T, D = chosen.phases, chosen.rounds, radius / 3
+    envelope = loss.slope_bound(0.0) * math.sqrt(T * (T + 1)) / (2 * D)
+    noise = phase.gradient_std / D / 12 * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)
+    losses = []
+    for step, smoothing in ((phase.step, phase.smoothing), (2 * envelope + noise, envelope)):
+        rng = np.random.default_rng(6)
+
+        def gradient(theta, smoothing=smoothing, rng=rng):
+            mean = problem.moreau_gradients(theta, X, y, smoothing).mean(axis=0)
+            return mean + phase.plan.noise_std / len(X) * rng.standard_normal(9)
+
+        losses.append(problem.losses(acsa(gradient, problem.domain.project, np.zeros(9), T, step), X, y).mean())
+    assert losses[0] < 0.95 * losses[1]
 
 
 @pytest.mark.parametrize("interactivity", ["sequential", "full"])

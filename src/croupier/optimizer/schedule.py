@@ -176,7 +176,7 @@ class _Rule:
     """The constants that schedules are made from: those with a proof, or those that do well on real data."""
 
     clip: float  # L: gradients are clipped to this norm
-    smoothness: float | None  # beta
+    smoothness: float | None  # beta, of the mean loss
     bounded: bool = True  # whether the bound on the loss holds
     nearer: float = 1.0  # D is the distance divided by this
     trust: float = 1.0  # factor of the noise's part of AC-SA's damping
@@ -189,7 +189,8 @@ class _Rule:
         clip, smoothness = problem.lipschitz, problem.smoothness
         if isinstance(problem, Problem):
             clip, smoothness = problem.usual_lipschitz, problem.usual_smoothness
-        return cls(clip, smoothness, bounded=False, nearer=3.0, trust=1 / 12, enough=1.25, most_rounds=100)
+        trust = 1 / 3 if problem.smoothness is None else 1 / 12
+        return cls(clip, smoothness, bounded=False, nearer=3.0, trust=trust, enough=1.25, most_rounds=100)
 
     def clipped(self, clip: float, lipschitz: float) -> _Rule:
         """No gradient is longer than the Lipschitz constant: clipping further out would only add noise."""
@@ -318,8 +319,11 @@ def _bound(
         excess = D**2 / (2 * step * T) + step * (L**2 + v) / 2 + stability
         return excess + (L**2 * step / 4 if kink else 0.0), step, 2 / step if kink else None, math.sqrt(v)
     sigma = math.sqrt(v + (0.0 if full else L**2 / batch))
-    smoothing = L * math.sqrt(T * (T + 1)) / (2 * D) if method == "smoothed-acsa" else None  # Thm 4.7, erratum 4
-    curvature = smoothing if smoothing is not None else beta or 0.0
+    curvature, smoothing = beta or 0.0, None
+    if method == "smoothed-acsa":  # Thm 4.7, erratum 4: the smoothing whose bias is as large as the term that curvature adds
+        steepest = L * math.sqrt(T * (T + 1)) / (2 * D)
+        curvature = min(steepest, beta or math.inf)
+        smoothing = steepest * (steepest / curvature)
     damping = 2 * curvature + rule.trust * sigma / D * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)  # erratum 3
     bias = L**2 / (2 * smoothing) if smoothing else 0.0
     return 2 * curvature * D**2 / (T * (T + 1)) + 2 / math.sqrt(3) * D * sigma / math.sqrt(T) + bias, damping, smoothing, sigma

@@ -145,7 +145,11 @@ class Problem:
     def usual_smoothness(self) -> float | None:
         """Smoothness of the mean loss as real data show it; see `Loss.usual_curvature`."""
         usual = self.loss.usual_curvature
-        return None if usual is None else usual * self.feature_norm**2 + self.l2
+        if usual is None:
+            return None
+        if self.loss.curvature is None:  # scores that fill less than [-2, 2] are for targets that fill less than [-1, 1]
+            usual *= max(1.0, 2 / (self.feature_norm * self.domain.norm_bound))
+        return usual * self.feature_norm**2 + self.l2
 
     def losses(self, theta: Floats, X: Any, y: Any) -> Floats:
         """The loss of each user at theta, regularisation included."""
