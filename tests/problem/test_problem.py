@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from scipy.stats import norm
 
 from croupier import ArgumentError
 from croupier.arithmetic import row_squares
@@ -640,3 +641,28 @@ def test_nobodys_gradient_depends_on_whose_rows_are_beside(features):
     together = problem.gradients(theta, X, np.ones(5))
     alone = [problem.gradients(theta, X[user : user + 1], np.ones(1))[0] for user in range(5)]
     assert together.tolist() == [row.tolist() for row in alone]
+
+
+@pytest.mark.parametrize("beta", [60.0, 600.0])
+@pytest.mark.parametrize(("loss", "residual"), [(Pinball(quantile=0.3), 0.1), (Absolute(), 0.1), (Hinge(), 1.0)])
+def test_usual_smoothness_is_that_of_a_mean_whatever_the_envelopes(loss, residual, beta):
+    """Slopes of the mean envelope on either side of the kink, for rows in one direction and a normal spread about it."""
+    places = residual * norm.ppf((np.arange(200_000) + 0.5) / 200_000)
+    if isinstance(loss, Hinge):  # margins 1 + places at theta = 1
+        X, y, theta = (1 + places)[:, np.newaxis] / 8, np.ones(200_000), 8.0
+    else:
+        X, y, theta = np.ones((200_000, 1)), places, 0.0
+    problem = Problem(loss=loss, domain=Ball(dim=1, radius=50.0))
+    step = 0.05 * residual * (8 if isinstance(loss, Hinge) else 1)
+    ahead, behind = (problem.moreau_gradients(np.array([theta + sign * step]), X, y, beta).mean() for sign in (1, -1))
+    energy = 1 / 64 if isinstance(loss, Hinge) else 1.0  # of the rows at the kink
+    shared = 0.5 if isinstance(loss, Hinge) else 1.0  # of the energy in one direction
+    assert shared * (ahead - behind) / (2 * step) / energy == pytest.approx(problem.usual_smoothness, rel=0.1)
+
+
+def test_usual_smoothness_of_a_kink_follows_the_scale_of_scores():
+    """Targets and domain in other units are the same problem: curvature goes with 1 / unit, as the slopes' jump stays."""
+    wide, narrow = (Problem(loss=Pinball(), domain=Ball(dim=2, radius=radius), feature_norm=3.0) for radius in (0.5, 0.005))
+    assert narrow.usual_smoothness == pytest.approx(100 * wide.usual_smoothness)
+    assert Problem(loss=Pinball(), domain=Ball(dim=2, radius=50.0), feature_norm=3.0).usual_smoothness == pytest.approx(9 * 4)
+    assert Problem(loss=Hinge(), domain=Ball(dim=2, radius=50.0), l2=0.5).usual_smoothness == pytest.approx(0.7)
