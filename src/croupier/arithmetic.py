@@ -36,6 +36,8 @@ def row_squares(rows: NDArray[Any]) -> Floats:
     In double precision it is right to (d + 1) 2^-53 of itself, and 2^-1074 d; in single precision to (d + 1) 2^-24, and to
     2^-125 d also where the processor takes the smallest numbers for 0; infinite where a square is not to be had.
     """
+    if rows.shape[1] == 1:
+        return np.asarray(np.square(rows[:, 0], dtype=np.float64))
     return _added_up("ij,ij->i", rows, rows)
 
 

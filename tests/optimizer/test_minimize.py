@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas
@@ -553,12 +554,26 @@ def test_clipping_halves_the_noise_and_forfeits_the_bound(binary):
     assert cr.minimize(problem, binary, epsilon=1.0, delta=1e-6, rounds=8, clip=0.5).guarantee.epsilon(1e-6) <= 1.0
 
 
+def test_less_curvature_makes_bolder_steps(binary):
+    """The damping has twice the curvature in it, beside the noise's part, which stays."""
+    problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0)
+    options = {"epsilon": 1.0, "delta": 1e-6, "rounds": 8, "schedule": "practical"}
+    usual, bold = (cr.schedule(problem, 4000, **options, curvature=curvature) for curvature in (None, 0.02))
+    assert usual.phases[0].step - bold.phases[0].step == pytest.approx(2 * (0.05 - 0.02))
+    assert bold == replace(usual, phases=(replace(usual.phases[0], step=bold.phases[0].step),))
+    run, same = (cr.minimize(problem, binary, **options, curvature=curvature, seed=1) for curvature in (0.02, 0.05))
+    assert run.schedule == bold
+    assert np.array_equal(same.theta, cr.minimize(problem, binary, **options, seed=1).theta)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"schedule": "fast"}, "'bound'"),
         ({"schedule": "practical", "method": "sgd"}, "schedule='bound'"),
         ({"clip": -1.0}, "clip"),
+        ({"curvature": 0.1}, "schedule='practical'"),
+        ({"curvature": 0.0, "schedule": "practical"}, "curvature = 0.0"),
         ({"clip": 0.5, "method": "phased"}, "left out for phased"),
     ],
 )

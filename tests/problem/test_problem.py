@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from croupier import ArgumentError
-from croupier.arithmetic import row_squares
+from croupier.arithmetic import row_dots, row_squares
 from croupier.problem import (
     Absolute,
     Ball,
@@ -34,6 +35,7 @@ from croupier.problem import (
     check,
 )
 from croupier.protocol import LinearVectors
+from croupier.protocol.encoding import clip_to_ball
 
 BINARY = [Logistic(), Hinge(), SmoothedHinge(width=0.3), SquaredHinge()]
 REGRESSION = [Squared(target_bound=2.0), Huber(kappa=0.7), Pinball(quantile=0.2), Absolute(), EpsilonInsensitive(width=0.3)]
@@ -588,8 +590,9 @@ ALL_LOSSES = [
 
 @pytest.mark.parametrize("loss", ALL_LOSSES, ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize("moreau", [False, True])
-def test_other_peoples_records_do_not_move_a_gradient(loss, moreau):
-    """Bit for bit, whatever the others' rows are and however many; Newton's method of a Moreau gradient to 1e-14."""
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_other_peoples_records_do_not_move_a_gradient(loss, moreau, dtype):
+    """Bit for bit, whatever the others' rows are and however many, in either precision."""
     rng = np.random.default_rng(0)
     dim = 7
     problem = Problem(loss=loss, domain=Ball(dim=dim * loss.outputs, radius=5.0), feature_norm=1.0)
@@ -597,18 +600,17 @@ def test_other_peoples_records_do_not_move_a_gradient(loss, moreau):
     mine = rng.normal(size=(20, dim))
     mine /= np.linalg.norm(mine, axis=1, keepdims=True)
     mine[:10] *= 1 + 9e-7  # within the tolerance that rows of single precision need
-    y = rng.integers(0, 2, size=20).astype(float)
+    mine[15:] *= 3.0
+    mine, y = mine.astype(dtype), rng.integers(0, 2, size=20).astype(float)
 
     def gradients(X, y):
         return problem.moreau_gradients(theta, X, y, 3.0) if moreau else problem.gradients(theta, X, y)
 
     alone = gradients(mine, y)
     for others in (np.zeros((1, dim)), np.full((3, dim), 1e6), rng.normal(size=(1001, dim)), np.full((2, dim), 1e-200)):
-        together = gradients(np.vstack([others, mine]), np.concatenate([np.ones(len(others)), y]))[len(others) :]
-        if moreau:
-            np.testing.assert_allclose(together, alone, rtol=0, atol=1e-14)
-        else:
-            np.testing.assert_array_equal(together, alone)
+        X = np.vstack([others.astype(dtype), mine])
+        together = gradients(X, np.concatenate([np.ones(len(others)), y]))[len(others) :]
+        np.testing.assert_array_equal(together, alone)
 
 
 # --- gradients as products
@@ -632,12 +634,13 @@ def test_products_are_the_gradients(loss, beta, l2):
     assert problem.gradients(theta, X[:0], y[:0]).shape == (0, problem.dim)
 
 
-@pytest.mark.parametrize("features", [8192, 8193, 20_000])
-def test_nobodys_gradient_depends_on_whose_rows_are_beside(features):
-    """Neither in company nor alone: sums of long rows are rounded in one way only."""
+@pytest.mark.parametrize("features", [1, 2, 3, 7, 55, 63, 64, 65, 784, 8192, 8193, 20_000])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_nobodys_gradient_depends_on_whose_rows_are_beside(features, dtype):
+    """Neither in company nor alone, wherever a row begins in memory: sums are rounded in one way only."""
     rng = np.random.default_rng(0)
     problem = Problem(loss=Logistic(), domain=Ball(dim=features, radius=2.0))
-    X, theta = rng.normal(size=(5, features)) / np.sqrt(features), rng.normal(size=features)
+    X, theta = (rng.normal(size=(5, features)) / np.sqrt(features)).astype(dtype), rng.normal(size=features)
     together = problem.gradients(theta, X, np.ones(5))
     alone = [problem.gradients(theta, X[user : user + 1], np.ones(1))[0] for user in range(5)]
     assert together.tolist() == [row.tolist() for row in alone]
@@ -666,3 +669,46 @@ def test_usual_smoothness_of_a_kink_follows_the_scale_of_scores():
     assert narrow.usual_smoothness == pytest.approx(100 * wide.usual_smoothness)
     assert Problem(loss=Pinball(), domain=Ball(dim=2, radius=50.0), feature_norm=3.0).usual_smoothness == pytest.approx(9 * 4)
     assert Problem(loss=Hinge(), domain=Ball(dim=2, radius=50.0), l2=0.5).usual_smoothness == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("size", [1.0, 0.3, 1e-6, 1e-22, 1e-30, 1e-41, 0.0])
+@pytest.mark.parametrize("features", [1, 5, 300])
+def test_gradients_of_rows_in_single_precision_are_clipped_in_exact_arithmetic(size, features):
+    """Also where squares vanish in single precision, and slopes are so steep that it matters."""
+    rng = np.random.default_rng(features)
+    rows = rng.normal(size=(20, features)) / np.sqrt(features) * size
+    rows = np.where(rng.random(rows.shape) < 0.5, rows, rows * 1e-12).astype(np.float32)
+    for steep in (0.9, 30.0, 1e25, 1e45):
+        vectors = LinearVectors(rows, rng.choice([-steep, steep], size=(20, 1)), None, row_squares(rows))
+        assert vectors.rows.dtype == np.float32
+        for unit in clip_to_ball(vectors, 0.5):
+            for vector in unit.numbers():
+                assert sum(Fraction(float(entry)) ** 2 for entry in vector) <= 1
+
+
+@pytest.mark.parametrize("features", [3, 55, 784])
+def test_rows_in_single_precision_are_hardly_clipped_more(features):
+    """What is added to their squares costs a part in a hundred thousand at most, and what is short is not clipped at all."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, features)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    for steep, length in ((2.0, 1.0), (0.25, 0.5)):
+        (unit,) = clip_to_ball(LinearVectors(rows, np.full((200, 1), steep), None, row_squares(rows)), 0.5)
+        np.testing.assert_allclose(np.linalg.norm(unit.numbers(), axis=1), length, rtol=1e-4 if features > 100 else 1e-5)
+
+
+@pytest.mark.parametrize("norm", [1e-30, 1e-11, 1e-9, 1.0, 1e14, 1e16, 1e30])
+def test_single_precision_gives_what_double_precision_gives(norm):
+    """At sizes that it cannot hold it is not used."""
+    rng = np.random.default_rng(0)
+    problem = Problem(loss=Logistic(), domain=Ball(dim=6, radius=1 / norm if norm > 1e-15 else 1e14), feature_norm=norm)
+    X = (rng.normal(size=(50, 6)) * norm / 2).astype(np.float32)
+    y, theta = rng.integers(0, 2, 50), rng.normal(size=6) / np.sqrt(6) * problem.domain.radius
+    single, double = (problem.gradients(theta, rows, y) for rows in (X, X.astype(np.float64)))
+    np.testing.assert_allclose(single / norm, double / norm, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_too_large_for_single_precision_are_not_read_in_it():
+    rows = np.full((1, 2), 1e-3, dtype=np.float32)
+    assert row_dots(rows, np.array([1e40, 0.0])) == pytest.approx(1e37)
+    assert row_dots(rows, np.array([1e3, 0.0])) == pytest.approx(1.0)

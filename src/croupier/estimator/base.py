@@ -233,7 +233,7 @@ class LinearModel(PrivateEstimator):
     radius : the largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm (and
         targets scaled to [-1, 1]).
     l2 : adds (l2 / 2) |weights|^2, for such rows. fit_intercept, intercept_scaling : a constant beside a row of norm 1.
-    interactivity, method, schedule, rounds, clip, calibration, honest, neighbours, callbacks : as in `croupier.minimize`.
+    interactivity, method, schedule, rounds, clip, curvature, calibration, honest, neighbours, callbacks : see `croupier.minimize`.
     epsilon, delta : what each user is promised. random_state : seeds the noise; NOT private. account : counts what fits spend.
     data_is_public : allows public facts that were left out to be read off the data.
     """
@@ -248,6 +248,7 @@ class LinearModel(PrivateEstimator):
     schedule: str = "practical"
     rounds: int | None = None
     clip: float | None = None
+    curvature: float | None = None
     callbacks: tuple[Callable[[Round], None], ...] = ()
 
     _numeric_target = False
@@ -407,6 +408,7 @@ class LinearModel(PrivateEstimator):
             "schedule": self.schedule,
             "rounds": self.rounds,
             "clip": self.clip,
+            "curvature": self.curvature,
             "neighbours": self.neighbours,
         }
 

@@ -59,7 +59,8 @@ def minimize(
 
     `data` is (X, y), X alone, or a Population. Each round asks a batch of users for the sum of their clipped gradients through
     one private vector sum; nothing else leaves a user. `honest` is the fraction of all users that is counted on.
-    `overrides` go to `schedule`: schedule="practical", rounds, clip, groups, constants, neighbours, max_inflation. Guarantee:
+    `overrides` go to `schedule`: schedule="practical", rounds, clip, curvature, groups, constants, neighbours,
+    max_inflation. Guarantee:
     (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
 
     `checkpoint` names a file in which the run is written down; the same call with the same file goes on where a run that was cut

@@ -48,6 +48,7 @@ def schedule(
     start: np.ndarray | None = None,
     rounds: int | None = None,
     clip: float | None = None,
+    curvature: float | None = None,
     schedule: str = "bound",
     max_inflation: float = _INFLATION,
     neighbours: str = "replace-one",
@@ -56,7 +57,8 @@ def schedule(
 
     `schedule="practical"` takes the steps and rounds that do well on real data instead of those with the best worst case: no
     bound on the loss comes with it, the same guarantee of privacy does. `clip` is the norm to which gradients are clipped
-    (default: the Lipschitz constant, or for "practical" the steepest gradient at the start).
+    (default: the Lipschitz constant, or for "practical" the steepest gradient at the start); `curvature` that of the mean loss for
+    which practical steps are made: less is bolder, and needs fewer rounds until it swings about the minimiser.
     """
     one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
     one_of("constants", constants, ("tight", "paper"), "'tight' uses the corrected steps, 'paper' the printed ones.")
@@ -71,6 +73,11 @@ def schedule(
     if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
         raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
     rule = _Rule.practical(problem) if practical else _Rule(problem.lipschitz, problem.smoothness)
+    if curvature is not None and not practical:
+        remedy = "Steps with a bound follow from the loss's own smoothness."
+        raise ArgumentError("curvature", curvature, "left out but for schedule='practical'", remedy)
+    if curvature is not None:
+        rule = replace(rule, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold."))
     if clip is not None and method.startswith("phased"):
         raise ArgumentError("clip", clip, "left out for phased methods", "Their phases are planned by the bound.")
     if clip is not None:

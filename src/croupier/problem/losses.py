@@ -106,9 +106,10 @@ class Logistic(_Margin):
             low, high = np.where(excess < 0, w, low), np.where(excess < 0, high, w)
             step = w - excess / (1 + q * expit(w) * expit(-w))
             moved = np.where((step >= low) & (step <= high), step, (low + high) / 2)
-            if np.all(np.abs(moved - w) <= 1e-15 * (1 + np.abs(w))):
+            near = np.abs(moved - w) <= 1e-15 * (1 + np.abs(w))
+            if near.all():
                 break
-            w = moved
+            w = np.where(near, w, moved)  # who has arrived stays, however long others take
         return np.asarray(-targets * expit(-w))
 
     def slope_bound(self, score_bound: float) -> float:
@@ -358,9 +359,10 @@ class Multinomial(Loss):
             omega = wrightomega(np.where(right, scores + q, scores) + k)
             surplus = np.where(right, np.where(omega < 1, omega - q, scores + k - np.log(np.maximum(omega, 1))), omega)
             step = np.sum(surplus, axis=-1, keepdims=True) / np.sum(omega / (1 + omega), axis=-1, keepdims=True)
-            k = k - step
-            if np.all(np.abs(step) <= 1e-15 * (1 + np.abs(k))):
+            near = np.abs(step) <= 1e-15 * (1 + np.abs(k))
+            if near.all():
                 break
+            k = np.where(near, k, k - step)  # who has arrived stays, however long others take
         wrong = np.where(right, 0.0, wrightomega(scores + k) / q)
         return np.asarray(wrong - targets * np.sum(wrong, axis=-1, keepdims=True))
 
