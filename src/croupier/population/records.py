@@ -15,7 +15,7 @@ from ..validation import ArgumentError
 from .population import Query, Test, Vectors
 
 # Entries that are worked on at a time: many, since with small pieces two threads mostly hand over the interpreter.
-CHUNK_ENTRIES = 1 << 19
+CHUNK_ENTRIES = 1 << 20
 Integers = NDArray[np.int64]
 
 
