@@ -103,11 +103,16 @@ def steps(loss: str, usual: tuple[float, ...], ridge: tuple[float, ...]) -> tupl
     return ridge if loss == "ridge" else usual
 
 
-def croupier_settings(loss: str, users: int) -> list[Setting]:
-    """{} is what a user gets who sets nothing."""
-    if loss == "ridge":
-        return [{}, {"radius": 5.0}, {"radius": 10.0}, {"radius": 5.0, "rounds": 20}]
-    return [{}, {"radius": 20.0}, {"radius": 100.0}, {"rounds": 20}]
+def croupier_settings(interactivity: str) -> Callable[[str, int], list[Setting]]:
+    """{} is what a user gets who sets nothing. In the full model, where rounds cost time and bits, fewer bold ones are tried."""
+
+    def settings(loss: str, users: int) -> list[Setting]:
+        if loss == "ridge":
+            return [{}, {"radius": 5.0}, {"radius": 10.0}, {"radius": 5.0, "rounds": 20}]
+        bold = {"rounds": 50, "curvature": 0.1 if loss == "svm" else 0.02} if interactivity == "full" else {"rounds": 20}
+        return [{}, {"radius": 20.0}, {"radius": 100.0}, bold]
+
+    return settings
 
 
 def weights(loss: str, users: int) -> list[Setting]:
@@ -136,7 +141,7 @@ METHODS = {
     ),
     "Croupier full": Method(
         methods.croupier("full"),
-        croupier_settings,
+        croupier_settings("full"),
         SHUFFLED,
         "replace-one",
         "estimators, interactivity='full': all users, every round",
@@ -144,7 +149,7 @@ METHODS = {
     ),
     "Croupier sequential": Method(
         methods.croupier("sequential"),
-        croupier_settings,
+        croupier_settings("sequential"),
         SHUFFLED,
         "replace-one",
         "estimators as they come: each user once",
@@ -182,7 +187,7 @@ METHODS = {
         lambda loss, users: [{"rounds": 20}],  # finding the best number takes its time, and all of them are noise
         SHUFFLED,
         "replace-one",
-        "Croupier full with the paper's own constants, simulated noise: the bits are too many to draw",
+        "Croupier full with the paper's own constants, simulated noise: the bits are too many to count",
         losses=("logistic",),
     ),
     "paper sequential": Method(
@@ -201,7 +206,8 @@ OURS = ("Croupier full", "Croupier sequential")
 # Table 2, Adult: logistic regression at epsilon = 0.1, delta = 1 / n^2, replace-one.
 PUBLISHED = {"problem": "adult/logistic", "epsilon": 0.1, "accuracy": {"DP-GD": 0.809, "DP-SGD": 0.804, "AMP": 0.793}}
 RACE = "covtype/logistic"
-RACE_ROUNDS = (50, 75)  # of Croupier full, beside its own
+# Of Croupier full, beside its own setting.
+RACE_SETTINGS: tuple[Setting, ...] = ({"rounds": 40, "curvature": 0.02}, {"rounds": 50, "curvature": 0.02}, {"rounds": 75})
 UNTUNED = ("adult/logistic", "adult/svm", "adult/ridge", "covtype/logistic")  # where Croupier is also fitted as it comes
 AGAIN = "adult/logistic"  # where a fit of each method is made twice, to see whether it is the same
 
@@ -361,8 +367,8 @@ def fit_jobs(tuned: list[dict[str, Any]], problem: str, seeds: int) -> list[dict
             if problem == RACE and cell["method"] == "Opacus":
                 add(cell, {**cell["setting"], "loader": "plain"}, seed)
             if problem == RACE and cell["method"] == "Croupier full":
-                for rounds in RACE_ROUNDS:
-                    add(cell, {"rounds": rounds}, seed)
+                for setting in RACE_SETTINGS:
+                    add(cell, setting, seed)
             if problem == AGAIN and seed == 0:
                 add(cell, cell["setting"], seed, again=True)
     return jobs
@@ -533,8 +539,7 @@ def opacus_fits(page: Page) -> dict[str, list[dict[str, Any]]]:
 def fastest_as_good(page: Page, score: float) -> tuple[str, list[dict[str, Any]]]:
     """Croupier full with the fewest rounds whose accuracy does not differ from `score` by more than the test rows can tell."""
     tolerance = math.sqrt(2) * page.fits(RACE, NO_PRIVACY, None)[0]["test_error"]
-    settings = [{"rounds": rounds} for rounds in RACE_ROUNDS]
-    choices = [page.fits(RACE, "Croupier full", TIMED, setting) for setting in [*settings, {}, None]]
+    choices = [page.fits(RACE, "Croupier full", TIMED, setting) for setting in [*RACE_SETTINGS, {}, None]]
     good = [fits for fits in choices if fits and statistics.median(fit["score"] for fit in fits) >= score - tolerance]
     if not good:
         return "none is as accurate", []
@@ -691,8 +696,8 @@ def race_table(page: Page) -> str:
     if not plain:
         return ""
     rows = {"scikit-learn, no privacy": plain, "Croupier sequential": page.fits(RACE, "Croupier sequential", TIMED)}
-    for rounds in RACE_ROUNDS:
-        rows[f"Croupier full, {rounds} rounds"] = page.fits(RACE, "Croupier full", TIMED, {"rounds": rounds})
+    for setting in RACE_SETTINGS:
+        rows[f"Croupier full, {setting_words(setting)}"] = page.fits(RACE, "Croupier full", TIMED, setting)
     rows["Croupier full, chosen setting"] = page.fits(RACE, "Croupier full", TIMED)
     rows["DP-GD"] = page.fits(RACE, "DP-GD", TIMED)
     rows |= {f"Opacus, {words}": fits for words, fits in opacus_fits(page).items()}
