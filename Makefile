@@ -23,6 +23,7 @@ check: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/round.py
+	$(BIN)/python benchmarks/speed.py
 
 rates: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/rates.py

@@ -1,4 +1,4 @@
-"""The evidence on one page, from the stored JSON of the benchmarks that are there: table 1, sum, peers.
+"""The evidence on one page, from the stored JSON of the benchmarks that are there: table 1, sum, peers, speed.
 
     python benchmarks/page.py [--results DIR] [--out FILE]
 
@@ -15,13 +15,18 @@ import shutil
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SECTIONS = {"rates": "Table 1: rates", "sum": "The mean of private vectors", "peers": "Models beside other libraries"}
+SECTIONS = {
+    "rates": "Table 1: rates",
+    "sum": "The mean of private vectors",
+    "peers": "Models beside other libraries",
+    "speed": "Speed of the training path",
+}
 OPENING = """\
 # Evidence
 
 What is claimed, and what was measured: rates beside the paper's Table 1, the private sum beside other ways to it, models beside
-those of other libraries. Every figure on this page comes from stored results; `croupier reproduce all` measures them again on your
-machine (`--quick` in minutes, at small sizes), and goes on where it was if you interrupt it.
+those of other libraries, the speed of training. Every figure on this page comes from stored results; `croupier reproduce all`
+measures them again on your machine (`--quick` in minutes, at small sizes), and goes on where it was if you interrupt it.
 """
 
 

@@ -1,5 +1,4 @@
-"""One private round in figures: noise and bits over a grid, throughput against numpy and the keystream, the compiled pass and
-threads against the plain one, planning time.
+"""One private round in figures: noise and bits over a grid, throughput against numpy and the keystream, planning time.
 
     python benchmarks/round.py [--out DIR] [--quick]
 
@@ -21,12 +20,9 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from croupier import SecureRandom, VectorSum, __version__, minimize, plan_sum
-from croupier.optimizer.minimize import Gradients
-from croupier.population import ArrayPopulation, Batch, Question
+from croupier import SecureRandom, VectorSum, __version__, plan_sum
 from croupier.privacy import certify
-from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret, binomial, fused
+from croupier.protocol import binomial, fused
 
 DELTA = 1e-6
 EPSILONS = (0.1, 1.0, 4.0)
@@ -55,7 +51,7 @@ def throughput(quick: bool) -> list[dict[str, Any]]:
     rows = []
     for n, d in track([(10_000, 100)] if quick else [(10_000, 100), (100_000, 100), (100_000, 10)], description="throughput"):
         rng = np.random.default_rng(0)
-        vectors = _unit_rows(rng, n, d)
+        vectors = unit_rows(rng, n, d)
         plan = plan_sum(epsilon=1.0, delta=DELTA, users=n, dim=d)
         protocol, random = VectorSum(plan), _CountingRandom()
         protocol.run(vectors, random=random)
@@ -93,67 +89,7 @@ def throughput(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-# The ways to answer a round: whether the compiled pass is used, and how many threads.
-WAYS = {"numpy": (False, 1), "compiled": (True, 1), "compiled_two_threads": (True, 2)}
-
-
-def ways_of_a_round(quick: bool) -> list[dict[str, Any]]:
-    """A round of logistic gradients, whole, with and without the compiled pass and a second thread; the same sum every time."""
-    rows = []
-    shapes = [(20_000, 10), (20_000, 55)] if quick else [(100_000, 10), (100_000, 55), (100_000, 100), (465_000, 55)]
-    for n, d in track(shapes, description="ways of a round"):
-        X, y, problem = _logistic(n, d)
-        plan = plan_sum(epsilon=1.0, delta=DELTA, users=n, dim=d, norm=problem.lipschitz)
-        question = Question(Gradients(problem, np.full(d, 0.1)), Batch.everyone(n), plan, Secret.fresh())
-        work = {name: _in_way(name, lambda people, q=question: people.answer(q).sum, X, y) for name in WAYS}
-        first, *others = [run().tolist() for run in work.values()]
-        if any(other != first for other in others):
-            raise AssertionError("the ways of a round must give the same sum")
-        seconds = medians(work, repeats=3 if quick else 15)
-        rows.append({"users": n, "dim": d, "levels": plan.levels, "noise_bits": plan.noise_bits} | _compared(seconds, n * d))
-    return rows
-
-
-def ways_of_a_fit(quick: bool) -> list[dict[str, Any]]:
-    """A logistic fit in the full model, from records to the result, on an array of the shape of Covertype's."""
-    n, d, rounds = (20_000, 55, 3) if quick else (465_000, 55, 30)
-    X, y, problem = _logistic(n, d)
-
-    def fit(people: ArrayPopulation) -> None:
-        options = {"interactivity": "full", "schedule": "practical", "rounds": rounds}
-        minimize(problem, people, epsilon=1.0, delta=DELTA, **options)
-
-    work = {name: _in_way(name, fit, X, y) for name in track(WAYS, description="ways of a fit")}
-    seconds = medians(work, repeats=1 if quick else 3)
-    timed = {f"{name}_seconds": value for name, value in seconds.items()}
-    return [{"users": n, "dim": d, "rounds": rounds} | timed | _compared(seconds, n * d * rounds)]
-
-
-def _in_way(name: str, work: Callable[[ArrayPopulation], Any], X: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
-    compiled, threads = WAYS[name]
-    people = ArrayPopulation(X, y, threads=threads)
-
-    def run() -> Any:
-        fused.PATIENCE = -1 if compiled else 10**18
-        return work(people)
-
-    return run
-
-
-def _compared(seconds: dict[str, float], entries: int) -> dict[str, Any]:
-    return {f"{name}_ns_per_entry": value / entries * 1e9 for name, value in seconds.items()} | {
-        "numpy_over_compiled": seconds["numpy"] / seconds["compiled"],
-        "one_over_two_threads": seconds["compiled"] / seconds["compiled_two_threads"],
-    }
-
-
-def _logistic(n: int, d: int) -> tuple[np.ndarray, np.ndarray, Problem]:
-    rng = np.random.default_rng(0)
-    X = _unit_rows(rng, n, d)
-    return X, X @ rng.normal(size=d) > 0, Problem(loss=Logistic(), domain=Ball(dim=d, radius=5.0))
-
-
-def _unit_rows(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def unit_rows(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     rows = rng.normal(size=(n, d))
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
@@ -206,8 +142,6 @@ def markdown(results: dict[str, Any]) -> str:
     titles = {
         "noise_and_bits": "Noise (relative to the central Gaussian mechanism) and bits per coordinate, delta = 1e-6, replace-one",
         "throughput": "Throughput of a counting round with secure randomness, compiled, one thread",
-        "ways_of_a_round": "A round of logistic gradients: the plain pass, the compiled one, and two threads; the same sum",
-        "ways_of_a_fit": "A whole logistic fit in the full model, on an array of the shape of Covertype's",
         "planning": "Planning time",
     }
     for key, title in titles.items():
@@ -237,8 +171,6 @@ def main() -> None:
         "numpy": np.__version__,
         "noise_and_bits": noise_and_bits(arguments.quick),
         "throughput": throughput(arguments.quick),
-        "ways_of_a_round": ways_of_a_round(arguments.quick),
-        "ways_of_a_fit": ways_of_a_fit(arguments.quick),
         "planning": planning(arguments.quick),
     }
     arguments.out.mkdir(parents=True, exist_ok=True)

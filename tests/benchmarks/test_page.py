@@ -23,7 +23,7 @@ def test_page_and_figures_are_those_of_the_stored_results():
 
 def test_what_is_not_there_is_said(tmp_path):
     empty = page.page(tmp_path)
-    for name in ("table1", "sum", "peers"):
+    for name in ("table1", "sum", "peers", "speed"):
         assert f"`croupier reproduce {name}`" in empty
     shutil.copy(RESULTS / "sum.json", tmp_path)
     some = page.page(tmp_path)

