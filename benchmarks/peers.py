@@ -745,6 +745,7 @@ def as_markdown(results: dict[str, Any]) -> str:
     missing = [TITLES[name].split(":")[0] for name in PROBLEMS if name not in page.problems]
     if missing and not results["quick"]:
         text += f"\nNot measured yet: {'; '.join(missing)}.\n"
+    text += "\n![Accuracy over epsilon, one panel per data set and loss](peers.svg)\n"
     text += "\n## Where Croupier loses\n\n" + "".join(f"- {line}\n" for line in losses(page))
     text += METHOD_HEAD + method_table(page)
     text += "".join(problem_table(page, problem) for problem in page.problems)

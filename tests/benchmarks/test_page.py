@@ -16,7 +16,7 @@ def test_page_and_figures_are_those_of_the_stored_results():
     text = (DOCS / "evidence.md").read_text()
     assert text == page.page(RESULTS)
     figures = re.findall(r"\]\(evidence/(\S+)\)", text)
-    assert {"rates.svg", "sum.svg"} <= set(figures)
+    assert {"rates.svg", "sum.svg", "peers.svg"} <= set(figures)
     for name in figures:
         assert (DOCS / "evidence" / name).read_bytes() == (RESULTS / name).read_bytes()
 

@@ -12,6 +12,7 @@ from sklearn.svm import LinearSVC
 
 import croupier as cr
 from croupier.estimator import (
+    PublicDataWarning,
     ShuffleHuberRegressor,
     ShuffleLinearSVC,
     ShuffleLogisticRegression,
@@ -20,6 +21,7 @@ from croupier.estimator import (
 )
 from croupier.estimator.rows import clip_rows
 from croupier.optimizer import StopTraining
+from croupier.population import ArrayPopulation
 
 # Full interactivity and the weakest promise allowed: steps large enough to converge. Without noise there is nothing private.
 SOLVE = {"schedule": "bound", "epsilon": 100.0, "interactivity": "full", "rounds": 400, "radius": 20.0, "random_state": 0}
@@ -140,6 +142,59 @@ def test_clipping_keeps_direction_and_length_for_any_size(big):
     np.testing.assert_allclose(clip_rows(X, 1.0), expected, rtol=1e-12)
     np.testing.assert_allclose(clip_rows(scipy.sparse.csr_array(X), 1.0).toarray(), expected, rtol=1e-12)
     np.testing.assert_allclose(clip_rows(scipy.sparse.csr_matrix(X), 1.0).toarray(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("size", [1.5, 1e4, 1e30])
+def test_a_long_row_does_not_touch_other_peoples(make, dtype, size):
+    """Neither their bits nor their type, by which the rows that a problem gets are read."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30, 5)) * (rng.random((30, 5)) < 0.7)
+    rows = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 0.1) * rng.choice([0.5, 1.0], (30, 1))).astype(dtype)
+    longer = rows.copy()
+    longer[7] *= np.asarray(size, dtype=dtype) / np.max(np.abs(rows[7]))
+    before, after = clip_rows(make(rows), 1.0), clip_rows(make(longer), 1.0)
+    assert before.dtype == after.dtype == dtype
+    before, after = (np.asarray(X.toarray() if scipy.sparse.issparse(X) else X) for X in (before, after))
+    assert np.delete(before, 7, axis=0).tobytes() == np.delete(after, 7, axis=0).tobytes()
+    assert np.linalg.norm(after[7].astype(np.float64)) == pytest.approx(1.0, rel=1e-6)
+    np.testing.assert_allclose(after[7] * np.linalg.norm(rows[7]), rows[7], rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("norm", [1.0, 3.0])
+def test_no_ones_record_moves_anybody_elses_in_a_fit(make, dtype, intercept, norm, monkeypatch):
+    """What the population is given: bit for bit, whoever else takes part."""
+    seen = []
+    original = ArrayPopulation.__init__
+
+    def spy(self, X, *arguments, **options):
+        seen.append(X.toarray() if scipy.sparse.issparse(X) else np.array(X))
+        original(self, X, *arguments, **options)
+
+    monkeypatch.setattr(ArrayPopulation, "__init__", spy)
+    rng = np.random.default_rng(1)
+    rows, y = (rng.normal(size=(400, 4)) * norm / 4).astype(dtype), rng.integers(0, 2, 400)
+    rows /= np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True) / norm).astype(dtype)
+    longer = rows.copy()
+    longer[3] *= 40
+    for X in (rows, longer):
+        model = ShuffleLogisticRegression(classes=[0, 1], feature_norm=norm, fit_intercept=intercept, rounds=2, random_state=0)
+        model.fit(make(X), y)
+    before, after = seen
+    assert before.dtype == after.dtype
+    assert np.delete(before, 3, axis=0).tobytes() == np.delete(after, 3, axis=0).tobytes()
+
+
+def test_the_norm_of_huge_rows_in_single_precision_can_be_read_off():
+    X = (np.random.default_rng(0).normal(size=(3000, 3)) * 1e25).astype(np.float32)
+    model = ShuffleLogisticRegression(classes=[0, 1], feature_norm=None, data_is_public=True, rounds=2, random_state=0)
+    with pytest.warns(PublicDataWarning):
+        model.fit(X, X[:, 0] > 0)
+    assert model.feature_norm_ == pytest.approx(np.linalg.norm(X.astype(np.float64), axis=1).max())
 
 
 def test_probabilities_add_up_and_follow_the_classes(people):

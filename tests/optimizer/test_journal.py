@@ -292,12 +292,27 @@ def with_another_gradient(line):
         edited(4, lambda line: b'"ask"'),
         edited(3, lambda line: line.replace(b'"gradient"', b'"grodient"')),
         edited(3, with_another_gradient),
-        edited(0, lambda line: line.replace(b'"version": 1', b'"version": 9')),
+        edited(0, lambda line: line.replace(b'"version": 2', b'"version": 9')),
+        edited(0, lambda line: line.replace(b'"version": 2', b'"version": 1')),  # drew other noise from the same secret
         edited(0, lambda line: b"[]"),
         edited(0, lambda line: b"a,b,c"),
         lambda lines: lines.pop(3),
     ],
-    ids=["torn", "bytes", "empty", "nothing", "list", "text", "renamed", "changed", "version", "header", "foreign", "removed"],
+    ids=[
+        "torn",
+        "bytes",
+        "empty",
+        "nothing",
+        "list",
+        "text",
+        "renamed",
+        "changed",
+        "later",
+        "earlier",
+        "header",
+        "foreign",
+        "removed",
+    ],
 )
 def test_a_file_that_is_damaged_in_the_middle_is_refused(tmp_path, damage):
     path = tmp_path / "run"

@@ -554,6 +554,18 @@ def test_clipping_halves_the_noise_and_forfeits_the_bound(binary):
     assert cr.minimize(problem, binary, epsilon=1.0, delta=1e-6, rounds=8, clip=0.5).guarantee.epsilon(1e-6) <= 1.0
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Hinge()])
+@pytest.mark.parametrize("rule", ["bound", "practical"])
+def test_the_papers_steps_are_those_of_the_papers_smoothing(loss, rule):
+    """Theorem 4.7 smooths by L sqrt(T (T + 1)) / 2D, whatever is known about the mean's curvature."""
+    problem = Problem(loss=loss, domain=Ball(dim=3, radius=1.0), feature_norm=1.0)
+    options = {"epsilon": 1.0, "delta": 1e-6, "method": "smoothed-acsa", "schedule": rule, "constants": "paper", "rounds": 30}
+    (phase,) = cr.schedule(problem, 100_000, **options).phases
+    clip, nearer = (problem.usual_lipschitz, 3.0) if rule == "practical" else (problem.lipschitz, 1.0)
+    assert phase.smoothing == pytest.approx(clip * math.sqrt(30 * 31) / (2 * phase.distance / nearer))
+    assert phase.step == pytest.approx(32**1.5 * phase.gradient_std / phase.distance + phase.smoothing)
+
+
 def test_less_curvature_makes_bolder_steps(binary):
     """The damping has twice the curvature in it, beside the noise's part, which stays."""
     problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0)

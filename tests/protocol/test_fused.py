@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier import ArgumentError, SecureRandom, SeededRandom, plan_sum
+from croupier.arithmetic import row_squares
 from croupier.protocol import LinearVectors, Randomizer, RandomSource, Secret, fused
 from croupier.protocol.encoding import clip_to_ball, encode
 
@@ -227,7 +228,7 @@ def test_numba_is_not_loaded_until_there_is_work_for_it():
 
 
 def test_little_work_does_not_load_the_kernel(monkeypatch):
-    monkeypatch.setattr(fused, "kernel", lambda: pytest.fail("loaded"))
+    monkeypatch.setattr(fused, "kernel", lambda *kind: pytest.fail("loaded"))
     monkeypatch.setattr(fused._Done, "entries", 0)
     Randomizer(PLAN).encoded(np.zeros((100, 3)), SecureRandom())
 
@@ -307,3 +308,22 @@ def test_a_compiler_that_fails_is_done_without(monkeypatch):
         monkeypatch.undo()
         fused.kernel.cache_clear()
     assert fused.kernel() is not None
+
+
+def test_rows_of_each_kind_are_tried_before_anything_is_drawn(monkeypatch, patience):
+    """What compiles for rows in double precision may not in single: the plain pass does it then."""
+    patience(-1)
+    real = fused.kernel
+    rows = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    frozen = rows.astype(np.float64)
+    frozen.setflags(write=False)
+    for odd, kind in (
+        ((rows, np.ones((40, 1)), None, row_squares(rows)), ("float32", True)),
+        ((frozen, np.ones((40, 1))), ("float64", False)),
+    ):
+        monkeypatch.setattr(fused, "kernel", lambda *asked, kind=kind: None if asked == kind else real(*asked))
+        found = Randomizer(PLAN).encoded(LinearVectors(*odd), SeededRandom(1)).ones
+        with pytest.raises(ImportError):
+            fused.added(*clip_to_ball(LinearVectors(*odd), 1.0), 5, SecureRandom())
+        monkeypatch.setattr(fused, "kernel", real)
+        assert found.tolist() == Randomizer(PLAN).encoded(LinearVectors(*odd), SeededRandom(1)).ones.tolist()

@@ -200,6 +200,35 @@ def test_binomial_counted_and_drawn_have_the_same_law(law_of, monkeypatch):
         law_of(binomial(SeededRandom(few), 100, 0.375, 60_000), exact_law(100, 0.375))
 
 
+@pytest.mark.parametrize("trials", [np.uint8(100), np.uint16(200), np.int8(127), np.uint64(100), 100.0])
+@pytest.mark.parametrize("probability", [0.5, 0.3])
+def test_binomial_counts_in_whole_numbers_of_any_type(trials, probability):
+    drawn, plain = (binomial(SeededRandom(1), some, probability, 50) for some in (trials, int(trials)))
+    assert drawn.tolist() == plain.tolist()
+
+
+def test_many_binomials_are_drawn_in_pieces(monkeypatch, law_of):
+    """So memory does not grow with their number. False-alarm rate 1e-6."""
+    longest = 0
+    draw = SeededRandom.draw_bytes
+
+    def watch(self, count):
+        nonlocal longest
+        longest = max(longest, count)
+        return draw(self, count)
+
+    monkeypatch.setattr(SeededRandom, "draw_bytes", watch)
+    monkeypatch.setattr(sampling, "_TOGETHER", 1000)
+    law_of(binomial(SeededRandom(1), 100, 0.5, 30_500), exact_law(100, 0.5))
+    assert longest == 1000 * 16
+
+
+def test_fair_binomial_takes_one_number_of_trials_or_one_each(untouched):
+    for trials in (np.array([5]), np.array([5000]), np.full((3, 1), 5)):
+        with pytest.raises(ArgumentError, match=r"trials.shape"):
+            fair_binomial(untouched, trials, 3)
+
+
 @exactly
 @given(data=st.data(), probability=probabilities)
 def test_binomial_compares_a_uniform_number_with_the_probability(scripted, data, probability):

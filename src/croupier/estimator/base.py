@@ -286,7 +286,7 @@ class LinearModel(PrivateEstimator):
         )
         self._declare_target(y)
         targets = self._targets(y)
-        self._declare_norm(lambda: float(max(row_norms(X).max(), 1e-12)))
+        self._declare_norm(lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)))
         return self._train(self._population(self._rows(X, self._constant()), targets, groups, refused), checkpoint)
 
     def fit_population(

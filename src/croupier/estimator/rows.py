@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, diags_array, hstack, issparse
+from scipy.sparse import csr_array, hstack, issparse
 
-from ..arithmetic import in_single, row_squares
+from ..arithmetic import row_squares, single_tells
 
 Floats = NDArray[np.float64]
 
@@ -18,18 +18,21 @@ def clip_rows(X: Any, norm: float) -> Any:
 
     Dense or CSR, as it came, and of the precision that it came in, where that can tell lengths about the norm.
     """
-    if X.dtype == np.float32 and not in_single(X, norm):
+    if X.dtype == np.float32 and not single_tells(norm):
         X = X.astype(np.float64)
     with np.errstate(over="ignore"):  # squares of huge numbers: infinite is longer than norm, which is all we ask
-        long = np.flatnonzero(~(row_norms(X) <= norm * (1 + 1e-6)))
-    if not long.size:
+        long = ~(row_norms(X) <= norm * (1 + 1e-6))
+    if not long.any():
         return X
-    largest = np.ones(X.shape[0])
-    largest[long] = _dense(np.abs(X[long]).max(axis=1))
-    unit = _times(X, 1 / largest)
-    factor = np.ones(X.shape[0])
-    factor[long] = norm / row_norms(unit[long])
-    return _times(unit, factor)
+    rows = X[long].astype(np.float64)
+    _scale(rows, 1 / _dense(np.abs(rows).max(axis=1)))  # squares of huge numbers overflow
+    _scale(rows, norm / row_norms(rows))
+    clipped = X.copy()
+    if issparse(X):
+        clipped.data[np.repeat(long, np.diff(X.indptr))] = rows.data
+    else:
+        clipped[long] = rows
+    return clipped
 
 
 def with_constant(X: Any, constant: float) -> Any:
@@ -45,8 +48,12 @@ def row_norms(X: Any) -> Floats:
     return np.sqrt(row_squares(X))
 
 
-def _times(X: Any, factors: Floats) -> Any:
-    return csr_array(diags_array(factors) @ X) if issparse(X) else X * factors[:, np.newaxis].astype(X.dtype)
+def _scale(rows: Any, factors: Floats) -> None:
+    """Each row times its factor, in place."""
+    if issparse(rows):
+        rows.data *= np.repeat(factors, np.diff(rows.indptr))
+    else:
+        rows *= factors[:, np.newaxis]
 
 
 def _dense(column: Any) -> Floats:

@@ -29,7 +29,8 @@ except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 Floats = NDArray[np.float64]
-FORMAT, VERSION = "croupier run", 1
+# The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
+FORMAT, VERSION = "croupier run", 2
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 

@@ -78,6 +78,8 @@ def schedule(
         raise ArgumentError("curvature", curvature, "left out but for schedule='practical'", remedy)
     if curvature is not None:
         rule = replace(rule, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold."))
+    if method == "smoothed-acsa" and (not practical or constants == "paper"):
+        rule = replace(rule, smoothness=None)  # Theorem 4.7 knows the envelope's alone
     if clip is not None and method.startswith("phased"):
         raise ArgumentError("clip", clip, "left out for phased methods", "Their phases are planned by the bound.")
     if clip is not None:

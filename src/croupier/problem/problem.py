@@ -147,9 +147,11 @@ class Problem:
         usual = self.loss.usual_curvature
         if usual is None:
             return None
-        if self.loss.curvature is None:  # scores that fill less than [-2, 2] are for targets that fill less than [-1, 1]
-            usual *= max(1.0, 2 / (self.feature_norm * self.domain.norm_bound))
-        return usual * self.feature_norm**2 + self.l2
+        square = self.feature_norm**2
+        if self.loss.curvature is None and self.domain.norm_bound > 0:
+            # scores that fill less than [-2, 2] are for targets that fill less than [-1, 1]
+            square = max(square, 2 * self.feature_norm / self.domain.norm_bound)
+        return usual * square + self.l2
 
     def losses(self, theta: Floats, X: Any, y: Any) -> Floats:
         """The loss of each user at theta, regularisation included."""

@@ -33,12 +33,12 @@ def is_for(unit: UnitVectors, levels: int) -> bool:
     if levels >= _MOST_LEVELS:
         return False
     _Done.entries += unit.rows.shape[0] * unit.rows.shape[1] * unit.coefficients.shape[1]
-    return _Done.entries > PATIENCE and kernel() is not None
+    return _Done.entries > PATIENCE and kernel(*_kind(unit)) is not None
 
 
 def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.int64]:
     """The column sums of the vectors' rounded encodings."""
-    compiled = kernel()
+    compiled = kernel(*_kind(unit))
     if compiled is None:
         raise ImportError("numba is not installed: pip install 'croupier[fast]'")
     width = unit.rows.shape[1] * unit.coefficients.shape[1]
@@ -50,14 +50,21 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
     return ones
 
 
+def _kind(unit: UnitVectors) -> tuple[str, bool]:
+    """What the pass is compiled for: the type of the rows, and whether they may be written to, though it does not."""
+    return unit.rows.dtype.name, unit.rows.flags.writeable
+
+
 @cache
-def kernel() -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
-    """The compiled pass, tried; None where numba is missing, switched off or fails (a full disk, a broken cache): the plain pass
-    always works. Nothing is drawn here."""
+def kernel(kind: str = "float64", writeable: bool = True) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    """The compiled pass, tried with rows of this kind. None where numba is missing, switched off or fails (a full disk, a broken
+    cache): the plain pass always works. Nothing is drawn here."""
     try:
         add_rounded = importlib.import_module(f"{__package__}.compiled").add_rounded
         number, numbers = np.ones(1), np.ones((1, 1))
-        add_rounded(numbers, numbers, number, numbers, 1.0, np.zeros(1, np.uint8), np.zeros(1, np.int64))
+        rows = numbers.astype(kind)
+        rows.setflags(write=writeable)
+        add_rounded(rows, numbers, number, numbers, 1.0, np.zeros(1, np.uint8), np.zeros(1, np.int64))
     except Exception:
         return None
     return add_rounded if hasattr(add_rounded, "signatures") else None

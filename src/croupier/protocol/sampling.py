@@ -19,6 +19,8 @@ Integers = NDArray[np.int64]
 _CHUNK_WORDS = 1 << 15
 # Probabilities of few digits, trials of some words: how much of both is quicker to count than to draw by `fair_binomial`.
 _FEW_DIGITS, _FEW_TRIALS, _FEW_BITS = 4, 1 << 10, 1 << 21
+# Binomials that are drawn at a time, so that memory does not grow with their number.
+_TOGETHER = 1 << 16
 _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 
 
@@ -30,6 +32,8 @@ def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> In
     if trials.dtype.kind not in "iu" or not 0 <= trials.min() <= trials.max() <= rejection.MAX_TRIALS:
         allowed = f"whole numbers from 0 to {rejection.MAX_TRIALS:.2g}"
         raise ArgumentError("trials", (trials.min(), trials.max()), allowed, "Count the random bits to add up.")
+    if trials.shape not in ((), (size,)):
+        raise ArgumentError("trials.shape", trials.shape, f"() or ({size},)", "Give one number of trials, or one for each draw.")
     trials = trials.astype(np.int64)
     many = trials >= rejection.MIN_TRIALS
     if many.all():
@@ -49,8 +53,11 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
     succeeded; where it has a 0, those that show 1 have failed; the others go on. So each digit takes one fair binomial of the
     trials still open, half as many every time; or, where there are few of both, a random bit for every trial.
     """
-    whole("trials", trials, at_least=0, remedy="Count the random bits to add up.")
+    trials = whole("trials", trials, at_least=0, remedy="Count the random bits to add up.")
     real("probability", probability, above=0, below=1, remedy="Use a probability between 0 and 1.")
+    if size > _TOGETHER:
+        sizes = [min(_TOGETHER, size - first) for first in range(0, size, _TOGETHER)]
+        return np.concatenate([binomial(source, trials, probability, some) for some in sizes])
     numerator, denominator = float(probability).as_integer_ratio()
     digits = f"{numerator:b}".zfill(denominator.bit_length() - 1)
     if size and len(digits) <= _FEW_DIGITS and 64 <= trials <= _FEW_TRIALS + _FEW_BITS // size:

@@ -133,7 +133,8 @@ class VectorSum:
     def check_round(self, users: int, mode: str = "counting") -> None:
         """Refuse a round that is too small for its guarantee or too large to be run, before anybody is asked."""
         one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
-        require_crowd(self.plan, whole("users", users, at_least=1, remedy="Count the users of the round."))
+        users = whole("users", users, at_least=1, remedy="Count the users of the round.")
+        require_crowd(self.plan, users)
         noise = users * self.plan.noise_bits
         if noise > MAX_TRIALS:
             raise ArgumentError(
