@@ -195,8 +195,8 @@ def test_binomial_of_few_digits_over_all_of_them_is_exact(scripted, trials):
 
 def test_binomial_counted_and_drawn_have_the_same_law(law_of, monkeypatch):
     """Bin(100, 3/8) by counting 64 trials at once, and digit by digit. False-alarm rate 1e-6 each."""
-    for few in (4, 0):
-        monkeypatch.setattr(sampling, "_FEW_DIGITS", few)
+    for few in (1 << 10, 0):
+        monkeypatch.setattr(sampling, "_FEW_BITS", few)
         law_of(binomial(SeededRandom(few), 100, 0.375, 60_000), exact_law(100, 0.375))
 
 

@@ -17,8 +17,8 @@ from .randomness import RandomSource
 
 Integers = NDArray[np.int64]
 _CHUNK_WORDS = 1 << 15
-# Probabilities of few digits, trials of some words: how much of both is quicker to count than to draw by `fair_binomial`.
-_FEW_DIGITS, _FEW_TRIALS, _FEW_BITS = 4, 1 << 10, 1 << 21
+# Random bits of one binomial, and of all, up to which every trial by its own is quicker than digit by digit.
+_FEW_BITS, _FEW_BITS_IN_ALL = 1 << 10, 1 << 22
 # Binomials that are drawn at a time, so that memory does not grow with their number.
 _TOGETHER = 1 << 16
 _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
@@ -60,7 +60,7 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
         return np.concatenate([binomial(source, trials, probability, some) for some in sizes])
     numerator, denominator = float(probability).as_integer_ratio()
     digits = f"{numerator:b}".zfill(denominator.bit_length() - 1)
-    if size and len(digits) <= _FEW_DIGITS and 64 <= trials <= _FEW_TRIALS + _FEW_BITS // size:
+    if size and trials >= 64 and trials * len(digits) <= max(_FEW_BITS, _FEW_BITS_IN_ALL // size):
         return _count_below(source, trials, digits, size)
     successes = np.zeros(size, dtype=np.int64)
     undecided: int | Integers = trials
