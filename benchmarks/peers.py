@@ -7,7 +7,8 @@ four settings on the same held-out tenth of the training rows, at each data set,
 these rows and judged on the test rows. Finished fits are kept in peers.cells.jsonl: the same command goes on where it was cut
 off. Opacus and diffprivlib get virtual environments of their own in --venvs, made on first use; where that fails, their cells say
 why. Stores peers.json, peers.md and peers.svg; exits with 1 where a line of "asked" is missed. --quick: Adult and Covertype,
-logistic, epsilon 1, two seeds, two settings; stored only with --out. --redraw makes page and figure anew from peers.json.
+logistic, epsilon 1, two seeds, two settings; judged by nothing, stored only with --out. --redraw makes page and figure anew from
+peers.json.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import importlib.util
 import json
 import math
 import multiprocessing
+import os
 import platform
 import statistics
 import sys
@@ -816,9 +818,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder with load.py")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument(
-        "--venvs", type=Path, default=Path(__file__).parent.parent / ".peers", help="where peers' environments are made"
-    )
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser.add_argument("--venvs", type=Path, default=cache / "croupier" / "peers", help="where peers' environments are made")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=2, help="for what is not timed")
     parser.add_argument("--only", nargs="*", help="data sets, or data set/loss")
@@ -839,7 +840,7 @@ def main() -> None:
     if stored:
         write(results, arguments.out)
     print(as_markdown(results))
-    missed = [what for what, _, _, holds in asked(Page(results)) if not holds]
+    missed = [what for what, _, _, holds in asked(Page(results)) if not holds and not results["quick"]]
     raise SystemExit("missed: " + "; ".join(missed) if missed else 0)
 
 

@@ -373,3 +373,16 @@ def test_page_and_figure_are_made_anew_from_the_stored_results(results, folder, 
     assert ended.value.code == 0
     assert [(out / name).read_bytes() for name in ("peers.md", "peers.svg")] == first
     assert "## Adult, logistic regression" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_quick_run_is_not_judged(results, quick, folder, monkeypatch, capsys):
+    for fit in results["fits"]:
+        fit["seconds"] *= 10 if fit["method"] in peers.OURS else 1
+    out = folder / f"judged {quick}"
+    out.mkdir()
+    peers.write(results | {"quick": quick}, out)
+    monkeypatch.setattr(sys, "argv", ["peers.py", "--redraw", "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        peers.main()
+    assert ended.value.code == 0 if quick else str(ended.value.code).startswith("missed: Covertype: scikit-learn's time")
