@@ -210,6 +210,7 @@ PUBLISHED = {"problem": "adult/logistic", "epsilon": 0.1, "accuracy": {"DP-GD": 
 RACE = "covtype/logistic"
 # Of Croupier full, beside its own setting.
 RACE_SETTINGS: tuple[Setting, ...] = ({"rounds": 40, "curvature": 0.02}, {"rounds": 50, "curvature": 0.02}, {"rounds": 75})
+AS_DOCUMENTED = "as documented"
 UNTUNED = ("adult/logistic", "adult/svm", "adult/ridge", "covtype/logistic")  # where Croupier is also fitted as it comes
 AGAIN = "adult/logistic"  # where a fit of each method is made twice, to see whether it is the same
 
@@ -426,6 +427,9 @@ def about(pythons: dict[str, str]) -> dict[str, Any]:
 # --- what the page says ---
 
 
+Line = tuple[str, str, str, bool | None]
+
+
 class Page:
     """The stored results, asked in the words of the page."""
 
@@ -480,8 +484,8 @@ def spread(fits: list[dict[str, Any]], problem: str) -> str:
     return f"{shown(statistics.median(scores), problem)} ({shown(min(scores), problem)} to {shown(max(scores), problem)})"
 
 
-def asked(page: Page) -> list[tuple[str, str, str, bool]]:
-    """(what, asked, measured, whether it holds): the lines that this page is judged by."""
+def asked(page: Page) -> list[Line]:
+    """(what, asked, measured, whether it holds, None where nothing was asked): the lines that this page is judged by."""
     lines = []
     for problem in ("adult/logistic", "covtype/logistic"):
         if problem in page.problems:
@@ -511,29 +515,30 @@ def same_seed(fit: dict[str, Any]) -> bool:
     return fit["problem"] == AGAIN and fit["seed"] == SEED and not fit.get("again") and "weights" in fit and fit["do"] == "timed"
 
 
-def raced(page: Page) -> list[tuple[str, str, str, bool]]:
-    """Wall time on Covertype, in the same run."""
+def raced(page: Page) -> list[Line]:
+    """Wall time on Covertype, in the same run. Asked is a comparison with Opacus as it is documented; with batches fetched at once,
+    which is our doing, it is told."""
     plain, sequential = page.fits(RACE, NO_PRIVACY, None), page.fits(RACE, "Croupier sequential", TIMED)
     ratio = page.slower(RACE, plain, sequential)
     lines = [("Covertype: scikit-learn's time over that of Croupier sequential", "above 1", f"{ratio:.1f}", ratio > 1)]
     for words, opacus in opacus_fits(page).items():
         if not opacus:
             continue
+        documented = words == AS_DOCUMENTED
         ratio = page.slower(RACE, opacus, sequential)
-        lines.append(
-            (f"Covertype: time of Opacus, {words}, over that of Croupier sequential", "at least 10", f"{ratio:.1f}", ratio >= 10)
-        )
+        what = f"Covertype: time of Opacus, {words}, over that of Croupier sequential"
+        lines.append((what, "at least 10" if documented else "-", f"{ratio:.1f}", ratio >= 10 if documented else None))
         rounds, full = fastest_as_good(page, statistics.median(fit["score"] for fit in opacus))
         ratio = page.slower(RACE, opacus, full)
         what = f"Covertype: time of Opacus, {words}, over that of Croupier full at the same accuracy ({rounds})"
-        lines.append((what, "at least 3", f"{ratio:.1f}", ratio >= 3))
+        lines.append((what, "at least 3" if documented else "-", f"{ratio:.1f}", ratio >= 3 if documented else None))
     return lines
 
 
 def opacus_fits(page: Page) -> dict[str, list[dict[str, Any]]]:
     setting = page.tuned.get((RACE, "Opacus", TIMED, DELTA), {}).get("setting", {})
     return {
-        "as documented": page.fits(RACE, "Opacus", TIMED, {**setting, "loader": "plain"}),
+        AS_DOCUMENTED: page.fits(RACE, "Opacus", TIMED, {**setting, "loader": "plain"}),
         "batches fetched at once": page.fits(RACE, "Opacus", TIMED),
     }
 
@@ -743,7 +748,8 @@ def as_markdown(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results["about"].items())
     quick = "\n\n**A quick run**: two settings each, two seeds, epsilon = 1." if results["quick"] else ""
     text = HEAD.format(versions=versions, quick=quick, settings="two" if results["quick"] else "four")
-    text += "".join(f"| {what} | {want} | {got} | {'yes' if holds else '**no**'} |\n" for what, want, got, holds in asked(page))
+    verdicts = {True: "yes", False: "**no**", None: "-"}
+    text += "".join(f"| {what} | {want} | {got} | {verdicts[holds]} |\n" for what, want, got, holds in asked(page))
     missing = [TITLES[name].split(":")[0] for name in PROBLEMS if name not in page.problems]
     if missing and not results["quick"]:
         text += f"\nNot measured yet: {'; '.join(missing)}.\n"
@@ -840,7 +846,7 @@ def main() -> None:
     if stored:
         write(results, arguments.out)
     print(as_markdown(results))
-    missed = [what for what, _, _, holds in asked(Page(results)) if not holds and not results["quick"]]
+    missed = [what for what, _, _, holds in asked(Page(results)) if holds is False and not results["quick"]]
     raise SystemExit("missed: " + "; ".join(missed) if missed else 0)
 
 
