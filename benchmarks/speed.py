@@ -69,7 +69,10 @@ PIECES = {
     "slopes and labels": (("losses.py", "slope"), ("losses.py", "targets")),
     "clip": (("encoding.py", "_longest"), ("encoding.py", "clip_to_ball")),
     "ties": (("sampling.py", "round_ties"), ("~", "<method 'at' of 'numpy.ufunc'")),
-    "noise": (("rejection.py", ""), ("sampling.py", "binomial"), ("sampling.py", "fair_binomial")),
+    "noise": (
+        ("rejection.py", ""),
+        *(("sampling.py", name) for name in ("binomial", "fair_binomial", "_count_below", "_popcount")),
+    ),
 }
 
 

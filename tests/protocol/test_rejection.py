@@ -11,11 +11,17 @@ import pytest
 from scipy import stats
 
 from croupier import ArgumentError
-from croupier.protocol import SeededRandom, binomial, fair_binomial, rejection
+from croupier.protocol import SeededRandom, binomial, fair_binomial, rejection, sampling
 
 SMALLEST = rejection.MIN_TRIALS // 2
 MIDDLES = [SMALLEST, SMALLEST + 1, 575, 576, 577, 1000, 2047]
 LARGE = [10**4, 2**20, 10**6 + 3, 10**9, 5 * 10**12, rejection.MAX_TRIALS // 2]
+
+
+@pytest.fixture(autouse=True)
+def rejection_from_its_smallest_on(monkeypatch):
+    """However few the draws, which would be quicker to count."""
+    monkeypatch.setattr(sampling, "_FEW_BITS_IN_ALL", 0)
 
 
 def width_of(middle: int) -> int:

@@ -268,7 +268,7 @@ def test_binomial_moments_of_many_trials(mean_of, variance_of):
 
 
 def test_binomial_of_many_trials_costs_few_random_bits():
-    """A dozen bytes for each digit of many trials, then two bits for each of the thousand or two that are left."""
+    """A dozen bytes for each digit of many trials, then two bits for each of those that are left, two million together."""
 
     class Counting(SeededRandom):
         drawn = 0
@@ -277,9 +277,10 @@ def test_binomial_of_many_trials_costs_few_random_bits():
             self.drawn += count
             return super().draw_bytes(count)
 
-    source = Counting(1)
-    binomial(source, 1_000_000, 0.1, 10)
-    assert source.drawn < 10 * 600
+    for trials in (10**6, 10**9, 10**12):
+        source = Counting(1)
+        binomial(source, trials, 0.1, 10)
+        assert source.drawn < 600_000
 
 
 def test_binomial_of_nothing_is_nothing():

@@ -83,6 +83,10 @@ class UnitVectors:
             vectors += self.factors[:, np.newaxis] * self.shift.ravel()
         return vectors
 
+    def part(self, first: int, last: int) -> UnitVectors:
+        """Of these users alone."""
+        return UnitVectors(self.rows[first:last], self.coefficients[first:last], self.factors[first:last], self.shift)
+
     def total(self) -> Floats:
         """The sum of the vectors, without making them."""
         products = self.coefficients.T @ self.rows

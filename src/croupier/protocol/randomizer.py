@@ -12,7 +12,10 @@ from . import fused
 from .encoding import LinearVectors, UnitVectors, as_linear, as_numbers, clip_to_ball, encode, require_finite
 from .messages import Counts, Encoded, Report
 from .randomness import RandomSource
-from .sampling import binomial, round_at_random
+from .sampling import binomial, carry, round_at_random, round_ties
+
+# Entries that are worked on at a time: a few arrays of this size fit the processor's cache.
+_PIECE = 1 << 17
 
 
 class Randomizer:
@@ -50,12 +53,22 @@ class Randomizer:
         return Encoded(ones, len(linear))
 
     def added(self, unit: UnitVectors, random: RandomSource) -> NDArray[np.int64]:
-        """The column sums of `rounded`."""
-        users = len(unit.rows)
-        # whole numbers that add up to less than 2^24, or 2^53: exact
-        word = np.float32 if users * self.plan.levels < 1 << 24 else np.float64
-        ones = np.ones(users, word) @ self.rounded(unit, random).astype(word)
-        return np.asarray(ones, dtype=np.int64)
+        """The column sums of `rounded`, piece by piece; ties last, as in the compiled pass."""
+        users, width = len(unit.rows), self.plan.dim
+        drawn = random.draw_bytes(users * width).reshape(users, width)
+        ones, columns, rests = np.zeros(width, dtype=np.int64), [], []
+        some = max(1, _PIECE // width)
+        for first in range(0, users, some):
+            piece, bytes_ = unit.part(first, first + some), drawn[first : first + some]
+            whole, tied, rest = carry(encode(piece.numbers(), self.plan.levels).ravel(), self.plan.levels, bytes_.ravel())
+            # whole numbers that add up to less than 2^24, or 2^53: exact
+            word = np.float32 if some * self.plan.levels < 1 << 24 else np.float64
+            ones += (np.ones(len(bytes_), word) @ whole.reshape(bytes_.shape).astype(word)).astype(np.int64)
+            columns.append(tied % width)
+            rests.append(rest)
+        if columns:
+            np.add.at(ones, np.concatenate(columns)[round_ties(random, np.concatenate(rests))], 1)
+        return ones
 
     def with_noise(self, encoded: Encoded, random: RandomSource) -> Counts:
         """The noise of all these users: their independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once."""

@@ -25,7 +25,7 @@ _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 
 
 def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> Integers:
-    """Law: `size` independent draws, the i-th from Bin(trials_i, 1/2): few trials are random bits counted, many are `rejection`."""
+    """Law: `size` independent draws, the i-th from Bin(trials_i, 1/2): few random bits are counted, many left to `rejection`."""
     if size == 0:
         return np.zeros(0, dtype=np.int64)
     trials = np.asarray(trials)
@@ -35,7 +35,7 @@ def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> In
     if trials.shape not in ((), (size,)):
         raise ArgumentError("trials.shape", trials.shape, f"() or ({size},)", "Give one number of trials, or one for each draw.")
     trials = trials.astype(np.int64)
-    many = trials >= rejection.MIN_TRIALS
+    many = trials >= max(rejection.MIN_TRIALS, _FEW_BITS_IN_ALL // 2 // size)
     if many.all():
         return rejection.draw(source, trials, size)
     if not many.any():
@@ -91,16 +91,21 @@ def round_at_random(source: RandomSource, numbers: NDArray[np.float64], most: in
     Lazy bytes: a fraction's leading byte is above a random byte if it carries when 255 less that byte is added; only where the two
     are equal, once in 256, does the rest matter, and as many more bytes as it takes are compared with the rest's own.
     """
-    flat = numbers.ravel() * 256.0  # exact: a power of two
-    # 256 most + 255 fits the type, and a smaller one is faster
-    total: NDArray[Any] = flat.astype(np.uint16 if most < 256 else np.int32 if most < 1 << 22 else np.int64)
-    total += ~source.draw_bytes(flat.size)
-    result: NDArray[Any] = total >> 8
-    tied = np.flatnonzero((total & 255) == 255)
-    rest = np.modf(flat[tied])[0]
-    tied, rest = tied[rest > 0], rest[rest > 0]  # with nothing left of a, no number is below it
+    result, tied, rest = carry(numbers.ravel(), most, source.draw_bytes(numbers.size))
     result[tied[round_ties(source, rest)]] += 1
     return result.reshape(numbers.shape)
+
+
+def carry(numbers: NDArray[np.float64], most: int, drawn: NDArray[np.uint8]) -> tuple[NDArray[Any], Integers, NDArray[np.float64]]:
+    """The numbers rounded by one random byte each; which are tied with theirs, and what is left of these."""
+    scaled = numbers * 256.0  # exact: a power of two
+    # 256 most + 255 fits the type, and a smaller one is faster
+    total: NDArray[Any] = scaled.astype(np.uint16 if most < 256 else np.int32 if most < 1 << 22 else np.int64)
+    total += ~drawn
+    tied = np.flatnonzero((total & 255) == 255)
+    rest = np.modf(scaled[tied])[0]
+    left = rest > 0  # with nothing left of a, no number is below it
+    return total >> 8, tied[left], rest[left]
 
 
 def round_ties(source: RandomSource, rest: NDArray[np.float64]) -> NDArray[np.int64]:
