@@ -100,12 +100,14 @@ def test_a_script_that_is_not_there_is_named(croupier, scripts, tmp_path):
 
 def test_all_leaves_out_what_has_no_data_and_goes_on_after_a_failure(croupier, scripts, tmp_path):
     scripts.joinpath("rates.py").write_text("raise SystemExit('two slopes are shallower')")
-    scripts.joinpath("sum.py").write_text("import sys\nfrom pathlib import Path\nPath('asked').write_text(' '.join(sys.argv[1:]))")
+    asked = "import sys\nfrom pathlib import Path\nPath({!r}).write_text(' '.join(sys.argv[1:]))"
+    scripts.joinpath("sum.py").write_text(asked.format("asked"))
+    scripts.joinpath("speed.py").write_text(asked.format("asked too"))
     code, said = croupier("all", "--out", "there")
     assert code == 1
     for words in ("peers is left out", "two slopes are shallower", "not as claimed, or failed: table1"):
         assert words in said
-    assert (tmp_path / "asked").read_text() == "--out there"
+    assert [(tmp_path / name).read_text() for name in ("asked", "asked too")] == ["--out there"] * 2
 
 
 def test_data_and_options_reach_the_script_and_fresh_forgets_its_cells(croupier, scripts, tmp_path):
