@@ -554,6 +554,21 @@ def fastest_as_good(page: Page, score: float) -> tuple[str, list[dict[str, Any]]
     return f"{fits[0]['rounds']} rounds", fits
 
 
+def headline(results: dict[str, Any]) -> str:
+    page, parts = Page(results), []
+    for problem in ("adult/logistic", "covtype/logistic"):
+        if problem in page.problems:
+            best, method = page.best_central(problem, TIMED)
+            full, sequential = (shown(page.score(problem, name, TIMED), problem) for name in OURS)
+            central, local = shown(best, problem), shown(page.score(problem, "PrivUnit", TIMED), problem)
+            name = TITLES[problem].split(",")[0]
+            parts.append(
+                f"{name} {full} % full and {sequential} % sequential, {central} % with a curator ({method}), {local} % local"
+            )
+    lines = [holds for *_, holds in asked(page) if holds is not None]
+    return f"Logistic regression at epsilon = 1: {'; '.join(parts)}. {sum(lines)} of {len(lines)} lines that were asked for hold."
+
+
 def losses(page: Page) -> list[str]:
     """Where Croupier is behind, from the figures alone."""
     lines = []

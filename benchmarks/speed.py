@@ -88,10 +88,10 @@ def fits(quick: bool, earlier: Path | None) -> list[dict[str, Any]]:
         seconds = medians(work, repeats=1 if quick else 5)
         if earlier is not None:
             seconds = {"an earlier version": before(earlier, n, d, rounds, repeats=1 if quick else 3)} | seconds
-        keystream, noise = bare(n, d)
+        keystream, products = bare(n, d)
         figures = {name: value / (n * d * rounds) * 1e9 for name, value in seconds.items()}
         rows.append(
-            {"users": n, "dim": d, "rounds": rounds, "ns_per_entry": figures, "keystream": keystream, "matrix_products": noise}
+            {"users": n, "dim": d, "rounds": rounds, "ns_per_entry": figures, "keystream": keystream, "matrix_products": products}
         )
     return rows
 

@@ -343,6 +343,17 @@ def test_the_page_judges_what_was_asked(results):
     assert all(holds is (None if "fetched at once" in what else True) for what, (_, holds) in lines.items())
 
 
+def test_the_headline_has_both_data_sets_and_counts_what_was_asked(results):
+    said = peers.headline(results)
+    assert "Adult 80.6 % full" in said
+    assert "81.0 % with a curator (Opacus), 60.0 % local" in said
+    holding = [holds for _, holds in judged(results).values() if holds is not None]
+    assert said.endswith(f"{len(holding)} of {len(holding)} lines that were asked for hold.")
+    for fit in results["fits"]:
+        fit["seconds"] *= 10 if fit["method"] in peers.OURS else 1
+    assert f"{len(holding) - 3} of {len(holding)}" in peers.headline(results)
+
+
 def test_the_page_says_what_is_missed(results):
     for fit in results["fits"]:
         fit["score"] -= 0.05 if fit["method"] in peers.OURS else 0

@@ -39,8 +39,8 @@ class Part:
 PARTS = {
     "table1": Part("rates.py", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
     "sum": Part("sum.py", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
-    "peers": Part("peers.py", "models beside other libraries'", "a few minutes", "hours", needs_data=True),
-    "speed": Part("speed.py", "the training path by numpy, compiled, on two cores", "10 seconds", "two minutes"),
+    "peers": Part("peers.py", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
+    "speed": Part("speed.py", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
 }
 
 
