@@ -585,6 +585,7 @@ def test_less_curvature_makes_bolder_steps(binary):
         ({"schedule": "practical", "method": "sgd"}, "schedule='bound'"),
         ({"clip": -1.0}, "clip"),
         ({"curvature": 0.1}, "schedule='practical'"),
+        ({"curvature": 0.1, "schedule": "practical", "constants": "paper"}, "tight constants"),
         ({"curvature": 0.0, "schedule": "practical"}, "curvature = 0.0"),
         ({"clip": 0.5, "method": "phased"}, "left out for phased"),
     ],

@@ -73,9 +73,9 @@ def schedule(
     if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
         raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
     rule = _Rule.practical(problem) if practical else _Rule(problem.lipschitz, problem.smoothness)
-    if curvature is not None and not practical:
-        remedy = "Steps with a bound follow from the loss's own smoothness."
-        raise ArgumentError("curvature", curvature, "left out but for schedule='practical'", remedy)
+    if curvature is not None and (not practical or constants == "paper"):
+        remedy = "Steps with a bound, and the paper's, follow from the loss's own smoothness."
+        raise ArgumentError("curvature", curvature, "left out but for schedule='practical' and tight constants", remedy)
     if curvature is not None:
         rule = replace(rule, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold."))
     if method == "smoothed-acsa" and (not practical or constants == "paper"):
