@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from croupier.protocol import RandomSource
+from croupier.protocol import RandomSource, SeededRandom
 
 # The asymptotic p-values below are good to a factor of a few where 25 or more are expected per cell, hence 1e-7 for a rate of 1e-6.
 NOMINAL = 1e-7
@@ -111,3 +111,17 @@ def mean_of() -> Callable[[np.ndarray, np.ndarray | float, float], None]:
 @pytest.fixture(scope="session")
 def variance_of() -> Callable[[np.ndarray, np.ndarray | float, float], None]:
     return check_variance
+
+
+@pytest.fixture
+def counting():
+    """Makes a seeded source that counts the bytes drawn."""
+
+    class Counting(SeededRandom):
+        drawn = 0
+
+        def draw_bytes(self, count):
+            self.drawn += count
+            return super().draw_bytes(count)
+
+    return Counting

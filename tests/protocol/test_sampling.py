@@ -267,18 +267,11 @@ def test_binomial_moments_of_many_trials(mean_of, variance_of):
         variance_of(drawn, 1e6 * probability, 1e6 * probability * (1 - probability))
 
 
-def test_binomial_of_many_trials_costs_few_random_bits():
+def test_binomial_of_many_trials_costs_few_random_bits(counting):
     """A dozen bytes for each digit of many trials, then two bits for each of those that are left, two million together."""
 
-    class Counting(SeededRandom):
-        drawn = 0
-
-        def draw_bytes(self, count):
-            self.drawn += count
-            return super().draw_bytes(count)
-
     for trials in (10**6, 10**9, 10**12):
-        source = Counting(1)
+        source = counting(1)
         binomial(source, trials, 0.1, 10)
         assert source.drawn < 600_000
 
