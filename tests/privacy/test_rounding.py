@@ -41,6 +41,7 @@ def test_an_assumption_is_rounded_up(share, digits):
 @given(st.floats(min_value=0.0, max_value=700.0), st.integers(1, 6))
 @example(0.0, 3)
 @example(1.0, 4)
+@example(1e-50, 3)
 def test_a_factor_is_rounded_up(epsilon, digits):
     with localcontext(prec=60):
         truth = Decimal(repr(epsilon)).exp()

@@ -153,7 +153,10 @@ def factor_up(epsilon: float, digits: int = 3) -> str:
     >>> factor_up(1.0), factor_up(10.0), factor_up(100.0)
     ('2.72', '22,100', '2.69e+43')
     """
-    exponential = Context(prec=_DIGITS_OF_EXP).create_decimal(repr(float(epsilon))).exp(Context(prec=_DIGITS_OF_EXP))
+    precise = Context(prec=_DIGITS_OF_EXP)
+    exponential = precise.exp(Decimal(repr(float(epsilon))))  # to nearest, so that the next number is above e^epsilon
+    if epsilon != 0:
+        exponential = precise.next_plus(exponential)
     factor = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(exponential)
     return f"{factor:,f}" if factor < 10**6 and factor == factor.to_integral_value() else _rounded(factor, digits, ROUND_CEILING)
 
