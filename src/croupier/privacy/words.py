@@ -16,8 +16,8 @@ from .rounding import factor_up, loss, one_in, percent_up, round_up
 if TYPE_CHECKING:
     from .guarantee import Guarantee
 
-# The delta at which a guarantee that was planned for none in particular says its epsilon.
-USUAL_DELTA = 1e-6
+# Deltas at which a guarantee that was planned for none in particular says its epsilon: the first that its slack leaves room in.
+USUAL_DELTAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 # Randomized responses beyond which epsilons are added up for a headline, since optimal composition would take long.
 _MANY_RESPONSES = 1000
 # Of the smallest errors of a float computation, with room to spare.
@@ -317,10 +317,8 @@ def not_covered(names: Sequence[str]) -> str:
 
 def _usual(guarantee: Guarantee) -> tuple[float, float] | None:
     """An epsilon and the delta that `proved_line` states it at; None where the slack leaves no such delta."""
-    delta = USUAL_DELTA
-    while delta < 2 * guarantee.slack:
-        delta = float(f"1e{round(math.log10(delta)) + 1}")
-    if delta >= 1:
+    delta = next((usual for usual in USUAL_DELTAS if usual >= 2 * guarantee.slack), None)
+    if delta is None:
         return None
     if guarantee.pure_rounds <= _MANY_RESPONSES:
         return guarantee.epsilon(delta), delta

@@ -188,7 +188,7 @@ def _footer(shown: _Shown, comparison: Comparison | None) -> str:
     if shown.guarantee is None:
         return "What it says about training comes from a model that is not private: treat the page as you treat the data."
     but = ", but for the comparison on data declared public" if comparison else ""
-    return f"What it says about training is drawn from what the analyst saw and the promise covers: showing it costs nothing{but}."
+    return f"What it says about training is drawn from what the analyzer saw and the promise covers: showing it costs nothing{but}."
 
 
 def _promise(shown: _Shown) -> str:
@@ -251,7 +251,7 @@ def _training(shown: _Shown, comparison: Comparison | None) -> str:
         figures.append(course_figure(comparison))
     which = "The first two are" if len(figures) > 2 else "Both are"
     covered = ", which the promise covers" if shown.guarantee else ""
-    return f"<h2>How training went</h2>\n<p>{which} drawn from what the analyst saw{covered}.</p>\n" + "\n".join(figures)
+    return f"<h2>How training went</h2>\n<p>{which} drawn from what the analyzer saw{covered}.</p>\n" + "\n".join(figures)
 
 
 def _noise(shown: _Shown) -> str:
