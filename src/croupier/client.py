@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from .privacy import round_up
+from .privacy.rounding import exact
 from .protocol import RandomSource, SecureRandom, VectorSum
 from .service.task import Round, Task
 from .service.transport import sealed_report
@@ -201,8 +202,8 @@ class Client:
         epsilon = promise.epsilon(self._max_delta) if promise.slack < self._max_delta else float("inf")
         if epsilon > self._max_epsilon:
             raise RefusedTaskError(
-                f"the task reveals epsilon = {round_up(epsilon)} at delta = {self._max_delta:g}, more than the "
-                f"{self._max_epsilon:g} that is allowed here. Nothing was sent."
+                f"the task reveals epsilon = {round_up(epsilon)} at delta = {exact(self._max_delta)}, more than the "
+                f"{exact(self._max_epsilon)} that is allowed here. Nothing was sent."
             )
 
     def _require_room(self, task: Task, made: Round) -> None:

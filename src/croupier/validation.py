@@ -27,6 +27,12 @@ def _short(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:100]} ... {text[-50:]}"
 
 
+def _exact(limit: float) -> str:
+    """A limit in as many digits as it takes: one that was rounded might allow what is refused."""
+    text = f"{limit:g}"
+    return text if float(text) == limit else repr(float(limit))
+
+
 def real(
     name: str,
     value: Any,
@@ -39,7 +45,7 @@ def real(
 ) -> float:
     """`value` as a finite float with above < value < below and at_least <= value <= at_most."""
     limits = (("greater than", above), ("at least", at_least), ("less than", below), ("at most", at_most))
-    allowed = " and ".join(["a finite number", *(f"{words} {limit:g}" for words, limit in limits if math.isfinite(limit))])
+    allowed = " and ".join(["a finite number", *(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))])
     try:
         number = math.nan if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):

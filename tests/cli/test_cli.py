@@ -54,7 +54,7 @@ def test_a_real_process_does_the_same(arguments, code):
 def test_plan_prints_the_figures_and_the_relation():
     result = croupier(*PLAN)
     assert result.returncode == 0
-    for word in ("50 bits a coordinate", "replace-one", "Theorem B", "10,000 of 10,000"):
+    for word in ("50 bits a coordinate", "replace-one", "Theorem B", "all 10,000 users"):
         assert word in result.stdout
 
 

@@ -236,13 +236,13 @@ def test_print_and_explain(people):
     X, score = people
     model = ShuffleLogisticRegression(**BINARY, epsilon=0.5, delta=1e-7, honest=0.9)
     assert str(model).startswith("ShuffleLogisticRegression (not fitted): epsilon = 0.5, delta = 1e-07, neighbours replace-one")
-    assert "90%" in model.explain()
+    assert "90 %" in model.explain()
     model.fit(X, score > 0)
     for said in ("5000 users", "epsilon = 0.5", "delta = 1e-07", "neighbours replace-one", "sequential interactivity"):
         assert said in str(model)
     model.set_params(epsilon=0.01)
     assert "epsilon = 0.5" in str(model)  # what was done, not what was set since
-    said_of = ("factor of at most 1.65", "shuffler", "colludes", "asked at most once", "90% of all", "that hold the data")
+    said_of = ("factor of at most 1.65", "shuffler", "colludes", "asked at most once", "90 % of all", "that hold the data")
     for said in said_of:
         assert said in model.explain()
     assert "asked in every round" in ShuffleRidge(interactivity="full").explain()

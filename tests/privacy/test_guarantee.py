@@ -247,8 +247,32 @@ def test_a_figure_of_few_digits_is_printed_as_it_was_written(value):
 
 def test_text_shows_figures_rounded_up_relation_honesty_and_theorem():
     text = str(gaussian(0.123456, slack=1.00001e-7, neighbours="zero-out", honest=0.75))
-    assert text == "mu = 0.1235, slack = 1.001e-07, neighbours zero-out, honest fraction 0.75, by accounting Theorem B"
-    assert str(responses(1.23456, 3)).startswith("3 x epsilon = 1.235, slack = 0")
+    epsilon = gaussian(0.123456, slack=1.00001e-7).epsilon(1e-6)
+    assert text == (
+        f"({round_up(epsilon)}, 1e-06)-differentially private for zero-out neighbours, if at least 75 % of all users follow the "
+        "protocol; by accounting Theorem B (mu = 0.1235, slack = 1.001e-07)"
+    )
+    assert str(responses(1.23456, 3)).endswith("(3 x epsilon = 1.235, slack = 0)")
+
+
+@pytest.mark.parametrize(
+    ("slack", "delta"),
+    [(0.0, "1e-06"), (5e-7, "1e-06"), (5.01e-7, "1e-05"), (1e-3, "0.01"), (0.04, "0.1"), (0.2, None), (1.0, None)],
+)
+def test_text_leads_with_an_epsilon_at_a_delta_that_leaves_room_for_the_slack(slack, delta):
+    text = str(gaussian(0.5, slack=slack))
+    if delta is None:
+        assert text.startswith("no promise at any delta of use")
+    else:
+        epsilon = gaussian(0.5, slack=slack).epsilon(float(delta))
+        assert text.startswith(f"({round_up(epsilon)}, {delta})-differentially private")
+
+
+def test_text_of_many_responses_is_quick_and_no_smaller_than_optimal_composition():
+    few, many = responses(0.001, 1000), responses(0.001, 1001)
+    lead = float(str(many).split(",")[0].strip("("))
+    assert lead >= many.epsilon(1e-6) >= few.epsilon(1e-6)
+    assert str(responses(0.001, 10**8)).startswith("(1.001e+05, 1e-06)")
 
 
 def test_a_guarantee_is_frozen():

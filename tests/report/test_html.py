@@ -117,7 +117,8 @@ def test_figures_are_those_of_the_guarantee_rounded_up(model):
     assert "1 in 1,000,000" in words
     assert f"{round_up(50 * (1 + guarantee.delta(0.0)), 3)} %" in words
     assert f"factor of at most {round_up(math.e, 3)}" in words
-    assert f"delta {round_up(guarantee.delta(1.0))} at epsilon 1; {guarantee}" in words
+    assert f"(1, {round_up(guarantee.delta(1.0))})-differentially private for replace-one neighbours" in words
+    assert f"(mu = {round_up(guarantee.mu)}, slack = {round_up(guarantee.slack)})" in words
     assert f"{model.plan_.bits_per_user:,} in the whole training" in words
     assert f"{plan.noise_std:.4g}" in words
     assert f"{plan.central_noise_std:.4g}" in words
@@ -130,7 +131,7 @@ def test_a_factor_and_an_epsilon_are_never_rounded_down():
     assert "epsilon = 0.1235" in words
     assert "delta = 1.235e-07 " in words
     assert "1 in 8,097,165" in words
-    assert "1.14," in words  # e^0.123456 = 1.1314
+    assert "1.14 (e^epsilon)," in words  # e^0.123456 = 1.1314
 
 
 def test_no_word_on_accuracy_of_private_people(model):
@@ -197,7 +198,7 @@ def test_a_seeded_model_says_first_of_all_that_it_is_not_private():
 def test_facts_read_off_the_data_are_named_at_the_top():
     X, y = people()
     words = Page(html_report(ShuffleLogisticRegression(data_is_public=True).fit(X, y))).words
-    assert words.index("Not covered: classes") < words.index("The promise")
+    assert words.index("NOT COVERED: classes") < words.index("The promise")
 
 
 @pytest.mark.filterwarnings("ignore::croupier.estimator.MostlyNoiseWarning")

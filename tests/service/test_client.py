@@ -28,6 +28,7 @@ from croupier import client as client_module
 from croupier.client import Client, RefusedTaskError, Sent, ServerError
 from croupier.optimizer import run
 from croupier.privacy import round_up
+from croupier.privacy.rounding import exact
 from croupier.protocol import Counts, VectorSum
 from croupier.service import shuffler
 from croupier.service import store as tables
@@ -409,7 +410,7 @@ def test_a_weaker_promise_than_demanded_is_refused_with_both_figures(service):
     with pytest.raises(RefusedTaskError) as refusal:
         service.client(max_epsilon=revealed * 0.999).take_part(X, Y)
     assert f"epsilon = {round_up(revealed)} at delta = 0.01" in str(refusal.value)
-    assert f"{revealed * 0.999:g} that is allowed" in str(refusal.value)
+    assert f"{exact(revealed * 0.999)} that is allowed" in str(refusal.value)
     assert service.proxy.reports == []
     assert {path.name for path in (service.folder / "ann").glob("*")} <= {"lock"}
     assert service.client(max_epsilon=revealed).take_part(X, Y) == Sent(1, first_time=True)

@@ -210,8 +210,8 @@ def test_rounds_people_bits_and_the_plan(started, interactivity):
     assert words["a round ends"] == f"with {plan.users} reports"
     assert f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits" in words["message"]
     assert now["promise"]["short"] == "epsilon 4, delta 0.001"
-    assert "54.6," in now["promise"]["words"]  # exp(4) = 54.598, rounded up
-    assert "all people add" in now["promise"]["if"]
+    assert "54.6 (e^epsilon)," in now["promise"]["words"]  # exp(4) = 54.598, rounded up
+    assert "All people add" in now["promise"]["if"]
     made.finish()
     assert state_of(made)["status"] == "finished"
 
@@ -222,7 +222,7 @@ def test_a_round_that_may_end_early(started):
     assert plan.honest_users < plan.users
     assert (now["arrivals"]["minimum"], now["arrivals"]["patience"]) == (plan.honest_users, 60.0)
     assert dict(now["plan"])["a round ends"].endswith(f"or after 60 seconds with at least {plan.honest_users}")
-    assert "at least 90 % of all people add" in now["promise"]["if"]
+    assert "At least 90 % of all people add" in now["promise"]["if"]
 
 
 def test_many_rounds_are_shown_in_groups(started):

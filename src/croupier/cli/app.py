@@ -11,6 +11,7 @@ from rich.console import Console
 
 from .. import __version__
 from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_sum, round_up
+from ..privacy.words import crowd
 from ..report import central, compare_table, local, plan_table
 from .audit import audit_plan
 from .demo import demo
@@ -120,7 +121,7 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
     console.print(compare_table({"shuffle (tight)": tight, "shuffle (paper)": paper}, baselines, tight.central_noise_std))
     console.print(
         f"epsilon {round_up(tight.epsilon)}, delta {round_up(tight.delta)}, {tight.neighbours} neighbours, {tight.users:,} users, "
-        f"{tight.dim:,} coordinates, {tight.rounds:,} round(s), honest fraction {tight.honest:g}; noise is the standard "
+        f"{tight.dim:,} coordinates, {tight.rounds:,} round(s), {crowd(tight.honest, 'users')} honest; noise is the standard "
         f"deviation per coordinate of the sum in one round.",
         style="dim",
     )

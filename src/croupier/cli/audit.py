@@ -16,6 +16,8 @@ from rich.table import Table
 
 from ..privacy import ArgumentError, SumPlan, plan_sum, round_up
 from ..privacy.audit import EmpiricalAudit, empirical_audit, exact_delta, pld_delta
+from ..privacy.rounding import exact, round_down
+from ..privacy.words import proved_line
 from ..protocol import SecureRandom, VectorSum
 from ..validation import whole
 
@@ -124,18 +126,18 @@ def _table(plan: SumPlan, deltas: dict[str, float | str], game: EmpiricalAudit) 
             table.add_row(name, escape(value), "", "-")
         else:
             verdict = "holds" if value <= limit else "[bold red]REFUTED[/]"
-            table.add_row(name, f"delta {value:.4g}", f"delta {round_up(limit)}", verdict)
+            table.add_row(name, f"delta {round_down(value)}", f"delta {round_up(limit)}", verdict)
     table.add_row(
         f"membership game, {game.trials:,} trials",
-        f"mu {game.mu_lower:.4g}",
+        f"mu {round_down(game.mu_lower)}",
         f"mu {round_up(game.mu_claimed)}",
         "holds" if game.passed else "[bold red]REFUTED[/]",
     )
-    noticed = f"would notice mu >= {game.mu_detectable:.4g}"
+    noticed = f"would notice mu >= {round_up(game.mu_detectable)}"
     power = noticed if math.isfinite(game.mu_detectable) else "could notice nothing: use more trials"
     table.caption = (
-        f"The game shows epsilon >= {game.epsilon_lower:.4g} at delta {game.delta:g} and {power}, at a false-alarm rate of "
-        f"{game.false_alarm:g}. Claim: {plan.guarantee}."
+        f"The game shows epsilon >= {round_down(game.epsilon_lower)} at delta {exact(game.delta)} and {power}, at a false-alarm "
+        f"rate of {round_up(game.false_alarm)}. Claim: {proved_line(plan.guarantee, plan.epsilon)}."
     )
     table.caption_justify = "left"
     return table

@@ -23,9 +23,10 @@ from ..estimator import ShuffleLogisticRegression
 from ..optimizer import Round, Schedule, run
 from ..population import ArrayPopulation, Question
 from ..privacy import SumPlan, round_up
+from ..privacy.words import guarantee_line
 from ..problem import Ball, Logistic, Problem
 from ..protocol import SumEstimate
-from ..report import Comparison, Method, central, guarantee_line, html_report, local, simulate_central, simulate_local
+from ..report import Comparison, Method, central, html_report, local, simulate_central, simulate_local
 from ..report.compare import course, scores
 from ..validation import ArgumentError, real, whole
 from .demo_data import Task, flights, synthetic
@@ -191,7 +192,7 @@ class _Maker:
         made = {model.epsilon: model}
         for epsilon in _SWEEP:
             if epsilon not in made:
-                made[epsilon] = self.private(f"epsilon {epsilon:g}", "sequential", epsilon=epsilon)[1]
+                made[epsilon] = self.private(f"epsilon {round_up(epsilon)}", "sequential", epsilon=epsilon)[1]
         return tuple((epsilon, scores(made[epsilon], self.task.X_test, self.task.y_test)["accuracy"]) for epsilon in sorted(made))
 
     def _scores(self, right: NDArray[np.bool_], loss: float, theta: Floats) -> dict[str, float]:

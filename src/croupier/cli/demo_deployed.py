@@ -34,7 +34,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from ..client import Client, ServerError
-from ..report import guarantee_line
+from ..privacy.words import guarantee_line
 from ..service.task import Task
 from ..service.wire import report_bytes
 from ..table import Category, Encoder, Numeric, Piece, Schema, Target

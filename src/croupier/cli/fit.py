@@ -15,7 +15,7 @@ from ..optimizer import Result
 from ..optimizer.progress import spent_so_far
 from ..population import Population, UnreachableError
 from ..privacy import round_up
-from ..report import guarantee_line
+from ..privacy.words import SEEDED, guarantee_line, not_private
 from ..table import Encoder, Schema, Source, draft
 from ..validation import ArgumentError, one_of
 from .engine import Engine, Interruptible
@@ -245,7 +245,7 @@ def promise(model: TableModel) -> list[str]:
     estimator = model.estimator
     result, guarantee = estimator.result_, estimator.guarantee_
     if guarantee is None:
-        lines = ["NOT PRIVATE: the randomness was seeded. Leave --seed out for real data."]
+        lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
     else:
         lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
     if result.stopped:

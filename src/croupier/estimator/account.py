@@ -127,8 +127,9 @@ class PrivacyAccount:
         delta = 1.0 if together is None else together.delta(self.epsilon)
         if delta > self.delta:
             raise BudgetExceededError(
-                f"with this fit, {len(fits)} on this account, the promise (epsilon = {self.epsilon:g}, delta = {self.delta:g}) "
-                f"would not hold: delta would be {round_up(delta)}. Nobody was asked. Fit with a smaller epsilon, or stop here."
+                f"with this fit, {len(fits)} on this account, the promise (epsilon = {round_up(self.epsilon)}, "
+                f"delta = {round_up(self.delta)}) would not hold: delta would be {round_up(delta)}. Nobody was asked. "
+                f"Fit with a smaller epsilon, or stop here."
             )
 
     # A clone counts on the same account, and so does a copy in this process; one that leaves it knows that it is a copy.
@@ -145,10 +146,13 @@ class PrivacyAccount:
         vars(self).update(state, _lock=threading.Lock())
 
     def __str__(self) -> str:
-        fits, limit = self.fits, "no limit" if self.epsilon is None else f"limit epsilon = {self.epsilon:g}, delta = {self.delta:g}"
+        fits, limit = (
+            self.fits,
+            "no limit" if self.epsilon is None else f"limit epsilon = {round_up(self.epsilon)}, delta = {round_up(self.delta)}",
+        )
         if fits and self.guarantee is None:
             return f"{len(fits)} fits, NOT PRIVATE together (one was seeded, or on a stand-in); {limit}"
-        return f"{len(fits)} fits, together epsilon = {round_up(self.spent())} at delta = {self.delta:g}; {limit}"
+        return f"{len(fits)} fits, together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}; {limit}"
 
 
 def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = ()) -> Guarantee | None:

@@ -19,8 +19,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..optimizer import Result, Round, Schedule, run, schedule
 from ..population import ArrayPopulation, Population
-from ..privacy import Guarantee, round_up
+from ..privacy import Guarantee, round_up, words
 from ..privacy.ledger import BudgetExceededError
+from ..privacy.rounding import factor_up, round_down
 from ..problem import Ball, Loss, Problem
 from ..validation import ArgumentError, one_of, real, whole
 from .account import BudgetWarning, PrivacyAccount
@@ -114,15 +115,15 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         if not isinstance(self.account, PrivacyAccount | None):
             raise ArgumentError("account", self.account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
         real("honest", self.honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise.")
-        remedy = f"delta = 1 / users would allow publishing somebody's record; {0.01 / users:.0e} is a careful choice."
+        remedy = f"delta = 1 / users would allow publishing somebody's record; {round_down(0.01 / users, 1)} is a careful choice."
         real("delta", self.delta, above=0, below=1 / users, remedy=remedy)
 
     def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None) -> None:
         """Write the fit down before anybody is asked, and say what a careful person would want to hear."""
         name, seeded = type(self).__name__, self.random_state is not None or not getattr(population, "private", True)
         if self.epsilon > _WEAK_EPSILON:
-            text = f"epsilon = {self.epsilon:g}: the odds of what can be concluded about a person may change by a factor of"
-            _warn(f"{text} {math.exp(self.epsilon):.0e}; epsilon 1 is a strong promise, 4 a moderate one", WeakPrivacyWarning)
+            text = f"epsilon = {round_up(self.epsilon)}: the odds of what can be concluded about a person may change by a factor of"
+            _warn(f"{text} {factor_up(self.epsilon, 1)}; epsilon {words.SCALE}", WeakPrivacyWarning)
         promised = None if seeded else guarantee
         if self.account is not None:
             self.account.charge(name, population.users, promised, run)
@@ -138,8 +139,8 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             self._own_account.charge(name, population.users, promised, run)
         if which and not seeded:
             so_far = self._family.guarantee
-            total = "" if so_far is None else f"; together epsilon = {round_up(so_far.epsilon(1.01 * so_far.slack + self.delta))}"
-            total += f" at about delta = {self.delta:g}" if total else ""
+            delta = self.delta if so_far is None else 1.01 * so_far.slack + self.delta
+            total = "" if so_far is None else f"; together epsilon = {round_up(so_far.epsilon(delta))} at delta = {round_up(delta)}"
             _warn(
                 f"{name}: {which}. Every fit on the same people spends budget anew{total}. Tuning on private data is paid for: "
                 f"give account=PrivacyAccount() to count it (or one account each, if the fits saw different people). Scores on "
@@ -184,8 +185,8 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
 
     def __str__(self) -> str:
         made = self._promise()
-        promise = f"epsilon = {_figure(made.epsilon)}, delta = {_figure(made.delta)}, neighbours {made.neighbours}, "
-        promise += f"{self._asked_how()[0]}, honest fraction {made.honest:g}"
+        promise = words.brief(made.epsilon, made.delta, made.neighbours)
+        promise += f", {self._asked_how()[0]}, honest: {words.crowd(made.honest, 'users')}"
         if not hasattr(self, "promise_"):
             return f"{type(self).__name__} (not fitted): {promise}"
         notes = "" if self.guarantee_ else f"; NOT PRIVATE ({self._why_not_private()})"
@@ -193,35 +194,37 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         return f"{type(self).__name__} of {self.n_users_} users: {promise}{notes}"
 
     def _why_not_private(self) -> str:
-        return "seeded randomness: random_state" if self.random_state is not None else "a stand-in for users, with seeded noise"
+        return f"{words.SEEDED}, by random_state" if self.random_state is not None else words.STAND_IN
 
     def explain(self) -> str:
         """In plain words: who could learn what about whom, and what is assumed."""
         made, fitted = self._promise(), hasattr(self, "promise_")
-        epsilon = real("epsilon", made.epsilon, above=0, at_most=_NO_PROMISE, remedy="1 is a strong promise, 4 a moderate one.")
-        other = "any other data" if made.neighbours == "replace-one" else "having sent nothing but noise"
-        crowd = "all users" if made.honest == 1 else f"at least {made.honest:.0%} of all users, wherever they are,"
+        epsilon = real("epsilon", made.epsilon, above=0, at_most=_NO_PROMISE, remedy=f"{words.SCALE}.")
+        delta = real("delta", made.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value.")
+        guarantee = self.guarantee_ if fitted else None
+        promise = words.PromiseWords(
+            claim=words.Claim.of(epsilon, delta, guarantee),
+            neighbours=made.neighbours,
+            honest=made.honest,
+            kept=guarantee is not None if fitted else self.random_state is None,
+        )
+        alarms = [] if promise.kept else [words.not_private(self._why_not_private())]
+        alarms += [words.not_covered(self.read_off_data_)] if self.read_off_data_ else []
         lines = [
             str(self),
             "",
+            *alarms,
+            promise.headline,
             f"A user is one person: one row, or all rows that fit(groups=...) gave the same label. {self._asked_how()[1]}",
-            f"Whoever sees the model, or everything the analyst saw while it was made: exchanging one person's data for {other} "
-            f"changes the probability of whatever they conclude by a factor of at most {round_up(math.exp(epsilon), 3)} "
-            f"(e^epsilon), but for a probability of {_figure(made.delta)} (delta). What the model says about people in general, "
-            f"it may say about that person too.",
-            "Assumed of the shuffler: it mixes the messages of a round before the analyst sees them, withholds a round with fewer "
-            "users than planned, and does not tell who sent what. A shuffler that colludes with the analyst leaves each person "
-            "with their own few noise bits, which is little.",
-            f"Assumed of the others: {crowd} add the noise that they should.",
-            "A fit runs on machines that hold the data and are trusted. The promise is about what leaves them, not about who looks "
-            "inside.",
-            "Taken as public: the parameters, the number of users, the names and number of the columns.",
+            promise.meaning,
+            promise.guess,
+            words.IN_GENERAL,
+            f"Assumed of the shuffler. {words.SHUFFLER}",
+            f"Assumed of the others. {promise.crowd}",
+            words.MACHINES,
+            words.PUBLIC,
+            words.ONCE,
         ]
-        if self.guarantee_ is None if fitted else self.random_state is not None:
-            lines.append(f"NOT PRIVATE: {self._why_not_private()}. Whoever knows the seed can take the noise away.")
-        if self.read_off_data_:
-            lines.append(f"NOT COVERED: {', '.join(self.read_off_data_)} read off the data, since data_is_public=True.")
-        lines.append("Fitting again on the same people, or publishing scores on them, spends more than this.")
         return "\n".join(lines)
 
 
@@ -463,11 +466,6 @@ def _warn_of_noise(chosen: Schedule, users: int) -> None:
             f"the model will say little. Ask more users, use fewer features, or spend a larger epsilon.",
             MostlyNoiseWarning,
         )
-
-
-def _figure(value: Any) -> str:
-    """A privacy figure, never printed smaller than it is; what is not a number, as it is."""
-    return round_up(float(value)) if isinstance(value, int | float | np.number) else repr(value)
 
 
 def _warn(text: str, category: type[Warning]) -> None:

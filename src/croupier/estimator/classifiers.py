@@ -69,7 +69,7 @@ class ShuffleLogisticRegression(LinearClassifier):
     interactivity="full", every user is asked in every round: more accurate, more bits. The practical schedule caps the loss's
     slope; `predict_proba` undoes what that does to probabilities (but for l2).
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made (`guarantee_`,
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`,
     `explain()`). `classes`, `feature_norm` and `radius` are taken as public and never read off the data.
 
     Choose it for most classification; ShuffleLinearSVC where only the sign matters.
@@ -119,7 +119,7 @@ class ShuffleLinearSVC(LinearClassifier):
     Algorithm: AC-SA on the Moreau envelope of the hinge loss; on the loss itself for `loss="smoothed_hinge"` (the kink replaced by
     a parabola) and "squared_hinge".
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made.
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made.
 
     Choose it where only the sign of the score matters; ShuffleLogisticRegression gives probabilities and more classes.
 

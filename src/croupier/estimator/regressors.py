@@ -61,7 +61,7 @@ class ShuffleRidge(LinearRegressor):
     Algorithm: AC-SA on the mean over users of (prediction - target)^2 / 2 + (l2 / 2) |weights|^2, rows and target scaled to norm 1
     and [-1, 1]. scikit-learn's Ridge(alpha) on such rows is l2 = alpha / users.
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made. `target_range`,
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made. `target_range`,
     `feature_norm` and `radius` are taken as public and never read off the data.
 
     Choose it where the mean is wanted and targets fill their range; otherwise ShuffleHuberRegressor, which needs less noise.
@@ -87,7 +87,7 @@ class ShuffleHuberRegressor(LinearRegressor):
     Algorithm: AC-SA on Huber's loss: squared for residuals up to `kappa` times the width of
     target_range, linear beyond. (scikit-learn calls its threshold epsilon; that is taken.)
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made.
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made.
 
     Choose it for most regression: nobody's gradient exceeds kappa, so the noise is small.
 
@@ -115,7 +115,7 @@ class ShuffleQuantileRegressor(LinearRegressor):
 
     Algorithm: AC-SA on the Moreau envelope of the pinball loss.
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyst saw while it was made.
+    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made.
 
     Choose it for medians, and for two quantiles that make a prediction interval (which are two fits, and cost two budgets).
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import Guarantee
+from ..privacy import Guarantee, words
 from ..privacy.guarantee import known_fields
 from ..validation import ArgumentError, whole
 from .phases import Schedule, check_schedule
@@ -142,5 +142,5 @@ class Result:
             raise ArgumentError("guarantee", str(self.guarantee), f"no stronger than its plans: {proved}", remedy)
 
     def __str__(self) -> str:
-        promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness, or a stand-in for users)"
+        promise = str(self.guarantee) if self.guarantee else f"NOT PRIVATE ({words.SEEDED_OR_STAND_IN})"
         return f"{self.method}, {self.rounds} rounds over {self.users} users; {promise}"

@@ -5,8 +5,9 @@ from .calibration import is_proved, plan_scalar_sum, plan_sum
 from .certificate import Certificate, NoCertificateError, certify
 from .crowd import honest_in_batch
 from .gaussian import central_noise_std, gaussian_delta, gaussian_mu
-from .guarantee import Guarantee, round_up
+from .guarantee import Guarantee
 from .plan import SumPlan
+from .rounding import round_up
 
 __all__ = [
     "ArgumentError",

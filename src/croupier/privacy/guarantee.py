@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from decimal import ROUND_CEILING, Context
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,8 @@ from scipy.special import gammaln
 
 from ..validation import ArgumentError, one_of, real, whole
 from .gaussian import gaussian_delta
+from .rounding import round_up
+from .words import proved_line
 
 NEIGHBOURS = ("replace-one", "zero-out")
 _ROUND_UP = 1 + 1e-9
@@ -141,24 +142,8 @@ class Guarantee:
         return cls.from_dict(json.loads(text))
 
     def __str__(self) -> str:
-        parts = [f"mu = {round_up(self.mu)}"] if self.mu or not self.pure_rounds else []
-        if self.pure_rounds:
-            parts.append(f"{self.pure_rounds} x epsilon = {round_up(self.pure_epsilon)}")
-        parts += [
-            f"slack = {round_up(self.slack)}",
-            f"neighbours {self.neighbours}",
-            f"honest fraction {self.honest:g}",
-            f"by {self.theorem}",
-        ]
-        return ", ".join(parts)
-
-
-def round_up(value: float, digits: int = 4) -> str:
-    """`value` in `digits` significant digits, never smaller than it is: how privacy figures are printed."""
-    if not math.isfinite(value):
-        return f"{value:g}"
-    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))
-    return f"{float(rounded):.{digits}g}"
+        """(epsilon, delta) first, at delta = 1e-6 or at the smallest power of ten that the slack allows, then how it was proved."""
+        return proved_line(self)
 
 
 def known_fields(cls: type, values: dict[str, Any], *, defaults: bool = False) -> None:

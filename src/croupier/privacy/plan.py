@@ -9,7 +9,9 @@ from typing import Any
 
 from ..validation import ArgumentError, one_of, real, whole
 from .gaussian import central_noise_std
-from .guarantee import NEIGHBOURS, Guarantee, known_fields, round_up
+from .guarantee import NEIGHBOURS, Guarantee, known_fields
+from .rounding import round_up
+from .words import proved_line
 
 CALIBRATIONS = ("tight", "paper", "paper-scaled")
 
@@ -212,7 +214,7 @@ class SumPlan(SumRequest):
             f"({round_up(self.epsilon)}, {round_up(self.delta)})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}: "
             f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) a coordinate, "
             f"noise {self.noise_std:.4g} = {self.inflation:.4g} x central; "
-            f"certified delta {round_up(self.certified_delta)}; {self.guarantee}"
+            f"proved: {proved_line(self.guarantee, self.epsilon)}"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..privacy import ArgumentError, SumPlan
+from ..privacy.words import honest_users
 from .messages import Report, ShuffledBatch
 from .randomness import RandomSource
 from .sampling import permutation
@@ -20,9 +21,8 @@ def require_crowd(plan: SumPlan, users: int) -> None:
     """Refuse a batch below the honest minimum. The analyzer cannot repair what is missing, so nothing is released."""
     if users < plan.honest_users:
         raise BatchTooSmallError(
-            f"users = {users} arrived, but the plan's guarantee needs at least {plan.honest_users} "
-            f"(honest = {plan.honest:g} of users = {plan.users}). Nothing was released: wait for more users, or "
-            f"plan with fewer users or a smaller honest fraction."
+            f"users = {users} arrived, but the plan's guarantee needs {honest_users(plan.honest_users, plan.users)}. "
+            f"Nothing was released: wait for more users, or plan with fewer users or a smaller honest fraction."
         )
 
 

@@ -1,9 +1,10 @@
 """What people look at: tables, the HTML report, and the baselines that figures stand beside."""
 
+from ..privacy.words import guarantee_line
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
 from .html import html_report
-from .tables import certified, compare_table, guarantee_line, plan_table
+from .tables import certified, compare_table, plan_table
 
 __all__ = [
     "Baseline",

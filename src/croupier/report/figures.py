@@ -11,7 +11,7 @@ import numpy as np
 
 from ..optimizer import Result
 from ..optimizer.progress import BAND, noise_norms
-from ..privacy import NoCertificateError, SumPlan, plan_sum
+from ..privacy import NoCertificateError, SumPlan, plan_sum, round_up
 from ..privacy.plan import REQUEST_FIELDS
 from ..validation import ArgumentError
 from .baselines import local
@@ -127,8 +127,8 @@ def noise_figure(epsilon: float, plans: Mapping[float, SumPlan]) -> str:
     figure = Figure(
         name="noise",
         title="Noise in a round's mean gradient over epsilon",
-        description=f"{here:.3g} of the longest gradient at epsilon {epsilon:g}; it falls from {ours[0]:.3g} to {ours[-1]:.3g}, "
-        f"the local model's from {locals_[0]:.3g} to {locals_[-1]:.3g}.",
+        description=f"{here:.3g} of the longest gradient at epsilon {round_up(epsilon)}; it falls from {ours[0]:.3g} to "
+        f"{ours[-1]:.3g}, the local model's from {locals_[0]:.3g} to {locals_[-1]:.3g}.",
         x=_epsilon_axis(epsilons),
         y=Axis.over("noise / longest gradient", [*ours, *locals_, min(ours) / 2], log=True),
     )
@@ -152,7 +152,7 @@ def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int) -> s
     figure = Figure(
         name="bits",
         title="Bits that a person sends over epsilon",
-        description=f"{here:,.0f} bits at epsilon {epsilon:g}, between {min(bits):,.0f} and {max(bits):,.0f} elsewhere.",
+        description=f"{here:,.0f} bits at epsilon {round_up(epsilon)}, between {min(bits):,.0f} and {max(bits):,.0f} elsewhere.",
         x=_epsilon_axis(list(plans)),
         y=Axis.over("bits a person sends", [0.0, *bits]),
     )
@@ -174,7 +174,7 @@ def sweep_figure(epsilon: float, comparison: Comparison) -> str:
     figure = Figure(
         name="sweep",
         title=f"{comparison.metric} over epsilon, on public rows",
-        description="; ".join(f"epsilon {other:g}: {score:.4g}" for other, score in comparison.sweep),
+        description="; ".join(f"epsilon {round_up(other)}: {score:.4g}" for other, score in comparison.sweep),
         x=_epsilon_axis(list(epsilons)),
         y=Axis.over(comparison.metric, [*found, *rules.values()]),
     )
@@ -184,7 +184,8 @@ def sweep_figure(epsilon: float, comparison: Comparison) -> str:
     figure.dots(epsilons, found)
     return _captioned(
         figure,
-        f"Fitted anew with each epsilon on public rows: one fit each, so luck is in every dot. This model has epsilon {epsilon:g}.",
+        f"Fitted anew with each epsilon on public rows: one fit each, so luck is in every dot. This model has epsilon "
+        f"{round_up(epsilon)}.",
     )
 
 

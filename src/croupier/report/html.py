@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import ROUND_FLOOR, Decimal
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -15,7 +14,7 @@ import numpy as np
 
 from .. import __version__
 from ..optimizer import Phase, Result
-from ..privacy import Guarantee, round_up
+from ..privacy import Guarantee, round_up, words
 from ..validation import ArgumentError
 from .baselines import central, local
 from .compare import Comparison, Method, compare
@@ -128,6 +127,12 @@ class _Shown:
         return self.guarantee or self.result.schedule.guarantee
 
     @property
+    def promise(self) -> words.PromiseWords:
+        """What is promised, or would be, in words."""
+        claim = words.Claim.of(self.epsilon, self.delta, self.planned)
+        return words.PromiseWords(claim=claim, neighbours=self.neighbours, honest=self.honest, kept=self.guarantee is not None)
+
+    @property
     def last(self) -> Phase:
         """The phase that the model comes from."""
         return self.result.schedule.phases[max((entry.phase for entry in self.result.history), default=1) - 1]
@@ -169,13 +174,13 @@ def _alarms(shown: _Shown) -> str:
     alarms = []
     if shown.guarantee is None:
         alarms.append(
-            "<strong>NOT PRIVATE.</strong> The randomness was seeded, or a stand-in answered for users. "
-            "The figures below are what secure randomness would have promised; this model promises nothing."
+            f"{escape(words.not_private(words.SEEDED_OR_STAND_IN))} The figures below are what secure randomness would have "
+            "promised; this model promises nothing."
         )
     if shown.not_covered:
-        names = escape(", ".join(shown.not_covered))
-        alarms.append(f"<strong>Not covered:</strong> {names}, read off the data because it was declared public.")
-    return "\n".join(f'<p class="alarm">{alarm}</p>' for alarm in alarms)
+        alarms.append(escape(words.not_covered(shown.not_covered)))
+    strong = [re.sub("^NOT [A-Z]+", r"<strong>\g<0></strong>", alarm) for alarm in alarms]
+    return "\n".join(f'<p class="alarm">{alarm}</p>' for alarm in strong)
 
 
 def _footer(shown: _Shown, comparison: Comparison | None) -> str:
@@ -183,31 +188,19 @@ def _footer(shown: _Shown, comparison: Comparison | None) -> str:
     if shown.guarantee is None:
         return "What it says about training comes from a model that is not private: treat the page as you treat the data."
     but = ", but for the comparison on data declared public" if comparison else ""
-    return f"What it says about training is drawn from what the analyst saw and the promise covers: showing it costs nothing{but}."
+    return f"What it says about training is drawn from what the analyzer saw and the promise covers: showing it costs nothing{but}."
 
 
 def _promise(shown: _Shown) -> str:
-    guarantee, epsilon, delta = shown.planned, round_up(shown.epsilon), round_up(shown.delta)
-    replace_one = shown.neighbours == "replace-one"
-    question = "which of two records was yours" if replace_one else "whether your record was used at all"
-    other = "any other data" if replace_one else "having sent nothing but noise"
-    guess = round_up(50 * (1 + guarantee.delta(0.0)), 3)
-    factor = f"{float(round_up(math.exp(shown.epsilon), 3)):,.6g}"
-    difference = "little" if guarantee.delta(0.0) < 0.3 else "a limited"
-    does = f"makes {difference} difference" if shown.guarantee else f"would make {difference} difference, with secure randomness,"
+    promise = shown.promise
     return f"""<h2>The promise</h2>
-<p class="big">Whether your record says one thing or another {does} to what anybody can see of this model, or of everything that the
-analyst saw while it was made.</p>
-<p>{"It promises" if shown.guarantee else "It would promise"} {_kept(f"epsilon = {epsilon}")} and {_kept(f"delta = {delta}")} to
-every single person. That is: exchanging your data for {other} changes the probability of whatever anyone concludes by a factor of
-at most {factor}, but for a probability of {_kept(delta)} ({_kept(f"1 in {_one_in(delta)}")}).</p>
-<p>Somebody who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is right at most
-{_kept(f"{guess} %")} of the time; tossing a coin is right {_kept("50 %")} of the time. What the model says about people in general,
-it may say about you too: that is what it is for.</p>
+<p class="big">{escape(promise.difference)}</p>
+<p>{_unbroken(promise.headline)} {_unbroken(promise.meaning)}</p>
+<p>{_unbroken(promise.guess)} {escape(words.IN_GENERAL)}</p>
 <ul class="figures">
-{_figure("epsilon", epsilon, "smaller is more private; 1 is a strong promise")}
-{_figure("delta", delta, "chance that more is revealed")}
-{_figure("best guess", f"{guess} %", "of somebody who knows all the others; 50 % is chance")}
+{_figure("epsilon", round_up(shown.epsilon), f"smaller is more private; {words.SCALE}")}
+{_figure("delta", round_up(shown.delta), "chance that more is revealed")}
+{_figure("best guess", promise.claim.best_guess, "of somebody who knows all the others; 50 % is chance")}
 {_figure("people", f"{shown.result.users:,}", "in the crowd that hides each of them")}
 {_figure("rounds", f"{shown.result.rounds:,}", "each person in " + ("all of them" if shown.full else "one at most"))}
 {_figure("bits", f"{shown.result.bits_per_user:,}", "sent by a person, at most: " + _bytes(shown.result.bits_per_user))}
@@ -258,7 +251,7 @@ def _training(shown: _Shown, comparison: Comparison | None) -> str:
         figures.append(course_figure(comparison))
     which = "The first two are" if len(figures) > 2 else "Both are"
     covered = ", which the promise covers" if shown.guarantee else ""
-    return f"<h2>How training went</h2>\n<p>{which} drawn from what the analyst saw{covered}.</p>\n" + "\n".join(figures)
+    return f"<h2>How training went</h2>\n<p>{which} drawn from what the analyzer saw{covered}.</p>\n" + "\n".join(figures)
 
 
 def _noise(shown: _Shown) -> str:
@@ -304,19 +297,15 @@ def _trade_off(shown: _Shown, comparison: Comparison | None) -> str:
 
 
 def _assumed(shown: _Shown) -> str:
-    crowd = "All people" if shown.honest == 1 else f"At least {100 * shown.honest:.4g} % of all people"
     items = [
-        "<b>The shuffler</b> mixes the messages of a round before the analyst sees them, withholds a round with fewer people than "
-        "planned, and does not tell who sent what. One that colludes with the analyst leaves each person with their own few noise "
-        "bits, which is little.",
-        f"<b>{crowd}</b> add the noise that they should. Lies about their data spoil the model, and nobody's privacy.",
+        f"<b>The shuffler.</b> {escape(words.SHUFFLER)}",
+        f"<b>The others.</b> {_unbroken(shown.promise.crowd)}",
         "<b>A person</b> is what fit was told: one row, or all rows that groups gave the same name. For someone who is in the data "
         "under two names, epsilon doubles, and delta grows.",
-        "<b>One process</b> held all the data, if this was a fit in memory. The promise is about what left it, not about who "
-        "looked inside.",
+        f"<b>The machines.</b> {escape(words.MACHINES)}",
         "<b>The public facts</b> below were chosen without looking at the data"
         + (", but for those named at the top." if shown.not_covered else "."),
-        "<b>Once.</b> Fitting again on the same people, or publishing scores on them, spends more than this.",
+        f"<b>Once.</b> {escape(words.ONCE)}",
     ]
     return "<h2>What is assumed</h2>\n<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>"
 
@@ -324,7 +313,7 @@ def _assumed(shown: _Shown) -> str:
 def _details(shown: _Shown) -> str:
     result, plan, guarantee = shown.result, shown.last.plan, shown.planned
     bound = "none" if result.bound is None else f"expected excess {result.schedule.bound_on} loss at most {result.bound:.4g}"
-    proved = f"delta {round_up(guarantee.delta(shown.epsilon))} at epsilon {round_up(shown.epsilon)}; {guarantee}"
+    proved = words.proved_line(guarantee, shown.epsilon)
     made = {
         "method": f"{result.method}, {result.schedule.interactivity} interactivity; {result.schedule.why}",
         "rounds": ", then ".join(f"{phase.rounds:,} of {phase.batch:,} people" for phase in result.schedule.phases),
@@ -347,9 +336,9 @@ def _figure(name: str, value: str, what: str) -> str:
     return f"<li>{escape(name)}<b>{escape(value)}</b><span>{escape(what)}</span></li>"
 
 
-def _kept(text: str) -> str:
-    """A figure that is not broken over two lines."""
-    return f'<span class="kept">{escape(text)}</span>'
+def _unbroken(text: str) -> str:
+    """A sentence whose figures are not broken over two lines."""
+    return re.sub(r"(?:epsilon|delta) = [^ ,;)]+|1 in [\d,]+|[\d.]+ %", r'<span class="kept">\g<0></span>', escape(text))
 
 
 def _ours(ours: bool) -> str:
@@ -389,11 +378,6 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value[:30])) + (f" and {len(value) - 30} more" if len(value) > 30 else "")
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _one_in(delta: str) -> str:
-    """1 / delta, rounded down: the chance is never said to be smaller than it is."""
-    return f"{int((1 / Decimal(delta)).to_integral_value(ROUND_FLOOR)):,}"
 
 
 def _bytes(bits: int) -> str:

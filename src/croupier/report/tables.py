@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from ..privacy import Guarantee, SumPlan, round_up
+from ..privacy import SumPlan, round_up
+from ..privacy.words import crowd, honest_users
 from .baselines import Baseline
 
 
@@ -17,7 +18,7 @@ def plan_table(plan: SumPlan) -> Table:
         "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; {_rounds(plan)}",
         "population": f"{plan.users:,} users, {plan.dim:,} coordinates, norm at most {plan.norm:g}",
         "neighbours": plan.neighbours,
-        "honest users": f"at least {plan.honest_users:,} of {plan.users:,}",
+        "honest users": honest_users(plan.honest_users, plan.users),
         "calibration": f"{plan.calibration}, by {plan.theorem}",
         "encoding": f"{plan.levels:,} levels + {plan.noise_bits:,} noise bits with probability {plan.noise_probability:.6g}",
         "sent by a user": f"{plan.bits_per_coordinate:,} bits a coordinate, {plan.bits_per_user:,} bits a round",
@@ -46,21 +47,12 @@ def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], ce
         if isinstance(plan, str):
             table.add_row(name, "-", "-", "-", plan)
         else:
-            trust = "a shuffler" if plan.honest == 1 else f"a shuffler, {plan.honest:.4g} of users"
+            trust = "a shuffler" if plan.honest == 1 else f"a shuffler, {crowd(plan.honest, 'users')}"
             table.add_row(name, f"{plan.noise_std:.5g}", f"{plan.inflation:.4g}", f"{plan.bits_per_coordinate:,}", trust)
     for base in baselines:
         ratio = base.noise_std / central_noise_std
         table.add_row(base.name, f"{base.noise_std:.5g}", f"{ratio:.4g}", f"{base.bits_per_coordinate:,}", base.trust)
     return table
-
-
-def guarantee_line(guarantee: Guarantee, epsilon: float) -> str:
-    """A promise in plain words."""
-    who = "all users" if guarantee.honest == 1 else f"at least {guarantee.honest:.4g} of the users"
-    return (
-        f"({round_up(epsilon)}, {round_up(guarantee.delta(epsilon))})-differentially private for {guarantee.neighbours} "
-        f"neighbours, if {who} follow the protocol; by {guarantee.theorem}"
-    )
 
 
 def _rounds(plan: SumPlan) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 from .. import __version__
 from ..optimizer.phases import Phase, Schedule
 from ..optimizer.progress import noise_norms, spent_by
-from ..privacy import SumPlan, round_up
+from ..privacy import SumPlan, round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
 from .task import Round, Task
@@ -224,7 +224,6 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
     ends = f"with {plan.users:,} reports"
     if task.patience is not None and plan.honest_users < plan.users:
         ends += f", or after {task.patience:,.4g} seconds with at least {plan.honest_users:,}"
-    honest = "all" if plan.honest_users == plan.users else f"at least {plan.honest_users:,}"
     bound = "none" if chosen.bound is None else f"expected excess {chosen.bound_on} loss at most {chosen.bound:.4g}"
     rows = {
         "model": _problem_words(task.problem),
@@ -232,7 +231,7 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "phase": f"{number} of {len(chosen.phases)}: {phase.rounds:,} rounds of {phase.batch:,} people, by {phase.algorithm}",
         "a person": "is in every round" if full else "is in one round at most",
         "a round ends": ends,
-        "honest in a round": f"{honest} of {plan.users:,} are counted on to add their noise",
+        "honest in a round": f"{words.honest_users(plan.honest_users, plan.users, 'people')} are counted on to add their noise",
         "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         "coordinate",
@@ -245,17 +244,14 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
 
 def promise_words(chosen: Schedule) -> dict[str, str]:
     """What the whole run promises, in words and in figures that can be checked."""
-    plan, guarantee = chosen.phases[0].plan, chosen.guarantee
-    epsilon, delta = max(phase.plan.epsilon for phase in chosen.phases), round_up(_delta(chosen), 3)
-    other = "any other data" if plan.neighbours == "replace-one" else "having sent nothing but noise"
-    factor = f"{float(round_up(math.exp(epsilon), 3)):,.6g}"
-    crowd = "all people add" if guarantee.honest == 1 else f"at least {100 * guarantee.honest:.4g} % of all people add"
+    guarantee, epsilon = chosen.guarantee, max(phase.plan.epsilon for phase in chosen.phases)
+    claim = words.Claim.of(epsilon, _delta(chosen), guarantee)
+    promise = words.PromiseWords(claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest)
     return {
-        "short": f"epsilon {round_up(epsilon)}, delta {delta}",
-        "words": f"Whatever anyone concludes from all that the analyzer sees, and from the model: exchanging one person's data for "
-        f"{other} changes its probability by a factor of at most {factor}, but for a probability of {delta}.",
-        "if": f"This holds if {crowd} the noise that they should, and the shuffler does not tell the analyzer who sent what.",
-        "proved": f"delta {round_up(guarantee.delta(epsilon))} at epsilon {round_up(epsilon)}; {guarantee}",
+        "short": f"epsilon {round_up(epsilon)}, delta {round_up(claim.delta)}",
+        "words": f"{promise.meaning} {promise.guess}",
+        "if": f"Assumed of the shuffler. {words.SHUFFLER} Assumed of the others. {promise.crowd}",
+        "proved": words.proved_line(guarantee, epsilon),
     }
 
 

@@ -20,6 +20,7 @@ from scipy.stats import beta as beta_law
 from ...validation import ArgumentError, real, whole
 from ..gaussian import gaussian_mu
 from ..guarantee import Guarantee
+from ..rounding import exact, round_down, round_up
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[bool], ArrayLike]
@@ -52,11 +53,13 @@ class EmpiricalAudit:
 
     def __str__(self) -> str:
         verdict = "passed" if self.passed else "REFUTED"
-        power = f"would notice mu >= {self.mu_detectable:.4g}" if math.isfinite(self.mu_detectable) else "could notice nothing"
+        power = (
+            f"would notice mu >= {round_up(self.mu_detectable)}" if math.isfinite(self.mu_detectable) else "could notice nothing"
+        )
         return (
-            f"{verdict}: mu >= {self.mu_lower:.4g} (epsilon >= {self.epsilon_lower:.4g} at delta {self.delta:g}) from "
-            f"{self.trials} trials a side, claimed mu <= {self.mu_claimed:.4g}; {power}; "
-            f"false-alarm rate {self.false_alarm:g}, {self.neighbours} neighbours"
+            f"{verdict}: mu >= {round_down(self.mu_lower)} (epsilon >= {round_down(self.epsilon_lower)} at delta "
+            f"{exact(self.delta)}) from {self.trials} trials a side, claimed mu <= {round_up(self.mu_claimed)}; {power}; "
+            f"false-alarm rate {round_up(self.false_alarm)}, {self.neighbours} neighbours"
         )
 
 

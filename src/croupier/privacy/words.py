@@ -1,0 +1,340 @@
+"""The promise in words, written once: explain, show, the report, the dashboard and the commands all print these sentences.
+
+A `Claim` is one pair (epsilon, delta) with what follows from it; `PromiseWords` is a claim with the neighbours and the crowd that
+it is made for. Every figure goes through `rounding`, which rounds losses and assumptions up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .rounding import factor_up, loss, one_in, percent_up, round_up
+
+if TYPE_CHECKING:
+    from .guarantee import Guarantee
+
+# Deltas at which a guarantee that was planned for none in particular says its epsilon: the first that its slack leaves room in.
+USUAL_DELTAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+# Randomized responses beyond which epsilons are added up for a headline, since optimal composition would take long.
+_MANY_RESPONSES = 1000
+# Of the smallest errors of a float computation, with room to spare.
+_ROUND_UP = 1 + 1e-12
+
+SCALE = "1 is a strong promise, 4 a moderate one"
+IN_GENERAL = "What the model says about people in general, it may say about that person too: that is what it is for."
+SHUFFLER = (
+    "It enrols real people, each of them once. It mixes the messages of a round before the analyzer sees them, withholds a round "
+    "with fewer people than planned, and does not tell who sent what. A shuffler that colludes with the analyzer, or makes up the "
+    "others itself, leaves each person with their own few noise bits, which is little."
+)
+MACHINES = (
+    "The machines that hold the data are trusted: in a fit they hold everybody's, in a deployed task each person's device holds "
+    "that person's. The promise is about what leaves them, not about who looks inside."
+)
+PUBLIC = "Taken as public: the parameters, the number of people, the names and number of the columns."
+ONCE = "Fitting again on the same people, or publishing scores on them, spends more than this."
+SEEDED = "the randomness was seeded"
+STAND_IN = "a stand-in with seeded noise answered for users"
+SEEDED_OR_STAND_IN = "seeded randomness, or a stand-in for users"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One pair of figures, and what somebody can do who sees what it is about.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The privacy loss, and the probability of a larger one.
+    guess : float
+        The largest probability of guessing right between two records that are equally likely beforehand.
+    """
+
+    epsilon: float
+    delta: float
+    guess: float
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float, guarantee: Guarantee | None = None) -> Claim:
+        """The claim (epsilon, delta); its guess is that of the guarantee behind it, where there is one.
+
+        Parameters
+        ----------
+        epsilon, delta : float
+            What is promised.
+        guarantee : Guarantee, optional
+            What was proved: it bounds the guess more closely than one pair does.
+
+        Returns
+        -------
+        Claim
+            With the guess rounded up: (1 + delta(0)) / 2 of the guarantee, else (e^epsilon + delta) / (1 + e^epsilon).
+
+        Examples
+        --------
+        >>> round(Claim.of(1.0, 1e-6).guess, 4)
+        0.7311
+        """
+        if guarantee is not None:
+            guess = (1 + guarantee.delta(0.0)) / 2
+        else:
+            guess = 1 / (1 + math.exp(-epsilon)) + delta / (1 + math.exp(min(epsilon, 700.0)))
+        return cls(epsilon=epsilon, delta=delta, guess=min(1.0, guess * _ROUND_UP))
+
+    @property
+    def factor(self) -> str:
+        """e^epsilon, rounded up."""
+        return factor_up(self.epsilon)
+
+    @property
+    def best_guess(self) -> str:
+        """The guess as a percentage, rounded up."""
+        return percent_up(self.guess, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromiseWords:
+    """What is promised to every single person, in sentences.
+
+    Attributes
+    ----------
+    claim : Claim
+        The figures, for whoever sees the model and everything that the analyzer saw.
+    neighbours : str
+        "replace-one" or "zero-out".
+    honest : float
+        The fraction of all people that is counted on to add noise.
+    kept : bool
+        False where the randomness was seeded: the sentences then say what secure randomness would have promised.
+    """
+
+    claim: Claim
+    neighbours: str
+    honest: float
+    kept: bool = True
+
+    @property
+    def headline(self) -> str:
+        """Epsilon and delta, and to whom."""
+        promises = "It promises" if self.kept else "With secure randomness it would promise"
+        return (
+            f"{promises} epsilon = {round_up(self.claim.epsilon)} and delta = {round_up(self.claim.delta)} to every single person."
+        )
+
+    @property
+    def difference(self) -> str:
+        """The promise for somebody who wants no figures."""
+        size = "little" if self.claim.guess < 0.65 else "a limited"
+        makes = f"makes {size} difference" if self.kept else f"would make {size} difference, with secure randomness,"
+        return (
+            f"Whether your record says one thing or another {makes} to what anybody can see of this model, or of everything that "
+            f"the analyzer saw while it was made."
+        )
+
+    @property
+    def meaning(self) -> str:
+        """What epsilon and delta say of conclusions."""
+        return (
+            f"Whoever sees the model, or everything that the analyzer saw while it was made: exchanging one person's data for "
+            f"{_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
+            f"{self.claim.factor} (e^epsilon), but for a probability of {round_up(self.claim.delta)} (delta), "
+            f"{one_in(self.claim.delta)}."
+        )
+
+    @property
+    def guess(self) -> str:
+        """What somebody can guess who knows all the others."""
+        question = (
+            "which of two records was a person's" if self.neighbours == "replace-one" else "whether a person's record was used"
+        )
+        return (
+            f"Somebody who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is right "
+            f"at most {self.claim.best_guess} of the time. Tossing a coin is right 50 % of the time."
+        )
+
+    @property
+    def crowd(self) -> str:
+        """The honest people that are counted on."""
+        everyone = crowd(self.honest)
+        lies = "Lies about their data spoil the model, and nobody's privacy."
+        return f"{everyone[0].upper()}{everyone[1:]} add the noise that they should. {lies}"
+
+
+def crowd(honest: Any, who: str = "people") -> str:
+    """The honest part of everybody that a proof needs, never said to be smaller than it is.
+
+    Parameters
+    ----------
+    honest : float
+        The fraction.
+    who : str
+        "people" or "users".
+
+    Returns
+    -------
+    str
+        Such as "all users" or "at least 1.49 % of all users".
+
+    Examples
+    --------
+    >>> crowd(1.0), crowd(0.0149, "users")
+    ('all people', 'at least 1.49 % of all users')
+    """
+    share = percent_up(honest)
+    return f"all {who}" if share == "100 %" else f"at least {share} of all {who}"
+
+
+def honest_users(needed: int, users: int, who: str = "users") -> str:
+    """How many honest users a round needs, of how many.
+
+    Parameters
+    ----------
+    needed : int
+        Honest users that the plan counts on.
+    users : int
+        Users of the round.
+    who : str
+        What they are called.
+
+    Returns
+    -------
+    str
+        Both numbers as they are.
+
+    Examples
+    --------
+    >>> honest_users(248, 16606), honest_users(100, 100, "people")
+    ('at least 248 of 16,606 users', 'all 100 people')
+    """
+    return f"all {users:,} {who}" if needed >= users else f"at least {needed:,} of {users:,} {who}"
+
+
+def brief(epsilon: Any, delta: Any, neighbours: str) -> str:
+    """A promise in a few words; parameters that nobody has checked yet are printed as they are.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is promised.
+    neighbours : str
+        The neighbouring relation.
+
+    Returns
+    -------
+    str
+        Such as "epsilon = 1, delta = 1e-06, neighbours replace-one".
+    """
+    return f"epsilon = {loss(epsilon)}, delta = {loss(delta)}, neighbours {neighbours}"
+
+
+def guarantee_line(guarantee: Guarantee, epsilon: float) -> str:
+    """What is proved at an epsilon, in one line: (epsilon, delta) first, then for whom, if what, and by which theorem.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        What was proved.
+    epsilon : float
+        The privacy loss to state it at.
+
+    Returns
+    -------
+    str
+        With every figure rounded up.
+
+    Examples
+    --------
+    >>> from croupier.privacy import Guarantee
+    >>> guarantee_line(Guarantee(mu=0.2, theorem="Theorem B"), 1.0)
+    '(1, 1.755e-08)-differentially private for replace-one neighbours, if all users follow the protocol; by Theorem B'
+    """
+    return _line(guarantee, round_up(epsilon), round_up(guarantee.delta(epsilon)))
+
+
+def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
+    """`guarantee_line` with the figures that the proof is made of.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        What was proved.
+    epsilon : float, optional
+        The privacy loss to state it at. Without one, it is stated at delta = 1e-6; where the slack leaves no room below that,
+        at the smallest power of ten that is at least twice the slack.
+
+    Returns
+    -------
+    str
+        With every figure rounded up.
+    """
+    figures = [f"mu = {round_up(guarantee.mu)}"] if guarantee.mu or not guarantee.pure_rounds else []
+    if guarantee.pure_rounds:
+        figures.append(f"{guarantee.pure_rounds} x epsilon = {round_up(guarantee.pure_epsilon)}")
+    figures.append(f"slack = {round_up(guarantee.slack)}")
+    if epsilon is not None:
+        line = guarantee_line(guarantee, epsilon)
+    elif (usual := _usual(guarantee)) is None:
+        line = f"no promise at any delta of use, {_conditions(guarantee)}"
+    else:
+        line = _line(guarantee, *map(round_up, usual))
+    return f"{line} ({', '.join(figures)})"
+
+
+def not_private(why: str) -> str:
+    """Why a result promises nothing.
+
+    Parameters
+    ----------
+    why : str
+        SEEDED or STAND_IN, or more exactly.
+
+    Returns
+    -------
+    str
+        A sentence that begins with NOT PRIVATE.
+    """
+    return f"NOT PRIVATE: {why}. Whoever knows the seed can take the noise away."
+
+
+def not_covered(names: Sequence[str]) -> str:
+    """What was read off the data.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The public facts that nobody declared.
+
+    Returns
+    -------
+    str
+        A sentence that begins with NOT COVERED.
+    """
+    return f"NOT COVERED: {', '.join(names)}, read off the data, since it was declared public."
+
+
+def _usual(guarantee: Guarantee) -> tuple[float, float] | None:
+    """An epsilon and the delta that `proved_line` states it at; None where the slack leaves no such delta."""
+    delta = next((usual for usual in USUAL_DELTAS if usual >= 2 * guarantee.slack), None)
+    if delta is None:
+        return None
+    if guarantee.pure_rounds <= _MANY_RESPONSES:
+        return guarantee.epsilon(delta), delta
+    rest = replace(guarantee, pure_epsilon=0.0, pure_rounds=0)
+    return (rest.epsilon(delta) + guarantee.pure_rounds * guarantee.pure_epsilon) * _ROUND_UP, delta
+
+
+def _line(guarantee: Guarantee, epsilon: str, delta: str) -> str:
+    return f"({epsilon}, {delta})-differentially private {_conditions(guarantee)}"
+
+
+def _conditions(guarantee: Guarantee) -> str:
+    return (
+        f"for {guarantee.neighbours} neighbours, if {crowd(guarantee.honest, 'users')} follow the protocol; by {guarantee.theorem}"
+    )
+
+
+def _other(neighbours: str) -> str:
+    return "any other data" if neighbours == "replace-one" else "having sent nothing but noise"
