@@ -148,6 +148,7 @@ def test_users_with_several_rows_are_one_each(folder):
     ]
     assert [figure["users"] for figure in figures] == [USERS // 2, USERS]
     assert TableModel.load(folder / "u.json").schema.user == "person"
+    assert [TableModel.load(folder / name).estimator.unit_ for name in ("u.json", "r.json")] == ["person", "row"]
 
 
 @pytest.mark.parametrize(
