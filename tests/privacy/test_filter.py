@@ -51,7 +51,7 @@ def test_an_account_keeps_its_limit_against_who_chooses_slack_or_mu_by_the_first
     mu = math.sqrt(part) * Caps.of_limit(EPSILON, DELTA).mu
     slack = largest_accepted(guarantee(mu), lambda s: guarantee(slack=s), DELTA)
     rest = largest_accepted(guarantee(mu), guarantee, 1.0)
-    assert slack > 0.09 * DELTA
+    assert slack > 0.24 * DELTA
     assert rest > 0.1
     values = [
         branching(EPSILON, mu, border, lambda left: slack_value(left, slack), lambda left: gaussian_value(left, rest))
@@ -79,7 +79,7 @@ def test_no_stopping_rule_beats_the_odometer(mus):
     claims = [odometer_after(*bounds[: done + 1]) for done in range(len(mus))]
     assert claims == sorted(claims)
     value = optimal_stopping(mus, claims)
-    assert 0.1 * DELTA < value <= 0.9 * DELTA
+    assert 0.1 * DELTA < value <= 0.75 * DELTA
     plain = [guarantee(math.sqrt(sum(mu**2 for mu in mus[: done + 1]))).epsilon(DELTA) for done in range(len(mus))]
     assert optimal_stopping(mus, plain) > 1.05 * DELTA
 
@@ -90,7 +90,7 @@ def test_nor_does_one_who_chooses_mu_or_slack_by_the_first_outcome():
     for _ in range(40):
         first = GaussianBound(float(rng.uniform(0.02, 0.4)), 0.0)
         more = GaussianBound(first.mu * float(rng.uniform(0.2, 3)), 0.0)
-        told = GaussianBound(0.0, 0.1 * DELTA)
+        told = GaussianBound(0.0, 0.25 * DELTA)
         claims = [odometer_after(first, told), odometer_after(first, more)]
         value = branching(
             0.0,
@@ -106,15 +106,15 @@ def test_nor_does_one_who_chooses_mu_or_slack_by_the_first_outcome():
 def test_the_odometer_on_its_own_terms():
     one = GaussianBound(0.2, 1e-9)
     assert odometer([], DELTA, 0.2) == 0
-    assert odometer_after(one) == pytest.approx(1.04 * guarantee(0.2).epsilon(DELTA), rel=0.01)
+    assert odometer_after(one) == pytest.approx(1.05 * guarantee(0.2).epsilon(DELTA), rel=0.01)
     shares = [1 / ((k + 1) * (k + 2)) for k in range(10_000)]
     assert math.fsum(shares) <= 1
     for fits, place in ((1, 0), (2, 2), (4, 4), (16, 8)):  # caps that such sums meet exactly
         cap = 0.2 * math.sqrt(fits)
         exact = exact_gaussian_delta(odometer_after(*[one] * fits), cap)
-        assert exact == pytest.approx(0.9 * DELTA * shares[place], rel=1e-6)
-    assert odometer_after(*[one] * 99) < math.inf
-    assert odometer_after(*[one] * 101) == math.inf  # slacks beyond a tenth of delta
+        assert exact == pytest.approx(0.75 * DELTA * shares[place], rel=1e-6)
+    assert odometer_after(*[one] * 249) < math.inf
+    assert odometer_after(*[one] * 251) == math.inf  # slacks beyond a quarter of delta
     assert odometer_after(GaussianBound(1e200, 0.0)) == math.inf
     with pytest.raises(ArgumentError, match="delta"):
         odometer([one], 0.0, 0.2)
@@ -125,18 +125,18 @@ def test_caps_keep_their_limit(epsilon, delta):
     caps = Caps.of_limit(epsilon, delta)
     assert caps.keep(epsilon, delta)
     assert exact_gaussian_delta(epsilon, caps.mu) + caps.slack <= delta
-    assert caps.mu > 0.98 * gaussian_mu(epsilon, delta)  # hardly anything is lost
+    assert caps.mu > 0.95 * gaussian_mu(epsilon, delta)  # hardly anything is lost
     assert not Caps(caps.mu * 1.001, caps.slack).keep(epsilon, delta)
     assert not Caps(caps.mu, caps.slack * 1.01).keep(epsilon, delta)
     assert max(caps.use([GaussianBound(caps.mu / 2, caps.slack / 4)] * 4)) == pytest.approx(1)
     assert caps.use([GaussianBound(caps.mu * 1.0000001, 0.0)])[0] > 1
 
 
-@pytest.mark.parametrize("fits", [2, 5])
+@pytest.mark.parametrize("fits", [2, 5, 25])
 def test_as_many_fits_as_were_planned_for_pass(fits):
-    """Equal fits of our plans, on an account whose epsilon is 1 % more than that of their sum."""
+    """Equal fits of our plans, on an account whose epsilon is 2 % more than that of their sum."""
     plan = plan_sum(epsilon=0.5, delta=DELTA, users=2000, dim=5).guarantee
-    account = PrivacyAccount(epsilon=1.01 * plan.repeated(fits).epsilon(DELTA), delta=DELTA)
+    account = PrivacyAccount(epsilon=1.02 * plan.repeated(fits).epsilon(DELTA), delta=DELTA)
     for _ in range(fits):
         account.charge("fit", 2000, plan)
     with pytest.raises(BudgetExceededError, match="squares of mu"):

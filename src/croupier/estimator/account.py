@@ -88,7 +88,7 @@ class PrivacyAccount:
     def spent(self, delta: float | None = None) -> float:
         """An epsilon for everything so far, which holds whenever one stops, whatever was chosen after looking at what.
 
-        It is more than the sum of fits that were fixed beforehand would have: 4 % for one fit, 10 to 40 % for more. For such fits
+        It is more than the sum of fits that were fixed beforehand would have: 5 % for one fit, 10 to 40 % for more. For such fits
         `Guarantee.compose` has the sum.
 
         Guarantee
@@ -103,7 +103,7 @@ class PrivacyAccount:
         Returns
         -------
         float
-            0 before the first fit; infinite where none can be promised: a fit was seeded, or slacks exceed a tenth of delta.
+            0 before the first fit; infinite where none can be promised: a fit was seeded, or slacks exceed a quarter of delta.
         """
         terms, fits = self._state()
         bounds = _bounds(fits)

@@ -18,8 +18,8 @@ from ..validation import ArgumentError, real
 from .gaussian import gaussian_delta, gaussian_mu
 from .guarantee import Guarantee
 
-# The part of a limit's delta that slacks may use up. It costs 0.5 % of mu, and a plan of ours uses 1 % of its delta.
-SLACK_SHARE = 0.1
+# The part of a limit's delta that slacks may use up. It costs 1 to 2 % of mu, and leaves room for 25 plans of ours at the same delta.
+SLACK_SHARE = 0.25
 # The odometer's caps on mu: the first is the first mechanism's own, each next one greater by this factor.
 _RATIO = 2**0.25
 _LEAST_MU, _MOST_MU = 1e-3, 1e3
@@ -117,7 +117,7 @@ class Caps:
 
     @classmethod
     def of_limit(cls, epsilon: float, delta: float) -> Caps:
-        """The caps that keep (epsilon, delta): a tenth of delta for slacks, and the largest mu that the rest allows.
+        """The caps that keep (epsilon, delta): a quarter of delta for slacks, and the largest mu that the rest allows.
 
         Parameters
         ----------
@@ -197,8 +197,8 @@ def odometer(bounds: Sequence[GaussianBound], delta: float, first: float) -> flo
     Returns
     -------
     float
-        The epsilon of the smallest cap mu_k = first 2^(k/4) that is not exceeded, at the part 1 / ((k + 1)(k + 2)) of nine tenths
-        of delta; infinite where slacks exceed a tenth of delta, or mu 1000.
+        The epsilon of the smallest cap mu_k = first 2^(k/4) that is not exceeded, at the part 1 / ((k + 1)(k + 2)) of three
+        quarters of delta; infinite where slacks exceed a quarter of delta, or mu 1000.
     """
     real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
     if not bounds:
