@@ -98,7 +98,7 @@ class PrivacyAccount:
         Parameters
         ----------
         delta : float, optional
-            The account's own unless given.
+            The account's own unless given; to be fixed beforehand.
 
         Returns
         -------

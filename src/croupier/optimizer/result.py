@@ -49,7 +49,7 @@ class Result:
     """The minimiser found. `guarantee` is None where the randomness was seeded: such a theta is not private.
 
     `history` is the transcript: every private mean gradient and where it was asked for; no user data. `stopped` tells that the
-    run was cut short; the guarantee holds for what was released.
+    run was cut short; the guarantee is then that of the whole plans of the phases begun, and holds for who stops after watching.
     """
 
     theta: Floats

@@ -18,7 +18,7 @@ from ..validation import ArgumentError, real
 from .gaussian import gaussian_delta, gaussian_mu
 from .guarantee import Guarantee
 
-# The part of a limit's delta that slacks may use up. It costs 1 to 2 % of mu, and leaves room for 25 plans of ours at the same delta.
+# The part of a limit's delta that slacks may use up. It costs 1 to 2 % of mu, and leaves room for 25 of our plans at that delta.
 SLACK_SHARE = 0.25
 # The odometer's caps on mu: the first is the first mechanism's own, each next one greater by this factor.
 _RATIO = 2**0.25
