@@ -40,6 +40,7 @@ from croupier.estimator import BudgetWarning, PrivacyAccount, ShuffleLogisticReg
 from croupier.optimizer import Round
 from croupier.privacy import Guarantee, SumPlan, plan_sum
 from croupier.privacy.audit import EmpiricalAudit, empirical_audit
+from croupier.privacy.filter import Caps, gaussian_bound
 from croupier.privacy.ledger import BudgetExceededError
 from croupier.protocol import VectorSum
 from croupier.protocol.shuffler import BatchTooSmallError
@@ -258,7 +259,7 @@ def dashboard(made: Made) -> Surface:
     """The state as the page gets it."""
     state, plan = run_state(made.task, [], None), made.task.schedule.phases[0].plan
     planned = made.task.schedule.guarantee.epsilon(made.case.delta)
-    text = f"epsilon {state['privacy']['planned']}, delta {state['privacy']['delta']}; {state['promise']}; {state['plan']}"
+    text = f"epsilon {state['privacy']['epsilon']}, delta {state['privacy']['delta']}; {state['promise']}; {state['plan']}"
     return text, together(dashboard_values(made), {"epsilon": planned, "users": (plan.users, plan.honest_users)})
 
 
@@ -270,13 +271,13 @@ def dashboard_page(made: Made) -> Surface:
 
 
 def progress_bar(made: Made) -> Surface:
-    """A run of one round: what it has spent at the end is what was planned."""
+    """What it says of the whole run."""
     schedule = cr.schedule(made.task.problem, USERS, **made.case.asked, rounds=1, interactivity="full")
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200, color_system=None)
     with rounds_shown(schedule, made.case.delta, console, True) as show:
         show(Round(index=1, phase=1, users=USERS, theta=np.zeros(3), gradient=np.ones(3)))
-    text = out.getvalue().split("round 1/1")[-1]
+    text = re.sub(r"\d+:\d\d:\d\d", "", out.getvalue().split("round 1/1")[-1])  # the clock
     return text, together({"epsilon": schedule.guarantee.epsilon(made.case.delta), "users": USERS})
 
 
@@ -342,8 +343,11 @@ def refused_task(made: Made) -> Surface:
 def account(made: Made) -> Surface:
     counted = PrivacyAccount(epsilon=2 * made.case.epsilon, delta=made.case.delta)
     counted.charge("a fit", USERS, made.model.guarantee_)
-    limit = {"epsilon": (2 * made.case.epsilon, counted.spent()), "delta": made.case.delta}
-    return str(counted), together(limit)
+    used_mu, used_slack = Caps.of_limit(2 * made.case.epsilon, made.case.delta).use([gaussian_bound(made.model.guarantee_)])
+    text = str(counted)
+    assert used_mu <= float(re.search(rf"used {NUMBER} of its mu", text)[1]) <= SLOPPY * used_mu
+    assert used_slack <= float(re.search(rf"and {NUMBER} of its slack", text)[1]) <= SLOPPY * used_slack
+    return text, together({"epsilon": 2 * made.case.epsilon, "delta": made.case.delta})
 
 
 def exceeded(made: Made) -> Surface:
@@ -358,9 +362,10 @@ def second_fit(made: Made) -> Surface:
     """The same people twice: what both fits reveal together."""
     model = ShuffleLogisticRegression(**made.fresh.get_params()).fit(made.X, made.y)
     text = warned(BudgetWarning, lambda: model.fit(made.X, made.y))
-    both = model.guarantee_.compose(model.guarantee_)
-    delta = 1.01 * both.slack + made.case.delta
-    return text, together({"epsilon": both.epsilon(delta), "delta": delta})
+    both = PrivacyAccount(delta=made.case.delta)
+    for what in ("a fit", "another"):
+        both.charge(what, USERS, model.guarantee_, unit=model.unit_)
+    return text, together({"epsilon": both.spent(), "delta": made.case.delta})
 
 
 def public_report(made: Made) -> Surface:

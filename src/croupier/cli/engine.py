@@ -73,6 +73,10 @@ class Interruptible:
     def users(self) -> int:
         return self._people.users
 
+    @property
+    def unit(self) -> str:
+        return getattr(self._people, "unit", "user")
+
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
         with waiting("checking records", self._console, self._shown):
             return self._people.prepare(test, key)

@@ -12,9 +12,7 @@ from rich.console import Console
 
 from ..estimator.base import LinearModel
 from ..optimizer import Result
-from ..optimizer.progress import spent_so_far
 from ..population import Population, UnreachableError
-from ..privacy import round_up
 from ..privacy.words import SEEDED, guarantee_line, not_private
 from ..table import Encoder, Schema, Source, draft
 from ..validation import ArgumentError, one_of
@@ -215,7 +213,6 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
         "epsilon": estimator.epsilon,
         "delta": estimator.delta,
         "guarantee": guarantee.to_dict() if guarantee else None,
-        "epsilon_of_rounds_done": spent_so_far(result.schedule, result.history, estimator.delta) if guarantee else None,
         "not_covered": list(estimator.read_off_data_),
         "users": result.users,
         "rounds": result.rounds,
@@ -252,7 +249,6 @@ def promise(model: TableModel) -> list[str]:
         lines.append(
             f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
         )
-    if result.stopped and guarantee is not None and result.schedule.interactivity == "full":
-        spent = spent_so_far(result.schedule, result.history, estimator.promise_.delta)
-        lines.append(f"The guarantee is that of all planned rounds; those done reveal epsilon {round_up(spent)} at the same delta.")
+    if result.stopped and guarantee is not None:
+        lines.append("The guarantee counts all planned rounds, so it holds even if what was shown made you stop.")
     return lines

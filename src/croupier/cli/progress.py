@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from ..optimizer import Round, Schedule, StopTraining
-from ..optimizer.progress import spent_so_far
 from ..privacy import round_up
 from ..table import Piece
 
@@ -68,26 +67,29 @@ def waiting(what: str, console: Console, shown: bool) -> Iterator[None]:
 
 @contextmanager
 def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) -> Iterator[Callable[[Round], None]]:
-    """A bar of the rounds of a schedule; yields what is to be called after each."""
+    """A bar of the rounds of a schedule; yields what is to be called after each.
+
+    Its epsilon is that of the whole run, which holds wherever the run is stopped. A figure for the rounds so far would not: who
+    watches the bar may stop because of what it shows.
+    """
     columns = (
         TextColumn("round {task.completed}/{task.total}"),
         BarColumn(bar_width=None),
         TextColumn("{task.fields[users]:,} users"),
         TextColumn("gradient {task.fields[gradient]}"),
-        TextColumn("epsilon {task.fields[epsilon]}"),
+        TextColumn(f"epsilon {round_up(chosen.guarantee.epsilon(delta), 3)} in all"),
         TimeRemainingColumn(),
     )
     history: list[Round] = []
     with Progress(*columns, console=console, disable=not shown, transient=True, expand=True) as bar:
-        task = bar.add_task("training", total=chosen.rounds, users=0, gradient="-", epsilon="0")
+        task = bar.add_task("training", total=chosen.rounds, users=0, gradient="-")
 
         def show(done: Round) -> None:
             history.append(done)
             if shown:
                 users = done.users if chosen.interactivity == "full" else sum(entry.users for entry in history)
                 norm = f"{float(np.linalg.norm(done.gradient)):.2g}"
-                spent = round_up(spent_so_far(chosen, history, delta), 3)
-                bar.update(task, completed=done.index, users=users, gradient=norm, epsilon=spent)
+                bar.update(task, completed=done.index, users=users, gradient=norm)
 
         yield show
 

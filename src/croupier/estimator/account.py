@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +13,55 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from ..privacy import Guarantee, round_up
+from ..privacy.filter import GaussianBound, first_cap, gaussian_bound, odometer
 from ..privacy.ledger import BudgetExceededError
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError, one_of, real
+from .account_file import UNITS, Limit, Spent, Terms, append, read
 
 
 class BudgetWarning(UserWarning):
     """The same people's data is used for more than one fit, and nobody said that this is being counted."""
 
 
-@dataclass(frozen=True)
-class Spent:
-    """One fit: what was fitted, on how many users, under which guarantee; None where its randomness was seeded.
-
-    `run` names the run: a fit that goes on from a checkpoint is the same run, and is counted once.
-    """
-
-    what: str
-    users: int
-    guarantee: Guarantee | None
-    run: str
-
-
 class PrivacyAccount:
     """Counts what all fits on one group of people reveal together. Give the same account to every estimator that sees them.
 
-    Clones share it, so a grid search is counted fit by fit. `guarantee` composes all of them as if everybody took part in each,
-    which is an upper bound for cross-validation. With `epsilon` and `delta`, a fit that would exceed them is refused before it
-    asks anybody. With `path`, the account is a file that other processes and later days charge as well; without, it lives in
-    this process only, and refuses to be charged in another (n_jobs above 1).
+    Clones share it, so a grid search is counted fit by fit, and everybody as if they took part in each: an upper bound for
+    cross-validation. Scores on held-out people are releases too, and not counted here: whoever publishes them publishes something
+    about the data.
 
-    Scores on held-out people are releases too, and not counted here: whoever publishes them publishes something about the data.
+    Guarantee
+    ---------
+    With `epsilon`, all fits together are (epsilon, delta)-differentially private, however each is chosen after looking at those
+    before it: a fit that would not keep this is refused before it asks anybody. (A filter: caps on the squares of mu and on slacks
+    are fixed before the first fit. A first fit that keeps the limit by itself, but not the caps, is taken, and is the last.)
+    Without, `spent` is an epsilon that holds whenever one stops. Both by accounting, section 4.
 
+    Parameters
+    ----------
+    path : path, optional
+        A file that other processes and later days charge as well. Its first line fixes the limit for all of them: another one is
+        refused, none takes over the file's. Without a path the account lives in this process, and refuses to be charged in another
+        (n_jobs above 1).
+    epsilon : float, optional
+        What these people are promised altogether; without it there is no limit.
+    delta : float
+        The delta of that promise, and of `spent`.
+
+    Attributes
+    ----------
+    fits : tuple of Spent
+        Every fit so far.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
     >>> account = PrivacyAccount(epsilon=2.0, delta=1e-5)
     >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
     >>> for epsilon in (0.5, 1.0):
     ...     model = ShuffleLogisticRegression(epsilon=epsilon, classes=[False, True], account=account).fit(X, X[:, 0] > 0)
-    >>> len(account.fits), account.spent(1e-6) < 1.5
+    >>> len(account.fits), account.spent() < 1.5
     (2, True)
     """
 
@@ -61,6 +70,7 @@ class PrivacyAccount:
         remedy = "Give the total that these people are promised, or leave epsilon out to count without a limit."
         self.epsilon = None if epsilon is None else real("epsilon", epsilon, above=0, remedy=remedy)
         self.delta = real("delta", delta, above=0, below=1, remedy=remedy)
+        self._terms: Terms | None = None
         self._fits: list[Spent] = []
         self._lock = threading.Lock()
         self._home: int | None = os.getpid()
@@ -68,12 +78,7 @@ class PrivacyAccount:
     @property
     def fits(self) -> tuple[Spent, ...]:
         """Every fit so far, in order."""
-        return tuple(self._fits) if self.path is None else tuple(_read(self.path))
-
-    @property
-    def guarantee(self) -> Guarantee | None:
-        """For a user who took part in all fits; None where there was none, or where one was seeded and so not private."""
-        return _composed([spent.guarantee for spent in self.fits])
+        return tuple(self._state()[1])
 
     @property
     def elsewhere(self) -> bool:
@@ -81,56 +86,131 @@ class PrivacyAccount:
         return self.path is None and self._home != os.getpid()
 
     def spent(self, delta: float | None = None) -> float:
-        """The epsilon of everything so far, at `delta` (the account's own unless given); infinite where none can be promised."""
-        guarantee, delta = self.guarantee, self.delta if delta is None else delta
-        if guarantee is None:
-            return float("inf") if self.fits else 0.0
-        return guarantee.epsilon(delta) if delta > guarantee.slack else float("inf")
+        """An epsilon for everything so far, which holds whenever one stops, whatever was chosen after looking at what.
 
-    def charge(self, what: str, users: int, guarantee: Guarantee | None, run: str | None = None) -> int:
-        """Write down a fit before it asks anybody, or refuse; returns how many fits there are now.
+        It is more than the sum of fits that were fixed beforehand would have: 5 % for one fit, 10 to 40 % for more. For such fits
+        `Guarantee.compose` has the sum.
 
-        A run that is written down already is not charged again.
+        Guarantee
+        ---------
+        Let e be this figure at the moment at which one stops. For neighbours P, Q and every event E, P(E) <= E_Q[e^e; E] + delta.
+
+        Parameters
+        ----------
+        delta : float, optional
+            The account's own unless given; to be fixed beforehand.
+
+        Returns
+        -------
+        float
+            0 before the first fit; infinite where none can be promised: a fit was seeded, or slacks exceed a quarter of delta.
+        """
+        terms, fits = self._state()
+        bounds = _bounds(fits)
+        if terms is None or not fits:
+            return 0.0
+        return float("inf") if bounds is None else odometer(bounds, self.delta if delta is None else delta, terms.first_cap)
+
+    def charge(self, what: str, users: int, guarantee: Guarantee | None, run: str | None = None, *, unit: str = "row") -> int:
+        """Write down a fit before it asks anybody, or refuse. A run that is written down already is not charged again.
+
+        Parameters
+        ----------
+        what : str
+            The estimator.
+        users : int
+            On how many users.
+        guarantee : Guarantee or None
+            None where it is seeded.
+        run : str, optional
+            The run's name.
+        unit : str
+            Whom the guarantee protects: "row", "person" or "user", as in `Spent`.
+
+        Returns
+        -------
+        int
+            How many fits there are now.
+
+        Raises
+        ------
+        BudgetExceededError
+            Where the limit would not be kept, or the account lives in another process.
+        ArgumentError
+            Where the fit protects another unit or has other neighbours than those before it, or the file has another limit.
         """
         if self.elsewhere:
             raise BudgetExceededError(
                 "this account lives in another process, where a charge made here would not be seen; nobody was asked. "
                 "Use n_jobs=1, or give the account a file: PrivacyAccount(path)."
             )
-        spent = Spent(what, users, guarantee, run or uuid.uuid4().hex)
+        one_of("unit", unit, UNITS, "Say whom the guarantee protects.")
+        spent = Spent(what, users, guarantee, run or uuid.uuid4().hex, unit)
+        bound = gaussian_bound(guarantee) if guarantee else None
         with self._lock:
-            fits = self.fits
+            terms, fits = self._state()
+            if terms is None:
+                self._begin(bound)
             known = [earlier.run for earlier in fits]
             if spent.run in known:
-                self._refuse_beyond(list(fits[: known.index(spent.run) + 1]))  # it may have been cut off before it was refused
+                self._refuse_beyond(fits[: known.index(spent.run) + 1])  # it may have been cut off before it was refused
                 return len(fits)
             if self.path is None:
                 self._refuse_beyond([*self._fits, spent])
                 self._fits.append(spent)
                 return len(self._fits)
             # First written, then checked, then taken back if too much: two processes at once can both be refused, never both pass.
-            entry = {"what": what, "users": users, "guarantee": guarantee and guarantee.to_dict(), "run": spent.run}
+            entry = {"what": what, "users": users, "guarantee": guarantee and guarantee.to_dict(), "run": spent.run, "unit": unit}
             number = uuid.uuid4().hex
-            _append(self.path, {"id": number} | entry)
+            append(self.path, {"id": number} | entry)
             try:
-                self._refuse_beyond(now := list(_read(self.path)))
+                self._refuse_beyond(now := self._state()[1])
             except Exception:
-                _append(self.path, {"cancelled": number})
+                append(self.path, {"cancelled": number})
                 raise
             return len(now)
 
-    def _refuse_beyond(self, fits: list[Spent]) -> None:
-        if self.epsilon is None:
-            _composed([fits[0].guarantee, fits[-1].guarantee])  # refuses to mix neighbouring relations
+    def _state(self) -> tuple[Terms | None, list[Spent]]:
+        """The terms, once there are any, and the fits."""
+        if self.path is None:
+            return self._terms, self._fits
+        terms, fits = read(self.path)
+        there = terms.limit if terms else None
+        if terms and self.epsilon is not None and (there is None or (there.epsilon, there.delta) != (self.epsilon, self.delta)):
+            remedy = "A limit is fixed before the first fit. Leave epsilon out to take over the file's."
+            allowed = f"as in {self.path}, which has {there or 'no limit'}"
+            raise ArgumentError("epsilon, delta", (self.epsilon, self.delta), allowed, remedy)
+        return terms, fits
+
+    def _begin(self, bound: GaussianBound | None) -> None:
+        """Fix the terms, before anything is released: those of the account, and the odometer's first cap by the first fit."""
+        self._terms = Terms(Limit.of(self.epsilon, self.delta), first_cap(bound))
+        if self.path is not None:
+            append(self.path, self._terms.to_dict())
+
+    def _refuse_beyond(self, fits: Sequence[Spent]) -> None:
+        """Refuse the last of these fits if they are not of one kind, or do not keep the limit together."""
+        terms, bounds = self._state()[0], _bounds(fits)
+        for name, kinds in (
+            ("unit", {fit.unit for fit in fits}),
+            ("neighbours", {fit.guarantee.neighbours for fit in fits if fit.guarantee}),
+        ):
+            _require_one(name, kinds)
+        limit = terms.limit if terms else None
+        if limit is None:
             return
-        together = _composed([spent.guarantee for spent in fits])
-        delta = 1.0 if together is None else together.delta(self.epsilon)
-        if delta > self.delta:
-            raise BudgetExceededError(
-                f"with this fit, {len(fits)} on this account, the promise (epsilon = {round_up(self.epsilon)}, "
-                f"delta = {round_up(self.delta)}) would not hold: delta would be {round_up(delta)}. Nobody was asked. "
-                f"Fit with a smaller epsilon, or stop here."
-            )
+        promise = f"with this fit, {len(fits)} on this account, the {limit} would not hold"
+        if bounds is None:
+            raise BudgetExceededError(f"{promise}: one of them is seeded. Nobody was asked. Leave random_state out.")
+        squares, slacks = limit.caps.use(bounds)
+        alone = fits[0].guarantee if len(fits) == 1 else None
+        if max(squares, slacks) <= 1 or (alone and alone.delta(limit.epsilon) <= limit.delta):
+            return
+        remedy = "Fit with a smaller epsilon" if squares > 1 else "Fit with a smaller delta"
+        raise BudgetExceededError(
+            f"{promise}: the squares of mu would be {round_up(squares)} times its cap on them, the slacks {round_up(slacks)} times "
+            f"theirs. Nobody was asked. {remedy}, or stop here."
+        )
 
     # A clone counts on the same account, and so does a copy in this process; one that leaves it knows that it is a copy.
     def __sklearn_clone__(self) -> PrivacyAccount:
@@ -146,13 +226,14 @@ class PrivacyAccount:
         vars(self).update(state, _lock=threading.Lock())
 
     def __str__(self) -> str:
-        fits, limit = (
-            self.fits,
-            "no limit" if self.epsilon is None else f"limit epsilon = {round_up(self.epsilon)}, delta = {round_up(self.delta)}",
-        )
-        if fits and self.guarantee is None:
-            return f"{len(fits)} fits, NOT PRIVATE together (one was seeded, or on a stand-in); {limit}"
-        return f"{len(fits)} fits, together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}; {limit}"
+        terms, fits = self._state()
+        limit, bounds = terms.limit if terms else Limit.of(self.epsilon, self.delta), _bounds(fits)
+        if bounds is None:
+            return f"{len(fits)} fits, NOT PRIVATE together (one was seeded, or on a stand-in); {limit or 'no limit'}"
+        if limit is None:
+            return f"{len(fits)} fits, together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}; no limit"
+        squares, slacks = limit.caps.use(bounds)
+        return f"{len(fits)} fits within the {limit}; used {round_up(squares)} of its mu^2 and {round_up(slacks)} of its slack"
 
 
 def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = ()) -> Guarantee | None:
@@ -172,10 +253,12 @@ def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = ()) -> Guaran
     """
     guarantees: list[Guarantee | None] = []
     users: dict[str, int] = {}
+    units: set[str | None] = set()
     for name, step in _steps(model):
         if hasattr(type(step), "guarantee_"):
             guarantees.append(step.guarantee_)
             users[name] = step.n_users_
+            units.add(step.unit_)
         elif name not in public_steps and get_tags(step).requires_fit:
             raise ArgumentError(
                 f"step {name!r}",
@@ -186,6 +269,7 @@ def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = ()) -> Guaran
             )
     if len(set(users.values())) > 1:
         raise ArgumentError("n_users_", users, "the same in all steps", "Pass groups= to every step, so that all count people.")
+    _require_one("unit_", units)
     return _composed(guarantees)
 
 
@@ -198,38 +282,20 @@ def _steps(model: Any) -> Iterator[tuple[str, Any]]:
             yield from _steps(step) if isinstance(step, Pipeline) else [(name, step)]
 
 
+def _bounds(fits: Sequence[Spent]) -> list[GaussianBound] | None:
+    """What a filter counts of each; None where one has no guarantee."""
+    guarantees = [fit.guarantee for fit in fits]
+    return None if None in guarantees else [gaussian_bound(guarantee) for guarantee in guarantees if guarantee]
+
+
+def _require_one(name: str, kinds: set[Any]) -> None:
+    """Refuse fits that protect different things: one figure would be true for the smallest of them only."""
+    if len(kinds) > 1:
+        remedy = "Pass groups= to every fit, or to none, and plan all with the same neighbours; or use an account for each."
+        raise ArgumentError(name, sorted(map(str, kinds)), "the same in all fits that are counted together", remedy)
+
+
 def _composed(guarantees: list[Guarantee | None]) -> Guarantee | None:
     known = [guarantee for guarantee in guarantees if guarantee is not None]
     together = known[0].compose(*known[1:]) if known else None
     return together if len(known) == len(guarantees) else None
-
-
-def _append(path: Path, entry: dict[str, Any]) -> None:
-    line = (json.dumps(entry) + "\n").encode()
-    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-        line = b"\n" + line  # a line that was cut off stays one line, and is refused when read
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        if os.write(file, line) != len(line):
-            raise OSError(f"the account {path} could not be written in full; nobody was asked")
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _read(path: Path) -> Iterator[Spent]:
-    entries = [_entry(path, *numbered) for numbered in enumerate(path.read_text().splitlines(), start=1)] if path.exists() else []
-    cancelled = {entry["cancelled"] for entry in entries if "cancelled" in entry}
-    for entry in entries:
-        if "id" in entry and entry["id"] not in cancelled:
-            guarantee = entry["guarantee"] and Guarantee.from_dict(entry["guarantee"])
-            yield Spent(entry["what"], entry["users"], guarantee, entry.get("run", entry["id"]))
-
-
-def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        entry: dict[str, Any] = json.loads(line)
-    except json.JSONDecodeError:
-        remedy = "A fit was cut off while it was written down: count it as spent, and mend the line by hand."
-        raise ArgumentError(f"{path}, line {number}", "not JSON", "a whole entry", remedy) from None
-    return entry

@@ -35,6 +35,7 @@ _NO_PROMISE = 100.0
 # Noise in the mean of all gradients, relative to the largest gradient that one user can have.
 _MOSTLY_NOISE = 0.5
 _NOTHING: tuple[str, ...] = ()
+_NOT_RECORDED: str | None = None
 
 
 class PublicDataWarning(UserWarning):
@@ -63,6 +64,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     data_is_public: bool = False
 
     read_off_data_ = _NOTHING
+    unit_ = _NOT_RECORDED  # whom the guarantee protects, as in `Spent`
 
     def __sklearn_clone__(self) -> Self:
         """A clone that counts on the same account, so that a search over clones is noticed."""
@@ -125,22 +127,21 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             text = f"epsilon = {round_up(self.epsilon)}: the odds of what can be concluded about a person may change by a factor of"
             _warn(f"{text} {factor_up(self.epsilon, 1)}; epsilon {words.SCALE}", WeakPrivacyWarning)
         promised = None if seeded else guarantee
+        self.unit_ = unit = getattr(population, "unit", "user")
         if self.account is not None:
-            self.account.charge(name, population.users, promised, run)
+            self.account.charge(name, population.users, promised, run, unit=unit)
             return
-        which = None
+        which, total = None, ""
         try:
-            fits = self._family.charge(name, population.users, promised, run)
+            fits = self._family.charge(name, population.users, promised, run, unit=unit)
             if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
                 which = f"fit {fits} of it and its clones"
+                total = f"; together epsilon = {round_up(self._family.spent(self.delta))} at delta = {round_up(self.delta)}"
         except (BudgetExceededError, ArgumentError):
-            which = "earlier fits, in another process or with other neighbours, are not counted here"
+            which = "earlier fits, in another process, of another unit (row, person) or with other neighbours, are not counted here"
             self._own_account = PrivacyAccount()
-            self._own_account.charge(name, population.users, promised, run)
+            self._own_account.charge(name, population.users, promised, run, unit=unit)
         if which and not seeded:
-            so_far = self._family.guarantee
-            delta = self.delta if so_far is None else 1.01 * so_far.slack + self.delta
-            total = "" if so_far is None else f"; together epsilon = {round_up(so_far.epsilon(delta))} at delta = {round_up(delta)}"
             _warn(
                 f"{name}: {which}. Every fit on the same people spends budget anew{total}. Tuning on private data is paid for: "
                 f"give account=PrivacyAccount() to count it (or one account each, if the fits saw different people). Scores on "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from ..validation import ArgumentError, whole
 from .phases import Schedule, check_schedule
 
 Floats = NDArray[np.float64]
+# How far the same code may be apart on two processors. Claims within it are raised to what is proved here.
+_ANOTHER_PROCESSOR = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +49,7 @@ class Result:
     """The minimiser found. `guarantee` is None where the randomness was seeded: such a theta is not private.
 
     `history` is the transcript: every private mean gradient and where it was asked for; no user data. `stopped` tells that the
-    run was cut short; the guarantee holds for what was released.
+    run was cut short; the guarantee is then that of the whole plans of the phases begun, and holds for who stops after watching.
     """
 
     theta: Floats
@@ -116,13 +118,13 @@ class Result:
             seed=values["seed"],
             stopped=values.get("stopped", False),
         )
-        made._check_guarantee()
-        return made
+        return made if made.guarantee is None else replace(made, guarantee=made._proved(made.guarantee))
 
-    def _check_guarantee(self) -> None:
-        """Refuse a claim beyond the plans of the phases that were begun, which were proved when they were read."""
-        if self.guarantee is None:
-            return
+    def _proved(self, claim: Guarantee) -> Guarantee:
+        """The claim, refused where it goes beyond the plans of the phases that were begun, which were proved when they were read.
+
+        No figure that is returned is stronger than the proved one: another processor may have computed it a little smaller.
+        """
         remedy = "Do not use this file."
         begun = self.history[-1].phase if self.history else 1
         whole("history[-1].phase", begun, at_least=1, at_most=len(self.schedule.phases), remedy=remedy)
@@ -136,10 +138,11 @@ class Result:
             whole("rounds in history", rounds, at_least=1, at_most=self.schedule.phases[number - 1].rounds, remedy=remedy)
         proved = self.schedule.guarantee_of(self.schedule.phases[:begun])
         figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
-        weaker = all(getattr(self.guarantee, name) >= getattr(proved, name) * (1 - 1e-6) for name in figures)
-        same = (self.guarantee.neighbours, self.guarantee.theorem) == (proved.neighbours, proved.theorem)
+        weaker = all(getattr(claim, name) >= getattr(proved, name) * (1 - _ANOTHER_PROCESSOR) for name in figures)
+        same = (claim.neighbours, claim.theorem) == (proved.neighbours, proved.theorem)
         if not (weaker and same):
-            raise ArgumentError("guarantee", str(self.guarantee), f"no stronger than its plans: {proved}", remedy)
+            raise ArgumentError("guarantee", str(claim), f"no stronger than its plans: {proved}", remedy)
+        return replace(claim, **{name: max(getattr(claim, name), getattr(proved, name)) for name in figures})
 
     def __str__(self) -> str:
         promise = str(self.guarantee) if self.guarantee else f"NOT PRIVATE ({words.SEEDED_OR_STAND_IN})"

@@ -44,6 +44,7 @@ class ArrayPopulation(BlockPopulation):
         if self.y is not None and len(self.y) != rows:
             raise ArgumentError("y", f"{len(self.y)} entries", f"as long as X ({rows} rows)", "Give one entry per user.")
         require_finite_targets(self.y)
+        self.unit = "row" if groups is None else "person"
         index = None if groups is None else RowsOfUsers.of_labels(_users_of_rows(groups, rows))
         users = rows if index is None else index.users
         together = min(max(-(-users // _BLOCKS), _LEAST_USERS), BLOCK_USERS)

@@ -170,6 +170,8 @@ class BlockPopulation:
     5000
     """
 
+    unit: str = "row"  # what a user is here; an account counts no rows together with persons
+
     def __init__(self, blocks: Iterable[Block], *, keep: bool = False, mode: str = "counting", threads: int | None = None) -> None:
         if threads is not None:
             whole("threads", threads, at_least=1, remedy="Leave it out for as many as there are processors.")

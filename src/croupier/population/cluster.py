@@ -68,7 +68,7 @@ class RayPopulation:
             allowed = "a population of blocks, in counting mode: Array-, Parquet- or BlockPopulation"
             raise ArgumentError("population", type(population).__name__, allowed, "Make one from the data first.")
         placed = population.shard.placed
-        self.users = population.users
+        self.users, self.unit = population.users, population.unit
         if workers is not None:
             remedy = f"There are {len(placed)} blocks of users: one worker has at least one. Leave it out for one per CPU."
             whole("workers", workers, at_least=1, at_most=len(placed), remedy=remedy)

@@ -48,7 +48,10 @@ class Question:
 
 
 class Population(Protocol):
-    """Users that can be asked, under a plan, for the sum of a vector function of their records. Nothing else leaves them."""
+    """Users that can be asked, under a plan, for the sum of a vector function of their records. Nothing else leaves them.
+
+    An attribute `unit` may say what a user is, "row" or "person"; an account does not count fits of different units together.
+    """
 
     @property
     def users(self) -> int: ...

@@ -54,6 +54,8 @@ class RemotePopulation:
     the one that came. `pool` shares the work of opening envelopes.
     """
 
+    unit = "person"  # a client has all rows of whoever runs it
+
     def __init__(self, task: Task, store: Store, key: Ed25519PrivateKey, *, pool: Executor | None = None) -> None:
         self.task, self.store, self._key, self._pool = task, store, key, pool
         self.document = task.document(key)

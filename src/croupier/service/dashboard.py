@@ -13,17 +13,15 @@ import math
 import re
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from decimal import Decimal
 from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
 from .. import __version__
 from ..optimizer.phases import Phase, Schedule
-from ..optimizer.progress import noise_norms, spent_by
+from ..optimizer.progress import noise_norms
 from ..privacy import SumPlan, round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
@@ -127,7 +125,7 @@ def run_state(
         },
         "people": {"all": task.users, "answered": _people(task, answered), "once": chosen.interactivity != "full"},
         "arrivals": _arrivals(task, phase, waiting, heard),
-        "privacy": _privacy(chosen, answered),
+        "privacy": _privacy(chosen),
         "bits": _bits(task, phase),
         "curve": curve(chosen, answered),
         "noise": _noise(chosen),
@@ -191,20 +189,10 @@ def _arrivals(task: Task, phase: Phase, waiting: Round | None, heard: Heard | No
     }
 
 
-def _privacy(chosen: Schedule, answered: Sequence[Answered]) -> dict[str, Any]:
-    """Epsilon at the task's delta: of the rounds done, and of all of them. Rounded up; what is left is their difference."""
+def _privacy(chosen: Schedule) -> dict[str, Any]:
+    """Epsilon of the whole run at the task's delta, rounded up; it holds wherever the run stops (accounting, section 4)."""
     delta = _delta(chosen)
-    planned = chosen.guarantee.epsilon(delta)
-    spent = min(planned, spent_by(chosen, Counter(entry.phase for entry in answered), delta))
-    texts = round_up(spent, 3), round_up(planned, 3)
-    left = max(Decimal(0), Decimal(texts[1]) - Decimal(texts[0]))
-    return {
-        "delta": round_up(delta, 3),
-        "spent": texts[0],
-        "planned": texts[1],
-        "left": f"{left.normalize():f}",
-        "share": _short(spent / planned) if planned else 0.0,
-    }
+    return {"delta": round_up(delta, 3), "epsilon": round_up(chosen.guarantee.epsilon(delta), 3)}
 
 
 def _bits(task: Task, phase: Phase) -> dict[str, Any]:

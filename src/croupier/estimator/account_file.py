@@ -1,0 +1,163 @@
+"""The file of an account: its terms in the first line, then one line a fit. Several processes append to it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..privacy import Guarantee, round_up
+from ..privacy.filter import Caps
+from ..validation import ArgumentError, one_of, real
+
+FORMAT, VERSION = "croupier account", 2
+UNITS = ("row", "person", "user")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One fit.
+
+    Attributes
+    ----------
+    what : str
+        The estimator.
+    users : int
+        On how many users.
+    guarantee : Guarantee or None
+        None where its randomness was seeded.
+    run : str
+        The run's name: a fit that goes on from a checkpoint is the same run, and is counted once.
+    unit : str
+        Whom the guarantee protects: "row" (every row was a user), "person" (all rows of a person were one), or "user" (whatever the
+        population calls one).
+    """
+
+    what: str
+    users: int
+    guarantee: Guarantee | None
+    run: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What everybody is promised altogether, and the caps that keep it.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The promise.
+    caps : Caps
+        On squares of mu and on slacks.
+    """
+
+    epsilon: float
+    delta: float
+    caps: Caps
+
+    @classmethod
+    def of(cls, epsilon: float | None, delta: float) -> Limit | None:
+        """The limit for such a promise; None where there is none."""
+        return None if epsilon is None else cls(epsilon, delta, Caps.of_limit(epsilon, delta))
+
+    def __str__(self) -> str:
+        return f"limit epsilon = {round_up(self.epsilon)}, delta = {round_up(self.delta)}"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is fixed for an account before anything is released.
+
+    Attributes
+    ----------
+    limit : Limit or None
+        None where fits are counted without one.
+    first_cap : float
+        The odometer's smallest cap, by the first fit.
+    """
+
+    limit: Limit | None
+    first_cap: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"format": FORMAT, "version": VERSION, "limit": self.limit and asdict(self.limit), "first_cap": self.first_cap}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Terms:
+        """Terms as they were written; caps that do not keep the limit are refused.
+
+        Raises
+        ------
+        ArgumentError
+            Where this is no first line of an account of this version.
+        """
+        remedy = "Begin a new file, with a limit that leaves room for what the old one has spent."
+        if values.get("format") != FORMAT or values.get("version") != VERSION:
+            allowed = f"of format {FORMAT!r}, version {VERSION}, which says whom every fit protects and fixes the limit"
+            raise ArgumentError("first line", values.get("format", "an account without terms"), allowed, remedy)
+        first = real("first_cap", values["first_cap"], above=0, remedy=remedy)
+        if values["limit"] is None:
+            return cls(None, first)
+        caps = Caps(**{name: real(name, value, above=0, remedy=remedy) for name, value in values["limit"]["caps"].items()})
+        epsilon = real("epsilon", values["limit"]["epsilon"], above=0, remedy=remedy)
+        delta = real("delta", values["limit"]["delta"], above=0, below=1, remedy=remedy)
+        if not caps.keep(epsilon, delta):
+            raise ArgumentError("caps", str(caps), f"such that they keep epsilon = {epsilon!r}, delta = {delta!r}", remedy)
+        return cls(Limit(epsilon, delta, caps), first)
+
+
+def append(path: Path, entry: dict[str, Any]) -> None:
+    """One more line, on the disk when this returns."""
+    line = (json.dumps(entry) + "\n").encode()
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        line = b"\n" + line  # a line that was cut off stays one line, and is refused when read
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        if os.write(file, line) != len(line):
+            raise OSError(f"the account {path} could not be written in full; nobody was asked")
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def read(path: Path) -> tuple[Terms | None, list[Spent]]:
+    """The terms and the fits in a file; None and no fits where it is empty or not there.
+
+    Two processes that begin a file at once both write terms: the first line counts.
+
+    Raises
+    ------
+    ArgumentError
+        Where a line was cut off, or an earlier version wrote it.
+    """
+    entries = [_entry(path, *numbered) for numbered in enumerate(path.read_text().splitlines(), start=1)] if path.exists() else []
+    if not entries:
+        return None, []
+    try:
+        terms = Terms.from_dict(entries[0])
+        cancelled = {entry["cancelled"] for entry in entries if "cancelled" in entry}
+        return terms, [_spent(entry) for entry in entries if "id" in entry and entry["id"] not in cancelled]
+    except (KeyError, TypeError) as problem:
+        remedy = "Do not edit an account by hand; begin a new one."
+        raise ArgumentError(str(path), f"{type(problem).__name__}: {problem}", "complete", remedy) from None
+
+
+def _spent(entry: dict[str, Any]) -> Spent:
+    guarantee = entry["guarantee"] and Guarantee.from_dict(entry["guarantee"])
+    unit = one_of("unit", entry["unit"], UNITS, "Do not edit an account by hand; begin a new one.")
+    return Spent(entry["what"], entry["users"], guarantee, entry["run"], unit)
+
+
+def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError:
+        remedy = "A fit was cut off while it was written down: count it as spent, and mend the line by hand."
+        raise ArgumentError(f"{path}, line {number}", "not JSON", "a whole entry", remedy) from None
+    if not isinstance(entry, dict):
+        raise ArgumentError(f"{path}, line {number}", "no JSON object", "an entry of an account", "Give a file of its own.")
+    return entry
