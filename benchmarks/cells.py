@@ -74,9 +74,9 @@ class Cells:
         except KeyboardInterrupt:
             for worker in multiprocessing.active_children():
                 worker.terminate()
-            done = sum(job in self for job in jobs)
+            kept = sum(job in self for job in jobs)
             print(
-                f"\nstopped: {done} of {len(jobs)} cells are kept in {self.path}; the same command goes on.",
+                f"\nstopped: {kept} of {len(jobs)} cells are kept in {self.path}; the same command goes on.",
                 file=sys.stderr,
                 flush=True,
             )
@@ -100,6 +100,7 @@ def _results(jobs: Sequence[Any], measure: Callable[[Any], Any], processes: int)
 
 
 def as_json(value: Any) -> str:
+    """JSON that is the same for the same value."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -49,10 +49,12 @@ def problem_of(features: int, classes: int, radius: float) -> cr.Problem:
 
 
 def predict(theta: np.ndarray, X: np.ndarray, classes: int) -> np.ndarray:
+    """The classes that these weights predict."""
     return X @ theta > 0 if classes == 2 else np.argmax(X @ theta.reshape(classes, -1).T, axis=1)
 
 
 def accuracies(load: Any, rows: list[Any], seeds: int) -> list[dict[str, Any]]:
+    """The accuracy of every row at every epsilon, over so many fits."""
     jobs = [(row, epsilon, asked) for row in rows for epsilon, asked in zip(row[5], row[7], strict=True)]
     table = []
     for (task, classes, radius, delta, interactivity, _, overrides, _), epsilon, asked in track(jobs, description="accuracy"):

@@ -51,6 +51,7 @@ _device: Device | None = None
 
 
 def become(device: Device) -> None:
+    """Make this worker process the device."""
     global _device  # noqa: PLW0603  (a worker process has one)
     _device = device
 
@@ -95,6 +96,7 @@ class InMemory:
 
 
 def whole_runs(sizes: Sizes) -> list[dict[str, Any]]:
+    """Every transport and interactivity in turn."""
     return [whole_run(sizes, transport, how) for transport, how in track(sizes.runs, description="runs")]
 
 
@@ -166,7 +168,7 @@ def whole_run(sizes: Sizes, transport: str, interactivity: str) -> dict[str, Any
 
 def _asked(device: Device, task: Task) -> tuple[list[list[int]], float]:
     """Every round's clients answer it, from two processes. Who answered which, and their seconds in all."""
-    members, busy, asked = list[list[int]](), 0.0, 0
+    members, busy, answered = list[list[int]](), 0.0, 0
     users = len(device.tokens)
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), become, (device,)) as pool:
         for number in range(1, task.schedule.rounds + 1):
@@ -174,7 +176,7 @@ def _asked(device: Device, task: Task) -> tuple[list[list[int]], float]:
                 time.sleep(0.02)
             phase = json.loads(Document.from_bytes(data).text)["phase"]
             size = task.schedule.phases[phase - 1].plan.users
-            members.append(list(range(users)) if size == users else list(range(asked, asked + size)))
-            asked += size
+            members.append(list(range(users)) if size == users else list(range(answered, answered + size)))
+            answered += size
             busy += sum(pool.map(partial(answer, number), members[-1], chunksize=4))
     return members, busy

@@ -134,6 +134,7 @@ def stored(there: World) -> dict[str, bytes]:
 
 
 def analyzer_counts(population: RemotePopulation) -> tuple[list[int], int] | None:
+    """The counts and users that the analyzer has stored, None before the batch arrived."""
     with population.store.begin() as connection:
         found = connection.execute(tables.asked.select()).one()
     return None if found.ones is None else (json.loads(found.ones), found.users)

@@ -87,6 +87,7 @@ class Shuffling:
 
 
 def got(url: str, ca: Path | None = None) -> bytes:
+    """What a GET of this address answers."""
     secure = None if ca is None else ssl.create_default_context(cafile=ca)
     with urllib.request.urlopen(url, timeout=10, context=secure) as answer:
         data: bytes = answer.read()
@@ -113,16 +114,16 @@ def world(reports: int, tls: bool = False) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(prefix="croupier-load-"))
     try:
         problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
-        chosen = cr.schedule(problem, reports, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", interactivity="full")
+        one_round = cr.schedule(problem, reports, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", interactivity="full")
         role_key = signing_key(folder / "shuffler")
         analyzer_key = Ed25519PrivateKey.generate()
-        task = Task("masked-sum", reports, problem, chosen, role_key.public_key())
+        task = Task("masked-sum", reports, problem, one_round, role_key.public_key())
         population = RemotePopulation(task, Store(f"sqlite:///{folder / 'analyzer.db'}", tables.ANALYZER), analyzer_key)
         trained = threading.Event()
 
         def train() -> None:
             with suppress(KeyboardInterrupt):
-                run(problem, population, chosen, start=np.zeros(DIM))
+                run(problem, population, one_round, start=np.zeros(DIM))
                 trained.set()
 
         clients, tokens = enrolled(folder / "shuffler" / "shuffler.db", reports)

@@ -63,10 +63,12 @@ class Method:
 
 
 def grid(first: str, firsts: Sequence[Any], second: str, seconds: Sequence[Any]) -> list[Setting]:
+    """Every pair of two settings."""
     return [{first: one, second: two} for one in firsts for two in seconds]
 
 
 def steps(loss: str, usual: tuple[float, ...], ridge: tuple[float, ...]) -> tuple[float, ...]:
+    """The step sizes to try: those for least squares, or the usual ones."""
     return ridge if loss == "ridge" else usual
 
 
@@ -83,6 +85,7 @@ def croupier_settings(interactivity: str) -> Callable[[str, int], list[Setting]]
 
 
 def weights(loss: str, users: int) -> list[Setting]:
+    """Weights of the data against the regulariser."""
     return [{"weight": weight} for weight in (0.1, 1.0, 0.01, 100.0)]
 
 
@@ -94,10 +97,12 @@ def opacus_settings(loss: str, users: int) -> list[Setting]:
 
 
 def central_settings(loss: str, users: int) -> list[Setting]:
+    """Rounds and steps of DP-GD."""
     return grid("rounds", (100, 40), "step", steps(loss, (8.0, 32.0), (0.5, 2.0)))
 
 
 def local_settings(loss: str, users: int) -> list[Setting]:
+    """Rounds and steps of the local model."""
     return grid("rounds", (5, 20), "step", steps(loss, (0.5, 4.0), (0.1, 0.5)))
 
 

@@ -41,6 +41,7 @@ def figures(results: Results) -> dict[str, str]:
 
 
 def draw_panel(panel: Any, findings: Findings, problem: str) -> None:
+    """One data set and loss: the score of every method over epsilon."""
     scale, unit = (1, "R²") if problem.endswith("ridge") else (100, "accuracy, %")
     plain = scale * findings.score(problem, NO_PRIVACY, None)
     panel.axhline(plain, color="#888888", linestyle=":", label="scikit-learn, no privacy")

@@ -20,6 +20,7 @@ import numpy as np
 
 @functools.lru_cache(maxsize=2)
 def rows(folder: str) -> tuple[np.ndarray, np.ndarray]:
+    """The training rows and their labels."""
     return np.load(Path(folder) / "X.npy"), np.load(Path(folder) / "y.npy")
 
 
@@ -88,6 +89,7 @@ def diffprivlib(request: dict[str, Any]) -> tuple[np.ndarray, float, None]:
 
 
 def main() -> None:
+    """Answer one request a line until there are no more."""
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         request = json.loads(line)

@@ -52,6 +52,7 @@ class Findings:
 
 
 def shown(value: float, problem: str) -> str:
+    """A score as people write it: per cent, or R^2."""
     if math.isnan(value):
         return "-"
     if problem.endswith("ridge"):
@@ -60,6 +61,7 @@ def shown(value: float, problem: str) -> str:
 
 
 def spread(fits: list[dict[str, Any]], problem: str) -> str:
+    """The median of some fits' scores, with the least and the most."""
     if not fits:
         return "-"
     scores = [fit["score"] for fit in fits]
@@ -101,6 +103,7 @@ def judge(results: Results) -> list[Verdict]:
 
 
 def same_seed(fit: dict[str, Any]) -> bool:
+    """Whether this is the first of the fits that are made twice."""
     return fit["problem"] == AGAIN and fit["seed"] == SEED and not fit.get("again") and "weights" in fit and fit["do"] == "timed"
 
 
@@ -125,6 +128,7 @@ def raced(findings: Findings) -> list[Verdict]:
 
 
 def opacus_fits(findings: Findings) -> dict[str, list[dict[str, Any]]]:
+    """Opacus on the race's data set, as it is documented and with batches fetched at once."""
     setting = findings.tuned.get((RACE, "Opacus", TIMED, DELTA), {}).get("setting", {})
     return {
         AS_DOCUMENTED: findings.fits(RACE, "Opacus", TIMED, {**setting, "loader": "plain"}),

@@ -125,6 +125,7 @@ def budgets(problem: str, quick: bool) -> list[tuple[float, float]]:
 
 
 def tuning_jobs(problem: str, users: int, quick: bool) -> list[dict[str, Any]]:
+    """One job for every method and budget: to try its settings."""
     loss = PROBLEMS[problem][1]
     jobs = []
 
@@ -230,6 +231,7 @@ def run_problem(
 
 
 def about(pythons: dict[str, str]) -> dict[str, Any]:
+    """The versions of everything that was compared."""
     found = {
         "croupier": cr.__version__,
         "numpy": np.__version__,

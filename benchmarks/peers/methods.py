@@ -99,6 +99,8 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
+    """Weights, the seconds they took, and what each user sent in how many rounds."""
+
     theta: Floats
     seconds: float
     bits: int | None = None  # that one user sends in all; None where the record itself is handed over
@@ -132,16 +134,18 @@ def nonprivate(task: Task, epsilon: float, delta: float, setting: Setting, seed:
 
 def estimator(task: Task, epsilon: float, delta: float, setting: Setting, interactivity: str, calibration: str) -> LinearModel:
     """As a user of scikit-learn would write it: the defaults, and what `setting` changes."""
-    made: dict[str, Callable[..., LinearModel]] = {
+    kinds: dict[str, Callable[..., LinearModel]] = {
         "logistic": lambda **options: ShuffleLogisticRegression(classes=list(range(task.classes)), **options),
         "svm": lambda **options: ShuffleLinearSVC(classes=[0, 1], **options),
         "ridge": lambda **options: ShuffleRidge(target_range=(-1.0, 1.0), **options),
     }
     options = {"epsilon": epsilon, "delta": delta, "interactivity": interactivity, "calibration": calibration}
-    return made[task.loss](fit_intercept=False, **options, **setting)  # the rows have a constant of their own
+    return kinds[task.loss](fit_intercept=False, **options, **setting)  # the rows have a constant of their own
 
 
 def croupier(interactivity: str) -> Callable[..., Fit]:
+    """A fit by Croupier's estimators."""
+
     def fit(task: Task, epsilon: float, delta: float, setting: Setting, seed: int) -> Fit:
         model = estimator(task, epsilon, delta, setting, interactivity, "tight").set_params(random_state=seed)
         begun = time.perf_counter()
@@ -161,21 +165,21 @@ def simulated(interactivity: str, calibration: str) -> Callable[..., Fit]:
     def fit(task: Task, epsilon: float, delta: float, setting: Setting, seed: int) -> Fit:
         model = estimator(task, epsilon, delta, setting, interactivity, calibration)
         begun = time.perf_counter()
-        chosen = model.schedule_for(len(task.X), task.X.shape[1])
+        schedule = model.schedule_for(len(task.X), task.X.shape[1])
         problem = model.problem_for(task.X.shape[1])
         theta = acsa(
-            noisy_oracle(task, chosen, seed), problem.domain.project, np.zeros(task.dim), chosen.rounds, chosen.phases[0].step
+            noisy_oracle(task, schedule, seed), problem.domain.project, np.zeros(task.dim), schedule.rounds, schedule.phases[0].step
         )
-        return Fit(theta, time.perf_counter() - begun, chosen.bits_per_user, chosen.rounds)
+        return Fit(theta, time.perf_counter() - begun, schedule.bits_per_user, schedule.rounds)
 
     return fit
 
 
-def noisy_oracle(task: Task, chosen: Schedule, seed: int) -> Callable[[Floats], Floats]:
+def noisy_oracle(task: Task, schedule: Schedule, seed: int) -> Callable[[Floats], Floats]:
     """The mean gradient over the next batch as a round would give it, with a Gaussian's noise."""
-    (phase,) = chosen.phases
+    (phase,) = schedule.phases
     rng = np.random.default_rng(seed)
-    if chosen.interactivity == "full":
+    if schedule.interactivity == "full":
         batches = iter([EVERYONE] * phase.rounds)
     else:
         batches = iter(np.split(rng.permutation(len(task.X))[: phase.rounds * phase.batch], phase.rounds))
@@ -203,6 +207,7 @@ def slopes_of(task: Task, rows: Floats, targets: Floats, theta: Floats, clip: fl
 
 
 def clipped_sum(task: Task, batch: Floats | slice, theta: Floats, clip: float, smoothing: float | None = None) -> Floats:
+    """The sum of these rows' gradients, each clipped to a length."""
     rows = task.X[batch]
     slopes = slopes_of(task, rows, task.targets[batch], theta, clip, smoothing)
     return np.asarray(slopes.T.astype(rows.dtype) @ rows, dtype=np.float64).ravel()
@@ -340,11 +345,11 @@ class Peer:
         )
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        asked, answers = self.process.stdin, self.process.stdout
-        assert asked is not None
+        questions, answers = self.process.stdin, self.process.stdout
+        assert questions is not None
         assert answers is not None
         try:
-            print(json.dumps(request), file=asked, flush=True)
+            print(json.dumps(request), file=questions, flush=True)
             answer: dict[str, Any] = json.loads(answers.readline() or '{"error": "its process has ended"}')
         except BrokenPipeError:
             raise NotAvailableError("its process has ended") from None
@@ -390,9 +395,9 @@ def make_environments(folder: Path, names: tuple[str, ...] = ("opacus", "diffpri
         try:
             wanted = listed.read_text()
             if not stamp.exists() or stamp.read_text() != wanted:
-                made = [sys.executable, "-m", "venv", "--clear", str(folder / name)]
+                create = [sys.executable, "-m", "venv", "--clear", str(folder / name)]
                 install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-                for command in (made, [*install, "-r", str(listed)]):
+                for command in (create, [*install, "-r", str(listed)]):
                     subprocess.run(command, check=True, capture_output=True, text=True)
                 stamp.write_text(wanted)
             found[name] = str(python)

@@ -26,6 +26,7 @@ from .methods import Setting
 
 
 def headline(results: dict[str, Any]) -> str:
+    """All of it in one sentence or two."""
     findings, parts = Findings(results), []
     for problem in ("adult/logistic", "covtype/logistic"):
         if problem in findings.problems:
@@ -132,6 +133,7 @@ TABLE_HEAD = "| method | {epsilons} | time | bits a user | neighbours | trust |\
 
 
 def method_table(findings: Findings) -> str:
+    """One line per method: what it is, whom it trusts, which settings it tries."""
     lines = []
     for name, method in METHODS.items():
         tried = next((cell["settings"] for cell in findings.results["tuned"] if cell["method"] == name), [])
@@ -141,6 +143,7 @@ def method_table(findings: Findings) -> str:
 
 
 def setting_words(setting: Setting) -> str:
+    """A setting in words."""
     return (
         ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in setting.items())
         or "defaults"
@@ -148,6 +151,7 @@ def setting_words(setting: Setting) -> str:
 
 
 def problem_table(findings: Findings, problem: str) -> str:
+    """One data set and loss: every method at every epsilon."""
     about, epsilons = findings.results["problems"][problem], findings.epsilons(problem)
     plain = findings.fits(problem, NO_PRIVACY, None)
     text = f"\n## {TITLES[problem]}\n\n{about['users']:,} users, {about['dim']:,} weights, {about['test_rows']:,} test rows"
@@ -174,6 +178,7 @@ def problem_table(findings: Findings, problem: str) -> str:
 def table_row(
     findings: Findings, problem: str, label: str, fits: list[Any], epsilons: list[float], plain: list[dict[str, Any]]
 ) -> str:
+    """One method: its scores, time, bits and promise."""
     method = METHODS[label.removesuffix(", nothing tuned")]
     cells = [spread(some, problem) for some in fits]
     for index, epsilon in enumerate(epsilons):
@@ -189,6 +194,7 @@ def table_row(
 
 
 def race_table(findings: Findings) -> str:
+    """Times on the race's data set."""
     plain = findings.fits(RACE, NO_PRIVACY, None)
     if not plain:
         return ""
@@ -222,6 +228,7 @@ preparation of the data and their split differ from ours, so a point either way 
 
 
 def published_table(findings: Findings) -> str:
+    """Croupier beside published figures."""
     problem, epsilon = PUBLISHED["problem"], PUBLISHED["epsilon"]
     if problem not in findings.problems or findings.results["quick"]:
         return ""

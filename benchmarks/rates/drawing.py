@@ -33,6 +33,7 @@ def figures(results: Results) -> dict[str, str]:
 
 
 def draw_panel(panel: Any, row: dict[str, Any]) -> None:
+    """One curve: medians with quartiles, fits, the paper's slope and the explicit bound."""
     panel.set(xscale="log", yscale="log")
     middles, lowest = [], math.inf
     for axis, (colour, marker, label) in LINES.items():

@@ -75,22 +75,22 @@ def measure_point(job: tuple[int, str, int, float, int]) -> dict[str, Any]:
     request = {"delta": DELTA, "method": row.method, "start": instance.start}
     schedule = request | {"interactivity": row.interactivity}
     rounds = paper_rounds(instance.problem, users, epsilon) if row.paper_rounds else None
-    chosen = cr.schedule(instance.problem, users, epsilon=epsilon, rounds=rounds, **schedule)
-    without = cr.schedule(instance.problem, users, epsilon=WITHOUT_PRIVACY, **schedule)
+    private_schedule = cr.schedule(instance.problem, users, epsilon=epsilon, rounds=rounds, **schedule)
+    plain_schedule = cr.schedule(instance.problem, users, epsilon=WITHOUT_PRIVACY, **schedule)
     excess = []
     for seed in range(seeds):
         X, y = instance.draw(np.random.default_rng([index, axis == "n", users, round(1e6 * epsilon), seed]), users)
         if row.interactivity == STREAM:
             theta = Stream(instance.problem, users, epsilon=epsilon, seed=seed, **request).feed_all(X, y)
         else:
-            theta = run(instance.problem, ArrayPopulation(X, y), chosen, start=instance.start, seed=seed).theta
+            theta = run(instance.problem, ArrayPopulation(X, y), private_schedule, start=instance.start, seed=seed).theta
         excess.append(instance.excess(theta))
     return {
         "users": users,
         "epsilon": epsilon,
-        "bound": chosen.bound,
-        "bound_without_privacy": without.bound,
-        "rounds": [phase.rounds for phase in chosen.phases],
+        "bound": private_schedule.bound,
+        "bound_without_privacy": plain_schedule.bound,
+        "rounds": [phase.rounds for phase in private_schedule.phases],
         "excess": [float(f"{value:.4g}") for value in excess],
     }
 

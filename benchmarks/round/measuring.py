@@ -82,6 +82,7 @@ def throughput(quick: bool) -> list[dict[str, Any]]:
 
 
 def unit_rows(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    """Random rows of length 1."""
     rows = rng.normal(size=(n, d))
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 

@@ -17,7 +17,7 @@ from croupier.protocol import Secret
 from ..timing import turns
 from .grid import ROUNDS
 from .records import Generated, generated
-from .rounds import asked
+from .rounds import question_for
 
 
 def beside(request: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def overhead(request: dict[str, Any]) -> dict[str, Any]:
     """Seconds of rounds over so few users that there is no work in them."""
     users, dim = 200, 50
     blocks = [Generated(number, users // 4, dim, users // 4) for number in range(4)]
-    question = asked(users, dim)
+    question = question_for(users, dim)
     with (
         RayPopulation(BlockPopulation(blocks), workers=2) as two,
         RayPopulation(BlockPopulation(blocks), workers=1) as one,
@@ -66,7 +66,7 @@ def sequential(request: dict[str, Any]) -> dict[str, Any]:
     users, dim = request["users"], request["dim"]
     sizes = [users // ROUNDS + (number < users % ROUNDS) for number in range(ROUNDS)]
     batches = deal(Secret.fresh(), users, sizes)
-    whole, part = (asked(count, dim) for count in (users, min(sizes)))
+    whole, part = (question_for(count, dim) for count in (users, min(sizes)))
     parts = [replace(part, batch=batch, secret=Secret.fresh()) for batch in batches]
     kept, streamed = (BlockPopulation(generated(users, dim), keep=keep) for keep in (True, False))
     kept.answer(parts[0])  # reads, and takes seats

@@ -19,10 +19,12 @@ SPEEDUP, OVERHEAD_SECONDS, STREAMED_BYTES = 1.6, 0.02, 2e9
 
 
 def seconds_of(cell: dict[str, Any], variant: str) -> float:
+    """The median seconds of a variant."""
     return statistics.median(cell["seconds"][variant])
 
 
 def find(results: dict[str, Any], users: int, dim: int) -> dict[str, Any] | None:
+    """The cell of this size, None where it was not measured."""
     return next((cell for cell in results["cells"] if (cell["users"], cell["dim"]) == (users, dim)), None)
 
 

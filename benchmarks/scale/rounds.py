@@ -29,7 +29,7 @@ CHUNK_ENTRIES = 1 << 19
 def one_cell(request: dict[str, Any]) -> dict[str, Any]:
     """Seconds of every variant, turn by turn; whether all private rounds gave the same; how far from the true sum; peak memory."""
     cell = Cell(**request)
-    question = asked(cell.users, cell.dim)
+    question = question_for(cell.users, cell.dim)
     with ExitStack() as stack:
         populations = dict(_populations(cell, stack))
         prepared = {name: _prepared(population, question) for name, population in populations.items()}
@@ -38,7 +38,7 @@ def one_cell(request: dict[str, Any]) -> dict[str, Any]:
         local = _people(cell, keep=False)
         sums: dict[str, np.ndarray] = {}
         work = {name: _work(name, local, populations.get(name), question, sums) for name in cell.variants}
-        BlockPopulation(generated(200, cell.dim)).answer(asked(200, cell.dim))  # whatever is done only once
+        BlockPopulation(generated(200, cell.dim)).answer(question_for(200, cell.dim))  # whatever is done only once
         seconds = turns(work, cell.repeats)
         memory = peaks()
     rounds = [total for name, total in sums.items() if name in populations]
@@ -104,7 +104,7 @@ def _work(
     return run
 
 
-def asked(users: int, dim: int) -> Question:
+def question_for(users: int, dim: int) -> Question:
     """All of so many users for their logistic gradients at some theta, under a plan for one round."""
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=10.0))
     plan = cr.plan_sum(epsilon=1.0, delta=DELTA, users=users, dim=dim, norm=problem.lipschitz)

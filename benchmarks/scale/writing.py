@@ -12,6 +12,7 @@ from .judging import analysis, find, judge, seconds_of, shown
 
 
 def duration(seconds: float) -> str:
+    """Seconds as people write them."""
     if seconds < 1:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 120:

@@ -140,6 +140,7 @@ def profile(quick: bool) -> dict[str, float]:
 
 
 def in_way(name: str, X: np.ndarray, y: np.ndarray, work: Callable[[ArrayPopulation], Any]) -> Callable[[], Any]:
+    """A call that does this work in the way of this name."""
     compiled, threads, kind = WAYS[name]
     people = ArrayPopulation(X.astype(kind, copy=False), y, threads=threads)
 
@@ -151,6 +152,7 @@ def in_way(name: str, X: np.ndarray, y: np.ndarray, work: Callable[[ArrayPopulat
 
 
 def logistic(n: int, d: int) -> tuple[np.ndarray, np.ndarray, Problem]:
+    """Random records and a problem to learn from them."""
     rng = np.random.default_rng(0)
     X = unit_rows(rng, n, d)
     return X, X @ rng.normal(size=d) > 0, Problem(loss=Logistic(), domain=Ball(dim=d, radius=5.0))

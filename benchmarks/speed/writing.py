@@ -8,6 +8,7 @@ from ..protocol import Results
 
 
 def headline(results: dict[str, Any]) -> str:
+    """All of it in one sentence."""
     figures = results["fits"][0]["ns_per_entry"]
     earlier = f", {figures['an earlier version']:.1f} before" if "an earlier version" in figures else ""
     best = figures["compiled, rows in single precision, two threads"]

@@ -67,11 +67,13 @@ def stated(epsilon: float, users: int, dim: int) -> dict[str, Any]:
 
 
 def planned(plan: SumPlan) -> dict[str, Any]:
+    """Error, bits and parameters of a plan of Croupier's."""
     parameters = {"levels": plan.levels, "noise_bits": plan.noise_bits, "noise_probability": plan.noise_probability}
     return {"error": plan.noise_std * math.sqrt(plan.dim) / plan.users, "bits": plan.bits_per_user} | parameters
 
 
 def aggregated(plan: Aggregated) -> dict[str, Any]:
+    """Error, bits and parameters of secure aggregation."""
     return {
         "error": plan.error,
         "bits": plan.bits_per_user,
@@ -82,6 +84,7 @@ def aggregated(plan: Aggregated) -> dict[str, Any]:
 
 
 def one_message(local_epsilon: float, users: int, dim: int) -> dict[str, Any]:
+    """Error, bits and parameters of one message a user."""
     unit = mechanisms.priv_unit(local_epsilon, dim)
     return {"error": unit.error(users), "bits": REAL * dim, "local_epsilon": local_epsilon, "cap_height": unit.height}
 
@@ -111,11 +114,13 @@ def interval(squares: list[float], dim: int) -> list[float]:
 
 
 def unit_vectors(users: int, dim: int) -> np.ndarray:
+    """Vectors of length 1 with a common direction."""
     vectors = np.random.default_rng([users, dim]).normal(size=(users, dim)).astype(np.float32) + np.float32(0.5)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def cell(job: tuple[Any, ...]) -> dict[str, Any]:
+    """One cell of the grid, stated or measured."""
     kind, *point = job
     return stated(*point) if kind == "stated" else measured(*point)
 

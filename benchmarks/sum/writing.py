@@ -87,6 +87,7 @@ def grid_table(results: Results, figure: str) -> str:
 
 
 def measured_table(results: dict[str, Any]) -> str:
+    """Measured errors beside the stated ones."""
     rows = ["| epsilon | coordinates | users | runs | stated | measured | measured / stated |", "|---|---|---|---|--:|--:|--:|"]
     for at in results["measured"]:
         low, high = (end / at["stated"] for end in at["interval"])
@@ -126,6 +127,7 @@ def losses(results: dict[str, Any]) -> list[str]:
 
 
 def wins(results: dict[str, Any]) -> list[str]:
+    """What Croupier does better, from the figures."""
     ratio = ratios(results)
     few, many = (extreme(at["users"] for at in results["cells"]) for extreme in (min, max))
     said = []

@@ -39,7 +39,7 @@ def test_generated_blocks_are_even_and_the_same_at_every_reading(users, dim):
 
 
 def test_both_plain_sums_are_the_sum_of_the_gradients():
-    question = rounds.asked(400, 7)
+    question = rounds.question_for(400, 7)
     X, y = records.generated(400, 7)[0].read()
     theta = question.query.theta
     expected = ((1 / (1 + np.exp(-(X.astype(np.float64) @ theta))) - y)[:, np.newaxis] * X).sum(axis=0)
