@@ -22,20 +22,20 @@ check: $(VENV)/dev.stamp
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 bench: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/round.py
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python -m benchmarks round
+	$(BIN)/python -m benchmarks speed
 
 rates: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/rates.py
+	$(BIN)/python -m benchmarks rates
 
 sum: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/sum.py
+	$(BIN)/python -m benchmarks sum
 
 scale: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python -m benchmarks scale
 
 evidence: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/page.py
+	$(BIN)/python -m benchmarks evidence
 
 gallery: $(VENV)/dev.stamp
 	for name in mean_pictures price_of_privacy prediction_band stream; do $(BIN)/python examples/$$name.py || exit 1; done

@@ -74,9 +74,9 @@ class Cells:
         except KeyboardInterrupt:
             for worker in multiprocessing.active_children():
                 worker.terminate()
-            done = sum(job in self for job in jobs)
+            kept = sum(job in self for job in jobs)
             print(
-                f"\nstopped: {done} of {len(jobs)} cells are kept in {self.path}; the same command goes on.",
+                f"\nstopped: {kept} of {len(jobs)} cells are kept in {self.path}; the same command goes on.",
                 file=sys.stderr,
                 flush=True,
             )
@@ -100,6 +100,7 @@ def _results(jobs: Sequence[Any], measure: Callable[[Any], Any], processes: int)
 
 
 def as_json(value: Any) -> str:
+    """JSON that is the same for the same value."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -109,31 +110,7 @@ def fingerprint(*sources: Path) -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
-def command(
-    doc: str | None,
-    name: str,
-    compute: Callable[[bool, int, Path, bool], dict[str, Any]],
-    markdown: Callable[[dict[str, Any]], str],
-    figure: Callable[[dict[str, Any], Path], None],
-) -> tuple[dict[str, Any], bool]:
-    """A benchmark's command line: compute or read its results, print and store them; returns them, and whether it was quick."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="folder for the results (default: results beside this script)")
-    parser.add_argument("--quick", action="store_true", help="few runs and small sizes, in under a minute")
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a benchmark whose work is done in cells."""
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--fresh", action="store_true", help="measure again what is there already")
-    parser.add_argument("--redraw", action="store_true", help=f"only text and figure, from the stored {name}.json")
-    arguments = parser.parse_args()
-    folder = arguments.out or Path(__file__).parent / "results"
-    stored = folder / f"{name}.json"
-    if arguments.redraw:
-        results = json.loads(stored.read_text())
-    else:
-        results = compute(arguments.quick, arguments.processes, folder, arguments.fresh)
-    print(markdown(results))
-    if arguments.out or not arguments.quick:
-        folder.mkdir(parents=True, exist_ok=True)
-        stored.write_text(json.dumps(results, indent=1) + "\n")
-        (folder / f"{name}.md").write_text(markdown(results))
-        figure(results, folder / f"{name}.svg")
-    return results, arguments.quick

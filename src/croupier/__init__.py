@@ -5,12 +5,26 @@
 >>> estimate = cr.VectorSum(plan).run(np.full((2000, 5), 0.3))         # a whole round in memory
 >>> estimate.mean.shape, estimate.private
 ((5,), True)
+
+Names, and the rooms behind them, are imported when they are first used: `cr.estimator`, too, needs no import of its own.
 """
 
-from .optimizer import PanPrivate, Result, Schedule, minimize, schedule
-from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
-from .problem import CustomProblem, Problem, domains, losses
-from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import estimator as estimator
+    from . import optimizer as optimizer
+    from . import population as population
+    from . import privacy as privacy
+    from . import problem as problem
+    from . import protocol as protocol
+    from . import report as report
+    from . import table as table
+    from .optimizer import PanPrivate, Result, Schedule, minimize, schedule
+    from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
+    from .problem import CustomProblem, Problem, domains, losses
+    from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
 
 __version__ = "0.1.0"
 
@@ -37,3 +51,32 @@ __all__ = [
     "plan_sum",
     "schedule",
 ]
+
+# The rooms, and what each of them lends to the top.
+_ROOMS: dict[str, tuple[str, ...]] = {
+    "estimator": (),
+    "optimizer": ("PanPrivate", "Result", "Schedule", "minimize", "schedule"),
+    "population": (),
+    "privacy": ("ArgumentError", "Guarantee", "NoCertificateError", "SumPlan", "plan_scalar_sum", "plan_sum"),
+    "problem": ("CustomProblem", "Problem", "domains", "losses"),
+    "protocol": ("BatchTooSmallError", "ScalarSum", "SecureRandom", "SeededRandom", "SumEstimate", "VectorSum"),
+    "report": (),
+    "table": (),
+}
+_HOMES = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a room, or a name from its room, when it is first asked for, and keep it."""
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """All names, used or not."""
+    return sorted({*globals(), *__all__, *_ROOMS})

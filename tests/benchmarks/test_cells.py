@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import cells as module
 import pytest
-from cells import Cells
+
+from benchmarks import cells as module
+from benchmarks.cells import Cells
 
 JOBS = [("a", 1), ("b", 2), ("c", 3)]
 
@@ -80,7 +81,7 @@ def test_fingerprint_is_of_the_contents(tmp_path):
 SLOW = """
 import sys, time
 from pathlib import Path
-from cells import Cells
+from benchmarks.cells import Cells
 def slow(job):
     time.sleep(0 if job < 2 else 600)
     return job
@@ -93,7 +94,7 @@ def test_ctrl_c_ends_at_once_keeps_cells_and_says_how_to_go_on(tmp_path, process
     path = tmp_path / "x.jsonl"
     (tmp_path / "slow.py").write_text(SLOW)
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(Path(module.__file__).parent), os.environ.get("PYTHONPATH", "")])
+        "PYTHONPATH": os.pathsep.join([str(Path(module.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     }
     command = [sys.executable, str(tmp_path / "slow.py"), str(path), str(processes)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:

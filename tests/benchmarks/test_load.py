@@ -1,4 +1,4 @@
-"""benchmarks/load.py at small sizes: the roles as processes, killed, and whole runs against those in memory; and its page."""
+"""The benchmark `load` at small sizes: the roles as processes, killed, and whole runs against those in memory; and its page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "load.py"
+ROOT = Path(__file__).parents[2]
 
 
 def ran(*arguments):
-    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=600, check=False)
+    command = [sys.executable, "-m", "benchmarks", "load", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_a_quick_run_measures_every_section_and_its_page_is_made_again(tmp_path):
@@ -31,7 +32,7 @@ def test_a_quick_run_measures_every_section_and_its_page_is_made_again(tmp_path)
 
 
 def test_the_stored_page_is_that_of_the_stored_figures(tmp_path):
-    stored = SCRIPT.parent / "results"
+    stored = ROOT / "benchmarks" / "results"
     (tmp_path / "load.json").write_bytes((stored / "load.json").read_bytes())
     assert ran("--redraw", "--out", str(tmp_path)).returncode == 0
     assert (tmp_path / "load.md").read_text() == (stored / "load.md").read_text()

@@ -1,11 +1,10 @@
-"""benchmarks/mechanisms.py by second routes: enumeration, integration, simulation, dp_accounting."""
+"""benchmarks/sum/mechanisms.py by second routes: enumeration, integration, simulation, dp_accounting."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise, product
 
-import mechanisms
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -13,6 +12,7 @@ from scipy.linalg import hadamard
 from scipy.special import betaincinv, ive, logsumexp
 from scipy.stats import binom, chi2, norm
 
+from benchmarks.sum import mechanisms
 from croupier.report.baselines import _sphere_radius
 
 DELTA = 1e-6

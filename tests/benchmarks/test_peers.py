@@ -1,4 +1,4 @@
-"""benchmarks/peers.py: noise and messages by two routes, settings chosen without a test row, a page that says what is stored.
+"""The benchmark `peers`: noise and messages by two routes, settings chosen without a test row, a page that says what is stored.
 
 Statistical checks have a false-alarm rate of at most 1e-6 and fixed seeds.
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import copy
-import importlib
 import json
 import math
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,12 +20,10 @@ from scipy.special import betaln
 from scipy.stats import beta, binom, chi2, kstest
 
 import croupier as cr
+from benchmarks import command, datasets, protocol
+from benchmarks.peers import catalogue, judging, measuring, methods, writing
 from croupier.privacy import central_noise_std, gaussian_delta, gaussian_mu
 from croupier.problem import Smoothed
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-methods = importlib.import_module("peer_methods")
-peers = importlib.import_module("peers")
 
 ALARM = 1e-6
 make_environments = methods.make_environments
@@ -213,7 +209,7 @@ def folder(tmp_path):
 @pytest.fixture(scope="module", autouse=True)
 def _no_environments():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peers.methods, "make_environments", lambda folder: dict.fromkeys(("opacus", "diffprivlib"), "none was made"))
+        patch.setattr(methods, "make_environments", lambda folder: dict.fromkeys(("opacus", "diffprivlib"), "none was made"))
         yield
 
 
@@ -224,9 +220,9 @@ def finished(tmp_path_factory):
 
 def run(folder, out, problems=("adult/logistic", "covtype/logistic")):
     options = {"quick": True, "seeds": 2, "processes": 1, "venvs": folder / "venvs"}
-    peers.loader.cache_clear()
-    peers.data.cache_clear()
-    return peers.run(argparse.Namespace(data=folder / "data", out=folder / out, **options), list(problems))
+    datasets.loader.cache_clear()
+    measuring.data.cache_clear()
+    return measuring.run(argparse.Namespace(data=folder / "data", folder=folder / out, **options), list(problems))
 
 
 def without_time(results):
@@ -251,7 +247,7 @@ def test_no_fit_and_no_choice_of_settings_depends_on_test_labels(folder):
 
 def test_settings_are_tried_on_nine_tenths_and_judged_on_the_rest():
     task = made(users=1000)
-    train, X, y = peers.held_out(task)
+    train, X, y = measuring.held_out(task)
     assert (len(train.X), len(X)) == (900, 100)
     together = np.concatenate([np.c_[train.X, train.y], np.c_[X, y]])
     assert np.array_equal(together[np.lexsort(together.T)], np.c_[task.X, task.y][np.lexsort(np.c_[task.X, task.y].T)])
@@ -259,14 +255,14 @@ def test_settings_are_tried_on_nine_tenths_and_judged_on_the_rest():
 
 def test_a_run_that_was_cut_off_goes_on(folder, monkeypatch):
     first = run(folder, "one", ["adult/logistic"])
-    monkeypatch.setattr(peers, "final", None)  # would fail if any fit were made again
-    monkeypatch.setattr(peers, "tune", None)
+    monkeypatch.setattr(measuring, "final", None)  # would fail if any fit were made again
+    monkeypatch.setattr(measuring, "tune", None)
     assert run(folder, "one", ["adult/logistic"]) == first
 
 
 def test_regressions_predict_a_column_that_is_not_a_feature(folder):
-    task, X_test, _ = peers.data(folder / "data", "adult/ridge")
-    raw = peers.loader(folder / "data").load("adult", normalise=False)[0]
+    task, X_test, _ = measuring.data(folder / "data", "adult/ridge")
+    raw = datasets.loader(folder / "data").load("adult", normalise=False)[0]
     assert task.X.shape == (2000, 5)  # four columns and the constant
     assert X_test.shape == (600, 5)
     assert np.array_equal(task.y, np.clip(2 * raw[:, 0] - 1, -1, 1))
@@ -275,7 +271,7 @@ def test_regressions_predict_a_column_that_is_not_a_feature(folder):
 
 def test_every_method_tries_four_settings_but_where_it_has_no_choice():
     no_choice = {("diffprivlib", "ridge"), ("paper full", "logistic"), ("paper sequential", "logistic")}
-    for name, method in peers.METHODS.items():
+    for name, method in catalogue.METHODS.items():
         for loss in method.losses:
             tried = method.settings(loss, 10_000)
             assert len({json.dumps(setting) for setting in tried}) == (1 if (name, loss) in no_choice else 4)
@@ -283,7 +279,7 @@ def test_every_method_tries_four_settings_but_where_it_has_no_choice():
 
 def test_a_peer_without_its_environment_says_so_in_its_cells(finished):
     assert {cell["missing"] for cell in finished["tuned"] if cell["method"] in ("Opacus", "diffprivlib")} == {"none was made"}
-    assert "| Opacus | not run: none was made |" in peers.as_markdown(finished)
+    assert "| Opacus | not run: none was made |" in writing.page(finished)
 
 
 def test_a_peer_that_stumbles_says_why():
@@ -311,7 +307,7 @@ def results(finished):
         settings = [ours["setting"], {**ours["setting"], "loader": "plain"}]
         example = next(fit for fit in found["fits"] if fit["method"] == "DP-GD" and fit["problem"] == problem)
         for setting in settings:
-            found["fits"] += [example | {"method": "Opacus", "setting": setting, "seed": peers.SEED + seed} for seed in (0, 1)]
+            found["fits"] += [example | {"method": "Opacus", "setting": setting, "seed": catalogue.SEED + seed} for seed in (0, 1)]
     scores = {
         "DP-GD": 0.80,
         "Opacus": 0.81,
@@ -328,7 +324,7 @@ def results(finished):
 
 
 def judged(results):
-    return {what: (measured, holds) for what, _, measured, holds in peers.asked(peers.Page(results))}
+    return {what: (measured, holds) for what, _, measured, holds in judging.judge(results)}
 
 
 def test_the_page_judges_what_was_asked(results):
@@ -344,24 +340,24 @@ def test_the_page_judges_what_was_asked(results):
 
 
 def test_the_headline_has_both_data_sets_and_counts_what_was_asked(results):
-    said = peers.headline(results)
+    said = writing.headline(results)
     assert "Adult 80.6 % full" in said
     assert "81.0 % with a curator (Opacus), 60.0 % local" in said
     holding = [holds for _, holds in judged(results).values() if holds is not None]
     assert said.endswith(f"{len(holding)} of {len(holding)} lines that were asked for hold.")
     for fit in results["fits"]:
-        fit["seconds"] *= 10 if fit["method"] in peers.OURS else 1
-    assert f"{len(holding) - 3} of {len(holding)}" in peers.headline(results)
+        fit["seconds"] *= 10 if fit["method"] in catalogue.OURS else 1
+    assert f"{len(holding) - 3} of {len(holding)}" in writing.headline(results)
 
 
 def test_the_page_says_what_is_missed(results):
     for fit in results["fits"]:
-        fit["score"] -= 0.05 if fit["method"] in peers.OURS else 0
-        fit["seconds"] *= 10 if fit["method"] in peers.OURS else 1
+        fit["score"] -= 0.05 if fit["method"] in catalogue.OURS else 0
+        fit["seconds"] *= 10 if fit["method"] in catalogue.OURS else 1
     lines = judged(results)
     assert lines["Adult: Croupier full below the best central method (Opacus, 81.0 %)"] == ("5.4", False)
     assert lines["Covertype: scikit-learn's time over that of Croupier sequential"] == ("0.1", False)
-    text = peers.as_markdown(results)
+    text = writing.page(results)
     assert "below the best central method in 2 of 2 cells: adult/logistic at 1 (5.4 points, Opacus)" in text
     assert "none is as accurate" in text
     assert "**no**" in text
@@ -373,27 +369,27 @@ def test_the_same_fit_twice_is_judged(results):
     assert judged(results)["the same fit twice gives the same weights, bit for bit"][1] is False
 
 
-def test_page_and_figure_are_made_anew_from_the_stored_results(results, folder, monkeypatch, capsys):
+def test_page_and_figure_are_made_anew_from_the_stored_results(results, folder, capsys):
     out = folder / "page"
     out.mkdir()
-    peers.write(results, out)
-    first = [(out / name).read_bytes() for name in ("peers.md", "peers.svg")]
-    monkeypatch.setattr(sys, "argv", ["peers.py", "--redraw", "--out", str(out)])
-    with pytest.raises(SystemExit) as ended:
-        peers.main()
-    assert ended.value.code == 0
-    assert [(out / name).read_bytes() for name in ("peers.md", "peers.svg")] == first
+    command.store("peers", results, out)
+    command.write("peers", protocol.benchmark("peers"), results, out)
+    files = [out / "peers.md", out / "evidence" / "peers.svg"]
+    first = [file.read_bytes() for file in files]
+    command.run("peers", ["--redraw", "--out", str(out)])
+    assert [file.read_bytes() for file in files] == first
     assert "## Adult, logistic regression" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_quick_run_is_not_judged(results, quick, folder, monkeypatch, capsys):
+def test_a_quick_run_is_not_judged(results, quick, folder):
     for fit in results["fits"]:
-        fit["seconds"] *= 10 if fit["method"] in peers.OURS else 1
+        fit["seconds"] *= 10 if fit["method"] in catalogue.OURS else 1
     out = folder / f"judged {quick}"
     out.mkdir()
-    peers.write(results | {"quick": quick}, out)
-    monkeypatch.setattr(sys, "argv", ["peers.py", "--redraw", "--out", str(out)])
-    with pytest.raises(SystemExit) as ended:
-        peers.main()
-    assert ended.value.code == 0 if quick else str(ended.value.code).startswith("missed: Covertype: scikit-learn's time")
+    command.store("peers", results | {"quick": quick}, out)
+    if quick:
+        command.run("peers", ["--redraw", "--out", str(out)])
+    else:
+        with pytest.raises(SystemExit, match="missed: Covertype: scikit-learn's time"):
+            command.run("peers", ["--redraw", "--out", str(out)])

@@ -18,7 +18,8 @@ from croupier.cli import main
 from croupier.cli import reproduce as module
 
 ROOT = Path(__file__).parents[2]
-TABLES = ("sum.json", "sum.md", "sum.svg", "evidence.md")
+TABLES = ("sum.json", "sum.md", "evidence/sum.svg", "evidence.md")
+DISPATCH = "import importlib, sys\nimportlib.import_module('benchmarks.' + sys.argv.pop(1))\n"
 
 
 @pytest.fixture
@@ -45,7 +46,6 @@ def test_sum_quick_twice_gives_the_same_tables_and_leaves_stored_results_alone(c
     for name in TABLES:
         assert (tmp_path / "reproduced" / "quick" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     assert json.loads((tmp_path / "again" / "sum.json").read_text())["quick"]
-    assert (tmp_path / "again" / "evidence" / "sum.svg").exists()
     assert {path: path.read_bytes() for path in stored} == stored
     # what is done is not done again, unless asked for
     assert "cells are there already" in croupier("sum", "--quick")[1]
@@ -60,29 +60,41 @@ def test_sum_quick_twice_gives_the_same_tables_and_leaves_stored_results_alone(c
         (["peers"], ["--data"]),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_one_line(croupier, arguments, words, scripts):
-    scripts.joinpath("peers.py").write_text("")
+def test_what_cannot_be_run_is_refused_in_one_line(croupier, arguments, words, benchmarks):
+    write(benchmarks, "peers", "")
     code, said = croupier(*arguments)
     assert code == 2
     assert len(said.strip().splitlines()) == 1
     assert all(word in said for word in words)
 
 
+def write(benchmarks, name, text):
+    """A benchmark of this name that does only this."""
+    (benchmarks / name).mkdir(exist_ok=True)
+    (benchmarks / name / "__init__.py").write_text(text)
+
+
 @pytest.fixture
-def scripts(tmp_path, monkeypatch):
-    """A folder in the place of the benchmarks'."""
-    folder = tmp_path / "benchmarks"
-    folder.mkdir()
-    for name in ("cells.py", "rates.py", "sum.py", "page.py"):
-        (folder / name).write_text("")
-    monkeypatch.setattr(module, "_scripts", lambda: folder)
+def benchmarks(tmp_path, monkeypatch):
+    """A package in the place of the benchmarks'."""
+    folder = tmp_path / "elsewhere" / "benchmarks"
+    folder.mkdir(parents=True)
+    for name, text in {"__init__.py": "", "__main__.py": DISPATCH, "cells.py": "", "evidence.py": ""}.items():
+        (folder / name).write_text(text)
+    for name in ("rates", "sum"):
+        write(folder, name, "")
+    monkeypatch.setattr(module, "_benchmarks", lambda: folder)
     return folder
 
 
-@pytest.mark.parametrize("importer", ["sum.py", "cells.py"])
-def test_a_missing_package_is_named_with_its_extra(croupier, scripts, monkeypatch, importer):
-    scripts.joinpath("sum.py").write_text("import cells\nimport json\n")
-    with scripts.joinpath(importer).open("a") as file:
+@pytest.mark.parametrize("importer", ["sum/__init__.py", "sum/measuring.py", "cells.py", "rates/measuring.py"])
+def test_a_missing_package_is_named_with_its_extra(croupier, benchmarks, monkeypatch, importer):
+    write(benchmarks, "sum", "from .measuring import measure\nimport json\n")
+    (benchmarks / "sum" / "measuring.py").write_text(
+        "from .. import cells\nfrom ..rates.measuring import runs\nfrom . import nothing\n"
+    )
+    (benchmarks / "rates" / "measuring.py").write_text("from ..sum import measure\n")  # a circle does no harm
+    with benchmarks.joinpath(importer).open("a") as file:
         file.write("from dp_accounting.pld import common\n")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dp_accounting" else find(name))
@@ -92,17 +104,32 @@ def test_a_missing_package_is_named_with_its_extra(croupier, scripts, monkeypatc
     assert "pip install 'croupier[bench]'" in said
 
 
-def test_a_script_that_is_not_there_is_named(croupier, scripts, tmp_path):
+def test_a_benchmark_that_is_not_there_is_named(croupier, benchmarks, tmp_path):
     code, said = croupier("peers", "--data", tmp_path)
     assert code == 2
-    assert "peers.py is not" in said
+    assert "peers is not" in said
 
 
-def test_all_leaves_out_what_has_no_data_and_goes_on_after_a_failure(croupier, scripts, tmp_path):
-    scripts.joinpath("rates.py").write_text("raise SystemExit('two slopes are shallower')")
+def test_pictures_need_an_extra(croupier, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    code, said = croupier("sum", "--quick")
+    assert code == 2
+    assert "pip install 'croupier[bench]'" in said
+
+
+def test_another_package_of_this_name_where_one_stands_is_passed_over(croupier, benchmarks, tmp_path):
+    for name in ("__init__.py", "__main__.py"):
+        (tmp_path / "benchmarks").mkdir(exist_ok=True)
+        (tmp_path / "benchmarks" / name).write_text("raise SystemExit(3)")
+    assert croupier("sum")[0] == 0
+
+
+def test_all_leaves_out_what_has_no_data_and_goes_on_after_a_failure(croupier, benchmarks, tmp_path):
+    write(benchmarks, "rates", "raise SystemExit('two slopes are shallower')")
     asked = "import sys\nfrom pathlib import Path\nPath({!r}).write_text(' '.join(sys.argv[1:]))"
-    scripts.joinpath("sum.py").write_text(asked.format("asked"))
-    scripts.joinpath("speed.py").write_text(asked.format("asked too"))
+    write(benchmarks, "sum", asked.format("asked"))
+    write(benchmarks, "speed", asked.format("asked too"))
     code, said = croupier("all", "--out", "there")
     assert code == 1
     for words in ("peers is left out", "two slopes are shallower", "not as claimed, or failed: table1"):
@@ -110,9 +137,11 @@ def test_all_leaves_out_what_has_no_data_and_goes_on_after_a_failure(croupier, s
     assert [(tmp_path / name).read_text() for name in ("asked", "asked too")] == ["--out there"] * 2
 
 
-def test_data_and_options_reach_the_script_and_fresh_forgets_its_cells(croupier, scripts, tmp_path):
-    scripts.joinpath("peers.py").write_text(
-        "import sys\nfrom pathlib import Path\nPath('asked').write_text(' '.join(sys.argv[1:]))"
+def test_data_and_options_reach_the_benchmark_and_fresh_forgets_its_cells(croupier, benchmarks, tmp_path):
+    write(
+        benchmarks,
+        "peers",
+        "import sys\nfrom pathlib import Path\nPath('asked').write_text(' '.join(sys.argv[1:]))",
     )
     folder = tmp_path / "reproduced" / "quick"
     folder.mkdir(parents=True)
@@ -154,14 +183,17 @@ def test_a_wheel_brings_the_benchmarks_without_results(tmp_path):
         names = archive.namelist()
         archive.extractall(tmp_path / "installed")
     assert {"croupier/__init__.py", "croupier/cli/reproduce.py", "croupier/report/report.html", "croupier/py.typed"} <= set(names)
-    assert {f"croupier/benchmarks/{script.name}" for script in (ROOT / "benchmarks").glob("*.py")} <= set(names)
+    modules = [path.relative_to(ROOT).as_posix() for path in (ROOT / "benchmarks").rglob("*") if path.suffix in (".py", ".txt")]
+    assert {f"croupier/{module}" for module in modules} <= set(names)
     assert not [name for name in names if "results" in name or name.startswith(("src", "benchmarks"))]
-    found = subprocess.run(
-        [sys.executable, "-c", "from croupier.cli.reproduce import _scripts; print(_scripts())"],
-        cwd=tmp_path,
-        env=environment(tmp_path / "installed"),
-        capture_output=True,
-        text=True,
-        check=True,
+    page = tmp_path / "reproduced" / "quick" / "evidence.md"
+    run = [sys.executable, "-m", "croupier", "reproduce", "sum", "--quick"]
+    done = subprocess.run(run, cwd=tmp_path, env=environment(tmp_path / "installed"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "## The mean of private vectors" in page.read_text()
+    assert not list((tmp_path / "installed").rglob("*.svg"))
+    command = [sys.executable, "-m", "croupier.benchmarks", "sum", "--quick"]
+    refused = subprocess.run(
+        command, cwd=tmp_path, env=environment(tmp_path / "installed"), capture_output=True, text=True, check=False
     )
-    assert found.stdout.strip() == str(tmp_path / "installed" / "croupier" / "benchmarks")
+    assert (refused.returncode, "--out is needed" in refused.stderr) == (2, True)

@@ -26,6 +26,9 @@ from .schema import schema
 from .serve import app as serve
 from .show import show
 
+# What typer raises for a bad command line, by whichever name: TyperException, or click's ClickException before typer 0.29.
+_BadCommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)
+
 app = typer.Typer(
     name="croupier",
     help="Learn from people who keep their data: models and sums in the shuffle model, with a proof of what they reveal.",
@@ -142,7 +145,7 @@ def main() -> None:
         code = app(standalone_mode=False)
     except (ArgumentError, NoCertificateError) as error:
         _refuse(str(error))
-    except typer.TyperException as error:
+    except _BadCommandLineError as error:
         _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "prometheus_client", "sqlalchemy", "starlette", "uvicorn"):

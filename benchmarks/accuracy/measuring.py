@@ -1,0 +1,131 @@
+"""Test accuracy of private fits on real data, and their time beside the same schedule in plain numpy."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+from scipy.special import expit
+
+import croupier as cr
+from croupier.optimizer import run
+from croupier.optimizer.acsa import acsa
+from croupier.population import ArrayPopulation
+from croupier.privacy.tight import parameters
+
+from ..datasets import loader
+from ..protocol import Results
+from ..timing import turns
+
+BOUND, PRACTICAL = {"method": "acsa"}, {"schedule": "practical"}
+# (task, classes, radius, delta or None for 1/n^2, interactivity, epsilons, what to override, accuracy asked for)
+ROWS: list[tuple[str, int, float, float | None, str, tuple[float, ...], dict[str, str], tuple[float, ...]]] = [
+    ("adult", 2, 20.0, None, "sequential", (0.5, 1.0, 4.0), BOUND, (0.80, 0.81, 0.83)),
+    ("adult", 2, 20.0, None, "full", (0.1, 0.5, 1.0), BOUND, (0.80, 0.835, 0.84)),
+    ("covtype", 2, 50.0, 1e-6, "sequential", (1.0,), BOUND, (0.738,)),
+    ("mnist_odd", 2, 50.0, 1e-6, "sequential", (1.0,), BOUND, (0.84,)),
+    ("adult", 2, 50.0, 1e-6, "sequential", (1.0,), PRACTICAL, (0.820,)),
+    ("covtype", 2, 50.0, 1e-6, "sequential", (1.0,), PRACTICAL, (0.742,)),
+    ("mnist10", 10, 50.0, 1e-6, "sequential", (1.0,), PRACTICAL, (0.847,)),
+    ("adult", 2, 50.0, 1e-6, "full", (1.0,), PRACTICAL, (0.835,)),
+    ("covtype", 2, 50.0, 1e-6, "full", (1.0,), PRACTICAL, (0.743,)),
+    ("mnist10", 10, 50.0, 1e-6, "full", (1.0,), PRACTICAL, (0.891,)),
+    ("mnist_odd", 2, 50.0, 1e-6, "sequential", (1.0,), PRACTICAL, (0.84,)),
+]
+
+
+def problem_of(features: int, classes: int, radius: float) -> cr.Problem:
+    """The radius is per class: theta of ten classes lies in a ball sqrt(10) times as large."""
+    if classes == 2:
+        return cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=features, radius=radius), feature_norm=1.0)
+    domain = cr.domains.Ball(dim=features * classes, radius=radius * math.sqrt(classes))
+    return cr.Problem(loss=cr.losses.Multinomial(classes), domain=domain, feature_norm=1.0)
+
+
+def predict(theta: np.ndarray, X: np.ndarray, classes: int) -> np.ndarray:
+    """The classes that these weights predict."""
+    return X @ theta > 0 if classes == 2 else np.argmax(X @ theta.reshape(classes, -1).T, axis=1)
+
+
+def accuracies(load: Any, rows: list[Any], seeds: int) -> list[dict[str, Any]]:
+    """The accuracy of every row at every epsilon, over so many fits."""
+    jobs = [(row, epsilon, asked) for row in rows for epsilon, asked in zip(row[5], row[7], strict=True)]
+    table = []
+    for (task, classes, radius, delta, interactivity, _, overrides, _), epsilon, asked in track(jobs, description="accuracy"):
+        X, y, X_test, y_test = load(task)
+        problem = problem_of(X.shape[1], classes, radius)
+        budget = {"epsilon": epsilon, "delta": delta or 1 / len(X) ** 2, "interactivity": interactivity}
+        found, seconds = [], []
+        for _ in range(seeds):
+            begun = time.perf_counter()
+            result = cr.minimize(problem, (X, y), **budget, **overrides)
+            seconds.append(time.perf_counter() - begun)
+            found.append(float(np.mean(predict(result.theta, X_test, classes) == y_test)))
+        assert result.guarantee is not None
+        table.append(
+            {"task": task, "users": len(X), "dim": problem.dim, "radius": radius, **budget}
+            | {"schedule": overrides.get("schedule", "bound"), "rounds": result.rounds, "bits_per_user": result.bits_per_user}
+            | {"median": statistics.median(found), "least": min(found), "most": max(found), "seeds": seeds, "asked": asked}
+            | {"seconds": statistics.median(seconds), "epsilon_spent": result.guarantee.epsilon(budget["delta"])}
+        )
+    return table
+
+
+def cost_of_privacy(load: Any, repeats: int) -> dict[str, float]:
+    """A sequential fit on Covertype against the same schedule without any privacy code, alternating; and with planning it first."""
+    X, y, *_ = load("covtype")
+    problem = problem_of(X.shape[1], 2, 50.0)
+    budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "method": "acsa"}
+    chosen = cr.schedule(problem, len(X), **budget)
+    phase = chosen.phases[0]
+
+    def plain() -> np.ndarray:
+        order, done = np.random.default_rng().permutation(len(X)), iter(range(phase.rounds))
+
+        def gradient(theta: np.ndarray) -> np.ndarray:
+            t = next(done)
+            batch = order[t * phase.batch : (t + 1) * phase.batch]
+            rows, signs = X[batch].astype(np.float64), np.where(y[batch] > 0, 1.0, -1.0)
+            return -((signs * expit(-signs * (rows @ theta))) @ rows) / phase.batch
+
+        return acsa(gradient, problem.domain.project, np.zeros(problem.dim), phase.rounds, phase.step)
+
+    def private() -> np.ndarray:
+        return run(problem, ArrayPopulation(X, y), chosen, start=np.zeros(problem.dim)).theta
+
+    def planned() -> np.ndarray:
+        parameters.cache_clear()  # as a first fit would have to
+        return cr.minimize(problem, (X, y), **budget).theta
+
+    fits = {"private": private, "planned": planned, "plain": plain}
+    seconds = turns(fits, repeats)
+    found = {f"{name}_seconds": statistics.median(times) for name, times in seconds.items()}
+    for name in ("private", "planned"):
+        found[f"{name}_ratio"] = statistics.median(a / b for a, b in zip(seconds[name], seconds["plain"], strict=True))
+    return found | {"asked": 5.0}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--data", type=Path, help="folder with load.py")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", help="tasks to run")
+
+
+def measure(arguments: argparse.Namespace) -> Results:
+    """The accuracies that were asked for, and the cost of privacy."""
+    if arguments.data is None:
+        arguments.error("--data is needed: the folder with load.py")
+    load, quick = loader(arguments.data).load, arguments.quick
+    rows = [row for row in ROWS if not arguments.only or row[0] in arguments.only]
+    if quick:
+        rows = [row for row in rows if row[4] == "sequential"]
+    cost = cost_of_privacy(load, 3 if quick else 15) if not arguments.only or "covtype" in arguments.only else None
+    table = accuracies(load, rows, 1 if quick else arguments.seeds)
+    return {"croupier": cr.__version__, "numpy": np.__version__, "quick": quick, "accuracy": table, "cost": cost}

@@ -1,0 +1,53 @@
+"""The sections, each measured anew or kept as it is stored."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sqlite3
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import croupier as cr
+
+from ..command import read, store
+from ..protocol import Results
+from .runs import whole_runs
+from .sections import ciphertexts, kills, speed
+from .sizes import QUICK, Sizes
+
+SECTIONS: dict[str, Callable[[Sizes], Any]] = {"speed": speed, "kills": kills, "ciphertexts": ciphertexts, "runs": whole_runs}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections to measure; the others are kept as stored")
+
+
+def measure(arguments: argparse.Namespace) -> Results:
+    """These sections measured, the others as they are stored; stored after each, since a run is long."""
+    sections, folder, quick = arguments.only.split(","), arguments.folder, arguments.quick
+    if unknown := set(sections) - set(SECTIONS):
+        arguments.error(f"--only knows {', '.join(SECTIONS)}, not {', '.join(unknown)}")
+    keep = set(sections) != set(SECTIONS) and (folder / "load.json").exists()
+    results: Results = read("load", folder) if keep else {}
+    sizes = QUICK if quick else Sizes()
+    results |= {
+        "version": cr.__version__,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "sqlite": sqlite3.sqlite_version,
+        "quick": quick,
+    }
+    for name in sections:
+        results[name] = SECTIONS[name](sizes)
+        results.setdefault("load_average", {})[name] = os.getloadavg()[1]
+        if arguments.out or not quick:
+            store("load", results, folder)
+    if missing := [name for name in SECTIONS if name not in results]:
+        print(json.dumps({name: results[name] for name in sections}, indent=1))
+        sys.exit(f"not measured yet, so that nothing is judged: {', '.join(missing)}")
+    return results

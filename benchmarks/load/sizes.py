@@ -1,0 +1,33 @@
+"""How much of everything is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DIM, KILLS = 30, 20
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    loads: tuple[tuple[int, int, bool], ...] = ((1, 2_000, False), (16, 6_000, False), (64, 6_000, False), (16, 6_000, True))
+    killed_reports: int = 16_000
+    kills: int = KILLS
+    envelopes: int = 20_000
+    clients: int = 2_000
+    features: int = DIM - 1  # and the constant
+    rounds: int = 10
+    runs: tuple[tuple[str, str], ...] = (("masked-sum", "sequential"), ("masked-sum", "full"), ("messages", "sequential"))
+
+
+QUICK = Sizes(
+    loads=((4, 200, False), (4, 200, True)),
+    killed_reports=1_500,
+    kills=2,
+    envelopes=500,
+    clients=40,
+    features=4,
+    rounds=2,
+    runs=(("masked-sum", "sequential"), ("messages", "sequential")),
+)

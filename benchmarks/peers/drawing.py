@@ -1,0 +1,68 @@
+"""The picture: score over epsilon, one panel per data set and loss."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from ..drawing import style, svg
+from ..protocol import Results
+from .catalogue import NO_PRIVACY, OURS, TITLES
+from .judging import Findings
+
+COLOURS = {
+    "Croupier full": "#0b4f9e",
+    "Croupier sequential": "#3d9be0",
+    "DP-GD": "#444444",
+    "Opacus": "#d9781e",
+    "diffprivlib": "#8a5aa8",
+    "PrivUnit": "#b3423a",
+}
+
+
+@style("peers", **{"axes.titlesize": 9, "axes.spines.top": True, "axes.spines.right": True})
+def figures(results: Results) -> dict[str, str]:
+    """Score over epsilon, one panel per data set and loss; a line is the median, a band least to most."""
+    findings = Findings(results)
+    columns = min(3, len(findings.problems))
+    rows = math.ceil(len(findings.problems) / columns)
+    figure = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.6), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel, problem in zip(panels, findings.problems, strict=False):
+        draw_panel(panel, findings, problem)
+    for panel in panels[len(findings.problems) :]:
+        panel.set_axis_off()
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+    return {"peers.svg": svg(figure)}
+
+
+def draw_panel(panel: Any, findings: Findings, problem: str) -> None:
+    """One data set and loss: the score of every method over epsilon."""
+    scale, unit = (1, "R²") if problem.endswith("ridge") else (100, "accuracy, %")
+    plain = scale * findings.score(problem, NO_PRIVACY, None)
+    panel.axhline(plain, color="#888888", linestyle=":", label="scikit-learn, no privacy")
+    for name, colour in COLOURS.items():
+        found = [(epsilon, findings.fits(problem, name, epsilon)) for epsilon in findings.epsilons(problem)]
+        points = [(epsilon, [scale * fit["score"] for fit in fits]) for epsilon, fits in found if fits]
+        if points:
+            at = [epsilon for epsilon, _ in points]
+            style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 2 if name in OURS else 1.2}
+            panel.plot(at, [statistics.median(scores) for _, scores in points], label=name, **style)
+            panel.fill_between(
+                at, [min(scores) for _, scores in points], [max(scores) for _, scores in points], color=colour, alpha=0.15
+            )
+    seen = [scale * findings.score(problem, name, epsilon) for name in COLOURS for epsilon in findings.epsilons(problem)]
+    low = min([value for value in seen if not math.isnan(value)], default=0.0)
+    floor = max(low, plain - (0.6 if scale == 1 else 35))  # what is far below would flatten the rest
+    panel.set_ylim(floor - 0.04 * (plain - floor) - 1e-9, plain + 0.08 * (plain - floor) + 1e-9)
+    panel.set_xscale("log")
+    panel.set_xticks(findings.epsilons(problem), [f"{epsilon:g}" for epsilon in findings.epsilons(problem)])
+    panel.minorticks_off()
+    panel.set_title(TITLES[problem].split(":")[0], fontsize=9)
+    panel.set_xlabel("epsilon", fontsize=8)
+    panel.set_ylabel(unit, fontsize=8)
+    panel.tick_params(labelsize=8)

@@ -1,0 +1,24 @@
+"""Seconds of pieces of work that take turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def turns(work: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of each piece of work, the pieces taking turns so that a busy moment hits all of them."""
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(repeats):
+        for name, run in work.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def medians(work: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Return the median seconds of each piece of work, the pieces taking turns."""
+    return {name: statistics.median(times) for name, times in turns(work, repeats).items()}

@@ -1,0 +1,68 @@
+"""docs/evidence.md is what the stored results generate, with or without every benchmark."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import command, evidence, protocol
+
+ROOT = Path(__file__).parents[2]
+RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
+
+
+def test_page_and_figures_are_those_of_the_stored_results():
+    text = (DOCS / "evidence.md").read_text()
+    assert text == evidence.page(RESULTS)
+    figures = re.findall(r"\]\(evidence/(\S+)\)", text)
+    assert {"rates.svg", "sum.svg", "peers.svg"} <= set(figures)
+    for name in figures:
+        assert (DOCS / "evidence" / name).exists()
+    assert not list(RESULTS.glob("*.svg"))  # a picture is stored once
+
+
+@pytest.mark.parametrize("name", protocol.NAMES)
+def test_every_benchmark_keeps_the_protocol_and_its_stored_text_is_that_of_its_figures(name):
+    chosen, results = protocol.benchmark(name), command.read(name, RESULTS)
+    assert all(callable(getattr(chosen, part)) for part in ("options", "measure", "judge", "page", "figures"))
+    if name in evidence.SECTIONS:
+        assert chosen.headline(results)
+    text = command.linked(chosen.page(results), "../../docs/evidence")
+    assert text == (RESULTS / f"{name}.md").read_text()
+    assert [verdict for verdict in chosen.judge(results) if verdict.holds is False] == []
+    pictures = re.findall(r"\]\(\.\./\.\./docs/evidence/(\S+)\)", text)
+    assert all((DOCS / "evidence" / picture).exists() for picture in pictures)
+    assert len(re.findall(r"\]\(\S+\.svg\)", text)) == len(pictures)
+
+
+def test_pictures_are_drawn_again_to_the_byte_and_short(tmp_path):
+    results = command.read("sum", RESULTS)
+    first, second = (protocol.benchmark("sum").figures(results) for _ in range(2))
+    assert first == second
+    (svg,) = first.values()
+    assert not re.search(r"\d\.\d{3}", svg)
+    assert all(line.startswith("<") for line in svg.splitlines())
+
+
+def test_no_module_of_the_benchmarks_is_long():
+    modules = [path for path in (ROOT / "benchmarks").rglob("*.py") if len(path.read_text().splitlines()) > 450]
+    assert modules == []
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    empty = evidence.page(tmp_path)
+    for name in ("table1", "sum", "peers", "speed"):
+        assert f"`croupier reproduce {name}`" in empty
+    shutil.copy(RESULTS / "sum.json", tmp_path)
+    some = evidence.page(tmp_path)
+    assert "`croupier reproduce table1`" in some
+    assert "### Where Croupier loses" in some
+    assert some.count("\n# ") == 0
+
+
+def test_page_is_in_the_navigation_and_the_readme():
+    assert "evidence.md" in (ROOT / "mkdocs.yml").read_text()
+    assert "docs/evidence.md" in (ROOT / "README.md").read_text()
