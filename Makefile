@@ -41,7 +41,8 @@ gallery: $(VENV)/dev.stamp
 	for name in mean_pictures price_of_privacy prediction_band stream; do $(BIN)/python examples/$$name.py || exit 1; done
 
 docs: $(VENV)/docs.stamp
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python tools/reference.py
+	$(BIN)/zensical build --clean --strict
 	@echo "the site is in site/index.html"
 
 clean:

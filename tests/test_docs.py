@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +64,28 @@ def test_notation_table_names_exist():
     for name in ("users", "dim", "norm", "honest_users", "levels", "noise_bits", "noise_probability", "bits_per_user", "inflation"):
         assert f"`{name}`" in text
         assert hasattr(plan, name)
+
+
+def test_notation_of_training_names_what_is_there():
+    table = (ROOT / "docs/notation.md").read_text().partition("## Training")[2]
+    rows = re.findall(r"^\| (\$.*?) \| `(\w+)`.*\| `(croupier\.\S+)` \|$", table, flags=re.M)
+    symbols = " ".join(symbol for symbol, _, _ in rows)
+    for symbol in (r"\alpha_t", "L_t", r"\theta_t^{md}", r"\theta_t^{ag}", r"\eta", r"\beta", "D", r"\sigma", r"\lambda"):
+        assert symbol in symbols
+    assert len(rows) == table.count("\n| $")
+    for _, name, path in rows:
+        assert re.search(rf"\b{name}\b", inspect.getsource(_resolved(path))), (name, path)
+
+
+def _resolved(path: str) -> Any:
+    """What a dotted path leads to: a module, a class, a method; for a field without a default the class that has it."""
+    found, names = cr, path.split(".")[1:]
+    while names:
+        name = names.pop(0)
+        if f"{found.__name__}.{name}" in sys.modules:  # before a function of the same name
+            found = sys.modules[f"{found.__name__}.{name}"]
+        elif hasattr(found, name):
+            found = getattr(found, name)
+        else:
+            assert name in found.__annotations__, path
+    return getattr(found, "fget", found)

@@ -97,7 +97,7 @@ def index() -> str:
     lines = [
         "# Reference",
         "",
-        "Every public name, made from the docstrings. Names in bold are those of the package, too: `import croupier as cr`, then `cr.NAME`.",
+        "Every public name, made from the docstrings. Names in bold are the package's own, too: `import croupier as cr; cr.NAME`.",
         "",
     ]
     top = set(import_module("croupier").__all__)
