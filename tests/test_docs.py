@@ -112,7 +112,7 @@ def test_notation_table_names_exist():
 
 def test_notation_of_training_names_what_is_there():
     table = (ROOT / "docs/notation.md").read_text().partition("## Training")[2]
-    rows = re.findall(r"^\| (\$.*?) \| `(\w+)`.*\| `(croupier\.\S+)` \|$", table, flags=re.M)
+    rows = re.findall(r"^\| (\$.*?) \| `(\w+)`.*\| `(\S+)` \|$", table, flags=re.M)
     symbols = " ".join(symbol for symbol, _, _ in rows)
     for symbol in (r"\alpha_t", "L_t", r"\theta_t^{md}", r"\theta_t^{ag}", r"\eta", r"\beta", "D", r"\sigma", r"\lambda"):
         assert symbol in symbols
@@ -123,7 +123,7 @@ def test_notation_of_training_names_what_is_there():
 
 def _resolved(path: str) -> Any:
     """What a dotted path leads to: a module, a class, a method; for a field without a default the class that has it."""
-    found, names = cr, path.split(".")[1:]
+    found, names = cr, path.split(".")
     while names:
         name = names.pop(0)
         if f"{found.__name__}.{name}" in sys.modules:  # before a function of the same name

@@ -64,10 +64,10 @@ def path_of(room: str, name: str, value: Any) -> str:
 
 
 def summary(value: Any) -> str:
-    """Return the first line of a docstring, as a cell of a table."""
+    """Return the first sentence of a docstring."""
     text = inspect.getdoc(value) or ""
     first = " ".join(text.partition("\n\n")[0].split())
-    return first.partition(". ")[0].rstrip(".").replace("|", "\\|").replace("$", "\\$").replace("[", "\\[")
+    return first.partition(". ")[0].rstrip(".")
 
 
 def directives(module: str) -> list[str]:
@@ -105,11 +105,11 @@ def index() -> str:
         lines += [f"## [{title}]({file}.md)", ""]
         for module in modules:
             names = members(module)
-            lines += [f"| `{module}` | |", "|---|---|"]
+            lines += [f"`{module}`", ""]
             for name in sorted(names, key=str.lower):
                 mark = "**" if name in top else ""
                 link = f"[`{name}`]({file}.md#{path_of(module, name, names[name])})"
-                lines.append(f"| {mark}{link}{mark} | {summary(names[name])} |")
+                lines.append(f"- {mark}{link}{mark}: {summary(names[name])}")
             lines.append("")
     return "\n".join(lines)
 
