@@ -92,6 +92,10 @@ class TableBlock:
     encoder: Encoder = field(repr=False)
     maker: LinearModel = field(repr=False)
 
+    @property
+    def file_name(self) -> str:
+        return str(self.file)
+
     def read(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         if not self.file.exists():
             raise UnreachableError(f"{self.file} is gone; bring it back. Nothing was released in this round")

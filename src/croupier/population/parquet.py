@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -32,7 +32,8 @@ class ParquetPopulation(BlockPopulation):
     path : a file, a folder of them (in the order of their names), or a URI that Arrow can open, such as s3://bucket/people.
     target : the column that is y; None where there is none. features : the columns of X, all others unless given.
     records : what each user does to its own record, such as an estimator's `records`; evaluated where the file is read.
-    keep : hold in memory what was read. Otherwise every round reads the files again, sequential ones too.
+    keep : hold in memory what was read. Otherwise every round reads the files again, sequential ones too, and compares every value
+        that it reads with what it was at first: a file that has changed is refused, and nothing is released.
     threads : how many runs of row groups are answered for at once, as in `BlockPopulation`.
 
     >>> import numpy as np, pyarrow, pyarrow.parquet, tempfile
@@ -80,7 +81,10 @@ class ParquetBlock:
     target: str | None
     records: Maker | None = field(repr=False)
     footer: bytes = field(repr=False)  # of the file when it was counted: it tells where and how long everything in it is
-    checks_itself: ClassVar[bool] = True
+
+    @property
+    def file_name(self) -> str:
+        return self.uri
 
     def read(self) -> tuple[Any, Any]:
         with _opened(self.uri) as (stored, footer):
