@@ -102,10 +102,19 @@ class ParquetBlock:
             here = slice(first, first + batch.num_rows)
             first += batch.num_rows
             for place, name in enumerate(self.features):
-                X[here, place] = batch.column(name).to_numpy(zero_copy_only=False)
+                column = batch.column(name)
+                column = column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column  # NaN where there is none
+                X[here, place] = column.to_numpy(zero_copy_only=False)
             if self.target is not None:
-                y.append(batch.column(self.target).to_numpy(zero_copy_only=False))
+                y.append(_targets(batch.column(self.target)))
         return X, np.concatenate(y) if y else None
+
+
+def _targets(column: Any) -> NDArray[Any]:
+    """The targets, each as it is in the file: whole numbers beside a gap are not to become floats, which may not hold them."""
+    if column.null_count and pa.types.is_integer(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True)
@@ -194,7 +203,9 @@ def _opened(uri: str) -> Iterator[tuple[Any, bytes]]:
             with parquet.ParquetFile(raw, pre_buffer=False) as stored:
                 yield stored, footer
     except (pa.ArrowException, OSError) as problem:
-        raise UnreachableError(f"{uri} cannot be read: {str(problem).splitlines()[0]}") from None
+        # what Arrow says of a page that it cannot decode may hold what is on it
+        reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else type(problem).__name__
+        raise UnreachableError(f"{uri} cannot be read ({reason})") from None
 
 
 def _described(uri: str) -> _File:

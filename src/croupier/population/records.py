@@ -47,8 +47,8 @@ class Records:
         return Records(self.X[rows], y, RowsOfUsers(np.arange(len(rows)), counts, firsts), finite=self._finite)
 
     def check(self, test: Test) -> None:
-        """Refuse what is not finite, or fails the test."""
-        if not self._finite:
+        """Refuse what is not finite, unless the test takes that (its attribute `blanks`), and what fails the test."""
+        if not self._finite and not getattr(test, "blanks", False):
             dense = self.X.data[:, np.newaxis] if _sparse(self.X) else self.X
             if dense.dtype.kind == "f":
                 require_finite(dense, range(0, len(dense), max(1, CHUNK_ENTRIES // max(1, dense.shape[1]))), "X")
