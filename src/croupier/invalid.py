@@ -41,7 +41,9 @@ def numbers_or_nan(values: Any) -> Any:
 def one_by_one(values: Any) -> NDArray[Any]:
     """An array in which no value is another because of those beside it: lists are objects, and what is masked is None."""
     if np.ma.isMaskedArray(values):
-        return np.where(np.ma.getmaskarray(values), None, np.ma.getdata(values).astype(object))
+        objects: NDArray[Any] = np.ma.getdata(values).astype(object)
+        objects[np.ma.getmaskarray(values)] = None
+        return objects
     return np.array(values, dtype=object) if isinstance(values, list | tuple) else np.asarray(values)
 
 

@@ -33,7 +33,7 @@ class RecordError(ArgumentError):
         super().__init__(name, value, allowed, remedy)
         self.public = name if public is None else public
 
-    def __reduce__(self) -> tuple[type[RecordError], tuple[str, object, str, str]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type[RecordError], tuple[str, object, str, str]]:
         return RecordError, (self.public, _NOT_SHOWN, self.allowed, self.remedy)
 
 

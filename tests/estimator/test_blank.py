@@ -57,8 +57,9 @@ def _quiet():
         yield
 
 
+@pytest.mark.usefixtures("_quiet")
 @pytest.mark.parametrize("kind", MODELS)
-def test_two_populations_that_differ_in_records_that_are_not_valid_end_alike(kind, _quiet):
+def test_two_populations_that_differ_in_records_that_are_not_valid_end_alike(kind):
     """The attack: on one of them the fit would stop, which no guarantee covers."""
     one, other = (MODELS[kind](invalid="blank").fit(*data) for data in (people(kind), bad_people(kind)))
     assert one.guarantee_ == other.guarantee_
@@ -76,8 +77,9 @@ def test_valid_records_give_the_same_bits_either_way(kind):
     np.testing.assert_array_equal(models[0].intercept_, models[1].intercept_)
 
 
+@pytest.mark.usefixtures("_quiet")
 @pytest.mark.parametrize("kind", MODELS)
-def test_arrays_frames_sparse_matrices_and_files_agree_to_the_bit(kind, tmp_path, _quiet):
+def test_arrays_frames_sparse_matrices_and_files_agree_to_the_bit(kind, tmp_path):
     X, y = bad_people(kind)
     model = MODELS[kind](invalid="blank", random_state=2)
     expected = model.fit(X, y).result_.theta
@@ -106,7 +108,8 @@ def test_a_blank_row_is_zeros_with_its_constant_too():
     np.testing.assert_array_equal(np.delete(rows, [5, 6, 7], axis=0), np.delete(expected[0], [5, 6, 7], axis=0))
 
 
-def test_people_with_several_rows_keep_the_bound(_quiet):
+@pytest.mark.usefixtures("_quiet")
+def test_people_with_several_rows_keep_the_bound():
     X, y = bad_people("logistic")
     groups = [f"person {row // 2}" for row in range(USERS)]
     groups[9] = None
@@ -125,7 +128,8 @@ def test_explain_states_the_premise_and_that_there_is_none():
     assert "Assumed of the records: nothing." in type(blank).from_json(blank.to_json()).explain()
 
 
-def test_a_scaler_lets_gaps_pass_to_the_model_after_it(_quiet):
+@pytest.mark.usefixtures("_quiet")
+def test_a_scaler_lets_gaps_pass_to_the_model_after_it():
     X, y = bad_people("logistic")
     settings = {"feature_range": (-2, 2), "norm": 1.0, "invalid": "blank", "random_state": 1}
     model = make_pipeline(ShuffleScaler(**settings), MODELS["logistic"](invalid="blank", random_state=2)).fit(X, y)
@@ -134,7 +138,7 @@ def test_a_scaler_lets_gaps_pass_to_the_model_after_it(_quiet):
     assert np.isfinite(np.delete(scaled, [5, 6], axis=0)).all()
     clean = ShuffleScaler(**settings | {"invalid": "refuse"}).fit(people("logistic")[0])
     np.testing.assert_allclose(model[0].mean_, clean.mean_, atol=0.05)
-    with pytest.raises(ValueError, match="NaN|inf"):
+    with pytest.raises(ValueError, match=r"NaN|inf"):
         ShuffleScaler(**settings | {"invalid": "refuse"}).fit(X)
 
 

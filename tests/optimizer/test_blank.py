@@ -91,7 +91,9 @@ def test_a_blank_is_the_same_whatever_the_record_holds(kind):
 
 
 @pytest.mark.parametrize("kind", ["NaN", "a label that is none"])
-@pytest.mark.parametrize("loss", [Hinge(), Squared(), Huber(), Pinball(), Multinomial(classes=3)], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize(
+    "loss", [Hinge(), Squared(), Huber(), Pinball(), Multinomial(classes=3)], ids=lambda loss: type(loss).__name__
+)
 @pytest.mark.parametrize("l2", [0.0, 0.1])
 def test_a_blank_has_the_regularisers_gradient_alone_and_keeps_the_bound(kind, loss, l2):
     problem = Problem(loss=loss, domain=Ball(dim=3 * loss.outputs, radius=2.0), l2=l2)
@@ -173,9 +175,7 @@ def test_a_bad_row_adds_nothing_to_its_persons_mean_which_stays_within_the_bound
     )
     population = ArrayPopulation(X, y, groups=groups, invalid="blank")
     plan = cr.plan_sum(epsilon=2.0, delta=1e-6, users=population.users, dim=3)
-    question = Question(
-        Gradients(PROBLEM, np.ones(3), blank=True), Batch.everyone(population.users), plan, Secret.of_seed(1)
-    )
+    question = Question(Gradients(PROBLEM, np.ones(3), blank=True), Batch.everyone(population.users), plan, Secret.of_seed(1))
     vectors = np.vstack(list(population.shard.vectors(question)))
     assert np.linalg.norm(vectors, axis=1).max() <= PROBLEM.lipschitz
     np.testing.assert_allclose(vectors[0], PROBLEM.gradients(np.ones(3), X[2:3], y[2:3])[0] / 3)
@@ -187,9 +187,7 @@ def test_a_row_that_is_nobodys_is_left_out():
     groups[7] = np.nan
     kept = np.arange(USERS) != 7
     found = ArrayPopulation(X, y, groups=groups, invalid="blank")
-    np.testing.assert_array_equal(
-        theta(found, invalid="blank"), theta(ArrayPopulation(X[kept], y[kept], groups=groups[kept]))
-    )
+    np.testing.assert_array_equal(theta(found, invalid="blank"), theta(ArrayPopulation(X[kept], y[kept], groups=groups[kept])))
     with pytest.raises(cr.ArgumentError, match="missing label"):
         ArrayPopulation(X, y, groups=groups)
 
@@ -280,3 +278,14 @@ def test_odd_entries_are_found_by_halves(odd):
 def test_the_test_of_shapes_says_that_it_takes_blanks():
     assert Shape(PROBLEM).blanks
     Shape(PROBLEM)(*with_bad("NaN"))
+
+
+@pytest.mark.parametrize("record", [([np.nan, 0.0, 0.0], 1), ([0.1, 0.2, "x"], 1), ([0.1, 0.2, 0.3], 7), ([0.1, 0.2, 0.3], "x")])
+def test_a_stream_takes_a_blank_where_it_would_refuse(record):
+    streams = [cr.PanPrivate(PROBLEM, users=200, epsilon=1.0, delta=1e-6, seed=1, invalid="blank") for _ in range(2)]
+    for stream, one in zip(streams, (record, ([0.0, 0.0, 0.0], 1)), strict=True):
+        stream.feed(*one)
+    np.testing.assert_array_equal(streams[0].state.counts, streams[1].state.counts)
+    assert streams[0].state.taken == 1
+    with pytest.raises(ValueError, match=r"not allowed|could not convert"):
+        cr.PanPrivate(PROBLEM, users=200, epsilon=1.0, delta=1e-6, seed=1).feed(*record)

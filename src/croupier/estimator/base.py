@@ -37,8 +37,8 @@ _NO_PROMISE = 100.0
 _MOSTLY_NOISE = 0.5
 _NOTHING: tuple[str, ...] = ()
 _OF_RECORDS = {
-    "refuse": "Assumed of the records: all are valid (finite numbers, declared labels), wherever a refusal can be seen. A fit stops at "
-    'one that is not, so that it stopped says that there is one. invalid="blank" needs no such assumption.',
+    "refuse": "Assumed of the records: all are valid (finite numbers, declared labels), wherever a refusal can be seen. A fit "
+    'stops at one that is not, so that it stopped says that there is one. invalid="blank" needs no such assumption.',
     "blank": "Assumed of the records: nothing. One that is not valid counts as a blank, which is the same whatever it holds.",
 }
 

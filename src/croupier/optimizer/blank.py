@@ -66,7 +66,9 @@ def valid_records(objective: Objective, X: Any, y: Any) -> tuple[Any, Mask]:
     if not isinstance(problem, Problem):
         return rows, valid & (finite_rows(targets) if targets.dtype.kind == "f" else True)
     loss = problem.loss
-    return rows, valid & (loss.valid(targets) if is_known(type(loss)) else taken(lambda some: loss.targets(targets[some]), len(targets)))
+    return rows, valid & (
+        loss.valid(targets) if is_known(type(loss)) else taken(lambda some: loss.targets(targets[some]), len(targets))
+    )
 
 
 def _spread(part: NDArray[Any], valid: Mask) -> NDArray[Any]:

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Self
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError, whole
 from .blocks import BlockPopulation, Placed, Shard, joint_digest, released
-from .population import Question, Test, UnreachableError
+from .population import Question, Test, UnreachableError, WorkerError
 from .records import Records
 
 # How often a worker that died is started anew.
@@ -244,10 +244,6 @@ def _failed(problem: BaseException) -> _Failed:
     return _Failed(told)
 
 
-class WorkerError(RuntimeError):
-    """Something other than this package's own errors was raised in a worker: by a block's `read`, or a loss of one's own."""
-
-
 def _anything(X: Any, y: Any) -> None:
     """A test that all records pass."""
 
@@ -269,7 +265,7 @@ def _lost(problem: Exception) -> UnreachableError:
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     reason = lines[0].partition(": ")[0] if lines else ""
     return UnreachableError(
-        f"a worker is lost, and did not come back ({type(problem).__name__}: {reason}). Why is in the logs of the node that it was on",
+        f"a worker is lost, and did not come back ({type(problem).__name__}: {reason}); its node's logs may say why",
         whatever_the_records=False,
     )
 

@@ -35,6 +35,13 @@ class UnreachableError(RuntimeError):
         self.whatever_the_records = whatever_the_records
 
 
+class WorkerError(RuntimeError):
+    """Something other than this package's own errors was raised where the records are: by a block's `read`, or one's own loss.
+
+    It says of which kind that was, and on which lines, and not what it said: that may hold a record.
+    """
+
+
 @dataclass(frozen=True)
 class Question:
     """One round: what is asked, of whom, under which plan, and the secret that its randomness is derived from.

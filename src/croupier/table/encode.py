@@ -61,8 +61,10 @@ class Encoder:
             width = len(_features(self.schema, name))
             part = rows[:, place : place + width]
             place += width
-            fill = _one_hot if isinstance(column, Category) else _scaled
-            valid &= fill(piece, name, column, part, self._blank)  # type: ignore[operator]
+            if isinstance(column, Category):
+                valid &= _one_hot(piece, name, column, part, self._blank)
+            else:
+                valid &= _scaled(piece, name, column, part, self._blank)
         if self.schema.rows == "unit":
             lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
             rows /= np.where(lengths > 0, lengths, 1.0)[:, np.newaxis] * _ROOM
