@@ -34,6 +34,11 @@ MACHINES = (
     "The machines that hold the data are trusted: in a fit they hold everybody's, in a deployed task each person's device holds "
     "that person's. The promise is about what leaves them, not about who looks inside."
 )
+RECORDS = {
+    "refuse": "Assumed of the records: all are valid (finite numbers, declared labels), wherever a refusal can be seen. A fit "
+    'stops at one that is not, so that it stopped says that there is one. invalid="blank" needs no such assumption.',
+    "blank": "Assumed of the records: nothing. One that is not valid counts as a blank, which is the same whatever it holds.",
+}
 PUBLIC = "Taken as public: the parameters, the number of people, the names and number of the columns."
 ONCE = "Fitting again on the same people, or publishing scores on them, spends more than this."
 SEEDED = "the randomness was seeded"
