@@ -209,9 +209,10 @@ def test_audit_of_everything_refutes_with_exit_code_1(monkeypatch):
 
     real, some = audit.play_all, KINDS[:2]
     monkeypatch.setattr(audit, "play_all", lambda **options: real(some, **options))
-    with mock.patch.dict(os.environ, {"COLUMNS": "160"}):
+    with mock.patch.dict(os.environ, {"COLUMNS": "80"}):
         honest = croupier("audit", "--all", "--trials", "100")
         assert honest.returncode == 0
+        assert "\u2026" not in honest.stdout  # no figure is cut off on a narrow terminal
         assert honest.stdout.count("holds") == 2
         assert "probability at most 1e-06" in " ".join(honest.stdout.split())
         drawn = randomizer.binomial

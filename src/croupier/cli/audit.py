@@ -101,24 +101,24 @@ def _audit_all(context: typer.Context, trials: int, as_json: bool) -> None:
 
 
 def _table_of_all(findings: Findings) -> Table:
-    table = Table(title="The membership game against every kind of result", title_justify="left")
-    for column in ("result", "claim: mu", "epsilon", "estimate: mu", "at least: mu", "epsilon", "would notice", "verdict"):
-        table.add_column(column, no_wrap=column == "result")
+    table = Table(title="The membership game against every kind of result: mu, and the claim's epsilon", title_justify="left")
+    for column in ("result", "claim", "epsilon", "estimate", "at least", "verdict"):
+        table.add_column(column, no_wrap=True)
     for row in findings.rows:
-        audit = row.audit
         table.add_row(
             row.kind,
-            round_up(audit.mu_claimed),
+            round_up(row.audit.mu_claimed),
             round_up(row.epsilon_claimed),
-            f"{audit.mu_estimate:.3g}",
-            f"{audit.mu_lower:.3g}",
-            f"{audit.epsilon_lower:.3g}",
-            f"mu {audit.mu_detectable:.3g}" if math.isfinite(audit.mu_detectable) else "nothing",
+            f"{row.audit.mu_estimate:.3g}",
+            f"{math.floor(1e3 * row.audit.mu_lower) / 1e3:g}",
             "holds" if row.passed else "[bold red]REFUTED[/]",
         )
+    noticed = max(row.audit.mu_detectable / row.audit.mu_claimed for row in findings.rows)
+    power = f"mu {noticed:.3g} times the claim" if math.isfinite(noticed) else "nothing in some rows: use more trials"
     table.caption = (
-        f"{findings.trials:,} runs of the real thing on each side of a game, epsilons at delta {findings.delta:g}. If all claims "
-        f"hold, any of them is refuted with probability at most {findings.false_alarm:g}; each row has an equal share of that."
+        f"{findings.trials:,} runs of the real thing on each side of a game, epsilons at delta {findings.delta:g}; it would notice "
+        f"{power}. If all claims hold, any of them is refuted with probability at most {findings.false_alarm:g}; each row has an "
+        f"equal share of that."
     )
     table.caption_justify = "left"
     return table

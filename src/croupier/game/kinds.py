@@ -209,7 +209,7 @@ _REPLACED = "one person's vector at one end of the ball or at the other"
 KINDS = (
     Kind("vector sum", f"the sum; {_REPLACED}", _vector_sum),
     Kind("vector sum, zero-out", "the sum; one person's vector at an end of the ball or 0", _zero_out_sum),
-    Kind("vector sum, half of all honest", f"the sum over the honest half alone; {_REPLACED}", _half_honest_sum),
+    Kind("vector sum, half honest", f"the sum over the honest half alone; {_REPLACED}", _half_honest_sum),
     Kind("scalar sum", "the sum; one person's number at one end of the interval or at the other", _scalar_sum),
     Kind("two sums, composed", f"both sums of the same people; {_REPLACED}", _two_sums),
     Kind("scaler", "means and squares; one person's value at the two points whose moments are farthest apart", _scaler),
