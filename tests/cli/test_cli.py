@@ -191,3 +191,39 @@ def test_a_role_without_its_extra_says_what_to_install(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert "pip install 'croupier[service]'" in result.stderr
+
+
+def test_audit_of_everything_is_one_table_with_claim_estimate_and_bound():
+    plain = as_json("audit", "--all", "--trials", "100")
+    assert plain["passed"]
+    assert plain["private"]
+    assert plain["false_alarm"] == 1e-6
+    assert len(plain["rows"]) == len({row["kind"] for row in plain["rows"]}) == 11
+    assert sum(row["false_alarm"] for row in plain["rows"]) == pytest.approx(1e-6)
+
+
+def test_audit_of_everything_refutes_with_exit_code_1(monkeypatch):
+    from croupier.cli import audit  # noqa: PLC0415
+    from croupier.game import KINDS  # noqa: PLC0415
+    from croupier.protocol import randomizer  # noqa: PLC0415
+
+    real, some = audit.play_all, KINDS[:2]
+    monkeypatch.setattr(audit, "play_all", lambda **options: real(some, **options))
+    with mock.patch.dict(os.environ, {"COLUMNS": "80"}):
+        honest = croupier("audit", "--all", "--trials", "100")
+        assert honest.returncode == 0
+        assert "\u2026" not in honest.stdout  # no figure is cut off on a narrow terminal
+        assert honest.stdout.count("holds") == 2
+        assert "probability at most 1e-06" in " ".join(honest.stdout.split())
+        drawn = randomizer.binomial
+        monkeypatch.setattr(randomizer, "binomial", lambda random, trials, p, size: drawn(random, trials // 9, p, size))
+        broken = croupier("audit", "--all", "--trials", "300")
+    assert broken.returncode == 1
+    assert broken.stdout.count("REFUTED") == 2
+
+
+@pytest.mark.parametrize("arguments", [["--all", "--users", "30"], ["--all", "--trials", "3"], ["--quick"]])
+def test_audit_of_everything_refuses_what_it_would_pass_over(arguments):
+    result = croupier("audit", *arguments)
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1
