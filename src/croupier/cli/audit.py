@@ -111,14 +111,14 @@ def _table_of_all(findings: Findings) -> Table:
             row.kind,
             round_up(row.audit.mu_claimed),
             round_up(row.epsilon_claimed),
-            f"{row.audit.mu_estimate:.3g}",
-            f"{math.floor(1e3 * row.audit.mu_lower) / 1e3:g}",
+            round_up(row.audit.mu_estimate, 3),
+            round_down(row.audit.mu_lower),
             "holds" if row.passed else "[bold red]REFUTED[/]",
         )
     noticed = max(row.audit.mu_detectable / row.audit.mu_claimed for row in findings.rows)
     power = f"mu {noticed:.3g} times the claim" if math.isfinite(noticed) else "nothing in some rows: use more trials"
     table.caption = (
-        f"{findings.trials:,} runs of the real thing on each side of a game, epsilons at delta {findings.delta:g}; it would notice "
+        f"{findings.trials:,} runs of the real thing on each side of a game, epsilons at delta {exact(findings.delta)}; it would notice "
         f"{power}. If all claims hold, any of them is refuted with probability at most {findings.false_alarm:g}; each row has an "
         f"equal share of that."
     )
