@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from flint import arb, ctx, fmpq
+try:
+    from flint import arb, ctx, fmpq
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "proofs in ball arithmetic need python-flint. It comes with the extra `proof`: pip install 'croupier[proof]'.", name="flint"
+    ) from error
 
 from .certificate import NoCertificateError
 

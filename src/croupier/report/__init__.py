@@ -3,7 +3,7 @@
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
 from .html import html_report
-from .tables import certified, compare_table, guarantee_line, plan_table
+from .tables import certified, compare_table, guarantee_line, plan_table, proof_table
 
 __all__ = [
     "Baseline",
@@ -17,6 +17,7 @@ __all__ = [
     "html_report",
     "local",
     "plan_table",
+    "proof_table",
     "simulate_central",
     "simulate_local",
 ]
