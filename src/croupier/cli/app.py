@@ -73,7 +73,7 @@ def plan(
     max_inflation: MaxInflation = 1.05,
     max_bits: MaxBits = None,
     compare: Annotated[bool, typer.Option("--compare", help="Paper, tight, central and local side by side.")] = False,
-    prove: Annotated[bool, typer.Option("--prove", help="Prove the guarantee in ball arithmetic; --json prints the certificate.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Prove it in ball arithmetic; --json prints the certificate.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the certificate of --prove goes, as JSON.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,

@@ -2,7 +2,7 @@
 
 Every number here is a ball, a midpoint with a radius that is proved to hold the real number; `flint.arb` widens it with each
 operation. So a bound that is read off a ball's end is a theorem about Bin(trials, p) as such, with p the dyadic number that the
-float is. It shares no formula with `certificate`: the mass is summed from the tails, the scores are inverted by Arb, and wide windows
+float is. It shares no formula with `certificate`: the mass is summed from the tails, the scores are inverted by Arb, wide windows
 are bounded by concavity (docs/certificates.md, "Wide windows"). Needs the extra `proof` (python-flint).
 """
 
@@ -65,7 +65,7 @@ def constants(trials: int, probability: float, *, shift: Fraction, reach: int, d
     NoCertificateError
         Where the window is none of Theorem B's, or a ball is not finite.
     """
-    if not (0 <= low and low + reach < high <= trials - 1 and reach >= 1 and 0 < probability < 1):
+    if not (low >= 0 and low + reach < high <= trials - 1 and reach >= 1 and 0 < probability < 1):
         raise NoCertificateError(f"{low}..{high} is no window of Theorem B for {trials} trials and a reach of {reach}")
     with ctx.workprec(PRECISION):
         p = Fraction(probability)
@@ -167,14 +167,14 @@ class _Half:
             total += term
             y -= 1
 
-    def points(self, low: int, high: int) -> Iterator[tuple[int, arb, arb]]:
-        """(y, f(y), F(y)) for y from low to high."""
+    def points(self, low: int, high: int) -> Iterator[tuple[arb, arb]]:
+        """(f(y), F(y)) for y from low to high."""
         pmf, mass = self.pmf(low), self.mass(low)
-        yield low, pmf, mass
+        yield pmf, mass
         for y in range(low + 1, high + 1):
             pmf *= self.rise(y)
             mass += pmf
-            yield y, pmf, mass
+            yield pmf, mass
 
     # --- blocks
 
@@ -200,7 +200,7 @@ class _Half:
     def between(self, start: int, end: int, first: arb, last: arb) -> arb:
         """A ball around the sum of f over start + 1..end, from f(start) and f(end).
 
-        f(start + j) is the chord of log f at j, times exp(x), x between the bends times j (m - j) / 2. The mean of j (m - j) / 2 over
+        f(start + j) is the chord of log f at j, times exp(x), x between the bends times j (m - j) / 2. The mean of that over
         j = 1..m is (m^2 - 1) / 12, and differs by at most the largest ratio of weights where the chord weighs it.
         """
         m = end - start
@@ -235,8 +235,8 @@ class _Half:
     def slope_of_lower_half(self, low: int, high: int) -> tuple[arb, arb, arb]:
         """A ball around max f(y) / phi(z(y - 1)) over low < y <= high, in blocks; then f(high) and z(high).
 
-        F(high) <= 1/2 has to hold. There log phi(z(y)) is concave in y, as log f is: the first is at least its chord, the second at most
-        its chord and the sag, and a difference of chords is largest at an end (docs/certificates.md, "Wide windows").
+        F(high) <= 1/2 has to hold. There log phi(z(y)) is concave in y, as log f is: the first is at least its chord, the second
+        at most its chord and the sag, and a difference of chords is largest at an end (docs/certificates.md, "Wide windows").
         """
         block = self.block(SLOPE_BLOCK)
         pmf, mass = self.pmf(low), self.mass_by_blocks(low)
@@ -290,7 +290,8 @@ def _scan(left: _Half, right: _Half, low: int, high: int, ends: tuple[int, int])
     outer: list[arb] = []
     for half, start, stop in ((left, low, middle), (right, ends[0], left.trials - 2 - middle)):
         side: list[arb] = []
-        for _, pmf, mass in half.points(start, stop):
+        z = density = arb(0)
+        for pmf, mass in half.points(start, stop):
             next_z = _score(mass)
             next_density = _density(next_z)
             if side:

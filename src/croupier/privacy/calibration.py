@@ -144,8 +144,8 @@ def is_proved(plan: SumPlan) -> bool:
 def claims_at_most(plan: SumPlan, proved: SumPlan, tolerance: float = 0.0) -> bool:
     """Whether no figure of a plan is stronger than the proved plan's, but for a part `tolerance` of it.
 
-    A tolerance is for plans whose figures are thrown away for the proved ones, as in `SumPlan.from_dict`: another processor may have
-    computed them with other last digits.
+    A tolerance is for plans whose figures are thrown away for the proved ones, as in `SumPlan.from_dict`: another processor may
+    have computed them with other last digits.
     """
     figures = ((plan.mu or 0.0, proved.mu or 0.0), (plan.slack, proved.slack), (plan.pure_epsilon, proved.pure_epsilon))
     return all(claimed >= figure * (1 - tolerance) for claimed, figure in figures)

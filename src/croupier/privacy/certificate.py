@@ -6,8 +6,9 @@ encodings differ by s with ||s||_2 <= shift and |s_j| <= reach. The certificate 
 
     delta(eps) <= deltaG(eps; mu) + dim * tau      for every eps >= 0.
 
-It is computed in floating point from quantities whose own errors are measured in the tests against 50-digit arithmetic,
-and inflated by a margin well above them. Where it cannot be computed there is none: `NoCertificateError`, never a pass.
+It is computed in floating point from quantities whose own errors are measured in the tests against 50-digit and ball arithmetic,
+and inflated by a margin well above them (`SumPlan.prove` needs no margin).
+Where it cannot be computed there is none: `NoCertificateError`, never a pass.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def _steps(z: Floats, log_pmf: Floats) -> Floats:
     """z(y) - z(y - 1), where it is small from f(y), the integral of phi over the step, whose digits are not lost.
 
     With m the step's middle and h its length, f = phi(m) * integral of cosh(m t) exp(-t^2 / 2) over |t| <= h / 2, and that is
-    h sinh(x) / x * (1 - h^2 / 24), x = m h / 2, but for a part of h^2 x^2 / 50 + h^4 / 600: below 1e-11 at the steps it is used for.
+    h sinh(x) / x * (1 - h^2 / 24), x = m h / 2, but for a part of h^2 x^2 / 50 + h^4 / 600: below 1e-11 where it is used.
     """
     steps = np.diff(z)
     fine = (steps < FINE_STEP) & (steps > 0)

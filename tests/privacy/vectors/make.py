@@ -56,7 +56,14 @@ def noise_vector(case: str, trials: int, probability: float, shift: float, reach
     widened = Fraction(shift) * SHIFT_FACTOR
     found = constants(trials, probability, shift=widened, reach=reach, dim=dim, low=fast.low, high=fast.high)
     brackets = {name: bracket(Enclosure.of(ball)) for name, ball in found._asdict().items() if ball is not None}
-    given = {"trials": trials, "probability": str(Fraction(probability)), "shift": str(widened), "reach": reach, "dim": dim, "tail": tail}
+    given = {
+        "trials": trials,
+        "probability": str(Fraction(probability)),
+        "shift": str(widened),
+        "reach": reach,
+        "dim": dim,
+        "tail": tail,
+    }
     window = {"low": fast.low, "high": fast.high}
     return {"case": case, **given, **window, "brackets": brackets, "fast": {"mu": fast.mu, "tau": fast.tau}}
 
