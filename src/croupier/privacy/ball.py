@@ -14,12 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-try:
-    from flint import arb, ctx, fmpq
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "proofs in ball arithmetic need python-flint. It comes with the extra `proof`: pip install 'croupier[proof]'.", name="flint"
-    ) from error
+from flint import arb, ctx, fmpq
 
 from .certificate import NoCertificateError
 
@@ -72,16 +67,18 @@ def constants(trials: int, probability: float, *, shift: Fraction, reach: int, d
         left, right = _Half(trials, p), _Half(trials, 1 - p)
         # right is the mirror image: its point y is trials - 1 - y, its tail is what lies above y
         ends = _mirrored(trials, low, high)
+        step: arb | None = None
+        bulge: arb | None = None
         if high - low < SCAN_POINTS:
             found = _scan(left, right, low, high, ends)
-            step, slope, extreme = found.step, found.slope, found.extreme
-            bulge = (step * (1 - step / slope)).min(slope * slope * extreme.max(2 * step) / 8)
+            c, slope, extreme = found.step, found.slope, found.extreme
+            kappa = (c * (1 - c / slope)).min(slope * slope * extreme.max(2 * c) / 8)
             S = _exact(shift)
-            mu = (slope * S).min(step * S + bulge * arb(dim).sqrt())
+            mu = (slope * S).min(c * S + kappa * arb(dim).sqrt())
+            step, bulge = c, kappa
             lost = found.lost(reach)
         else:
             slope = _slope_by_blocks(left, right, low, high)
-            step = bulge = None
             mu = slope * _exact(shift)
             # only a few points: each from its own tail
             below = [left.mass_by_blocks(y) for y in (low + 1, low + reach + 1)]

@@ -202,7 +202,13 @@ class SumPlan(SumRequest):
         >>> plan.prove().delta.upper <= plan.certified_delta
         True
         """
-        from .proof import prove  # noqa: PLC0415  (needs the extra)
+        try:
+            from .proof import prove  # noqa: PLC0415  (needs an extra)
+        except ModuleNotFoundError as error:
+            if error.name != "flint":
+                raise
+            remedy = "It comes with the extra `proof`: pip install 'croupier[proof]'."
+            raise ModuleNotFoundError(f"python-flint is not installed. {remedy}", name="flint") from error
 
         return prove(self)
 

@@ -8,9 +8,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+from flint import arb, ctx
+
 from ..validation import ArgumentError
 from . import ball
-from .ball import arb, ctx
 from .certificate import SHIFT_MARGIN, Certificate, NoCertificateError
 from .plan import SumPlan
 from .tight import THEOREM, certificate_of
