@@ -227,3 +227,39 @@ def test_audit_of_everything_refuses_what_it_would_pass_over(arguments):
     result = croupier("audit", *arguments)
     assert result.returncode == 2
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_plan_proves_and_exports_a_certificate(tmp_path):
+    small = ["plan", "--epsilon", "1", "--delta", "1e-6", "--users", "100", "--dim", "2"]
+    file = tmp_path / "certificate.json"
+    result = croupier(*small, "--prove", "-o", str(file))
+    assert result.returncode == 0, result.stderr
+    assert "Proved in ball arithmetic" in result.stdout
+    assert "…" not in result.stdout  # a number cut short is a wrong number
+    certificate = json.loads(file.read_text())
+    assert certificate == as_json(*small, "--prove")
+    assert float(certificate["bounds"]["delta"][1]) <= as_json(*small)["certified_delta"] <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (["-o", "certificate.json"], "add --prove"),
+        (["--prove", "--compare"], "leave --compare out"),
+        (["--prove", "--calibration", "paper"], "do not rest on Theorem B"),
+        (["--prove", "-o", "/nowhere/certificate.json"], "in a folder that exists"),
+    ],
+)
+def test_what_cannot_be_proved_is_refused_in_one_line(extra, said):
+    result = croupier(*PLAN, *extra)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+def test_prove_without_its_extra_says_which_one():
+    with mock.patch.dict(sys.modules, {"flint": None}):
+        for name in ("croupier.privacy.ball", "croupier.privacy.proof"):
+            sys.modules.pop(name, None)
+        result = croupier(*PLAN, "--prove")
+    assert result.returncode == 2
+    assert "croupier[proof]" in result.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,10 +13,11 @@ from rich.console import Console
 from .. import __version__
 from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_sum, round_up
 from ..privacy.words import crowd
-from ..report import central, compare_table, local, plan_table
+from ..report import central, compare_table, local, plan_table, proof_table
 from .audit import audit_plan
 from .demo import demo
 from .evaluate import evaluate
+from .files import check_output, written_whole
 from .fit import fit
 from .join import join
 from .predict import predict
@@ -75,6 +77,9 @@ def plan(
     max_inflation: MaxInflation = 1.05,
     max_bits: MaxBits = None,
     compare: Annotated[bool, typer.Option("--compare", help="Paper, tight, central and local side by side.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Prove it in ball arithmetic; --json prints the certificate.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the certificate of --prove goes, as JSON.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan a private vector sum: what every user sends, how noisy the sum is, what is guaranteed."""
@@ -90,14 +95,38 @@ def plan(
         "max_inflation": max_inflation,
         "max_bits": max_bits,
     }
+    if output is not None and not prove:
+        raise ArgumentError("-o", str(output), "left out without --prove", "It is where the certificate goes: add --prove.")
+    if compare and prove:
+        raise ArgumentError("--prove", True, "left out beside --compare", "One plan is proved: leave --compare out.")
     if compare:
         _compare(request, as_json)
         return
+    if output is not None:
+        check_output(output, force)
     made = plan_sum(**request, calibration=calibration)
-    if as_json:
+    if prove:
+        _prove(made, output, as_json)
+    elif as_json:
         typer.echo(json.dumps(made.to_dict(), indent=2))
     else:
         Console().print(plan_table(made))
+
+
+def _prove(proposed: SumPlan, output: Path | None, as_json: bool) -> None:
+    """Print a plan with the enclosures that prove it, or its certificate, or write the certificate down."""
+    proof = proposed.prove()
+    if output is not None:
+        with written_whole(output) as part:
+            part.write_text(proof.to_json() + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(proof.to_json())
+        return
+    console = Console()
+    console.print(plan_table(proposed))
+    console.print(proof_table(proof))
+    if output is not None:
+        say(messages(), f"The certificate is in {output}; docs/certificates.md has a program that checks it.", "dim")
 
 
 def _compare(request: dict[str, Any], as_json: bool) -> None:
@@ -148,6 +177,8 @@ def main() -> None:
     except _BadCommandLineError as error:
         _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
     except ModuleNotFoundError as error:
+        if error.name == "flint":
+            _refuse(str(error))
         if error.name not in ("fastapi", "prometheus_client", "sqlalchemy", "starlette", "uvicorn"):
             raise
         _refuse(f"{error.name} is not installed. It comes with the extra `service`: pip install 'croupier[service]'.")

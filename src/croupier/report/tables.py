@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 
 from ..privacy import SumPlan, round_up
 from ..privacy.words import crowd, honest_users
 from .baselines import Baseline
+
+if TYPE_CHECKING:
+    from ..privacy.proof import Proof
 
 
 def plan_table(plan: SumPlan) -> Table:
@@ -27,6 +32,25 @@ def plan_table(plan: SumPlan) -> Table:
     }
     for name, value in rows.items():
         table.add_row(name, value)
+    return table
+
+
+def proof_table(proof: Proof) -> Table:
+    """The enclosures of a proof in ball arithmetic, rounded outward."""
+    table = Table(title=f"Proved in ball arithmetic, window {proof.low:,} to {proof.high:,}", title_justify="left")
+    for name in ("constant", "at least", "at most"):
+        table.add_column(name)
+    names = {
+        "step": "c",
+        "slope": "ct",
+        "bulge": "kappa",
+        "tau": "tau, one coordinate",
+        "mu": "mu, one round",
+        "delta": "delta, all rounds",
+    }
+    for name, enclosure in proof.enclosures().items():
+        shown = enclosure.rounded(10)  # as many as a narrow terminal has room for: a number cut short would be a wrong one
+        table.add_row(names[name], str(shown.lower), str(shown.upper))
     return table
 
 
