@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from .. import __version__
-from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_sum, round_up
-from ..report import central, compare_table, local, plan_table
+from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
+from ..report import central, compare_table, local, lots_table, plan_table
 from .audit import audit_plan
 from .demo import demo
 from .evaluate import evaluate
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 Epsilon = Annotated[float, typer.Option(help="Privacy loss epsilon of a user over all rounds.")]
 Delta = Annotated[float, typer.Option(help="Probability delta of a larger loss; well below 1 / users.")]
-Users = Annotated[int, typer.Option(help="Users in one round.")]
+Users = Annotated[int, typer.Option(help="Users in one round; all users with --lots.")]
 Dim = Annotated[int, typer.Option(help="Coordinates of a user's vector.")]
 Norm = Annotated[float, typer.Option(help="Public bound on the l2 norm of a user's vector.")]
 Honest = Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")]
@@ -44,6 +44,7 @@ Neighbours = Annotated[str, typer.Option(help="replace-one (the paper's) or zero
 Calibration = Annotated[str, typer.Option(help="tight, paper or paper-scaled.")]
 MaxInflation = Annotated[float, typer.Option(help="Noise allowed relative to the central Gaussian mechanism.")]
 MaxBits = Annotated[int | None, typer.Option(help="Bits per coordinate; finds the least noise within them.")]
+Lots = Annotated[int | None, typer.Option(help="Rounds, one of which each user takes part in by a secret lot.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -70,6 +71,7 @@ def plan(
     calibration: Calibration = "tight",
     max_inflation: MaxInflation = 1.05,
     max_bits: MaxBits = None,
+    lots: Lots = None,
     compare: Annotated[bool, typer.Option("--compare", help="Paper, tight, central and local side by side.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -86,6 +88,9 @@ def plan(
         "max_inflation": max_inflation,
         "max_bits": max_bits,
     }
+    if lots is not None:
+        _plan_with_lots(request, lots, calibration, compare, as_json)
+        return
     if compare:
         _compare(request, as_json)
         return
@@ -94,6 +99,21 @@ def plan(
         typer.echo(json.dumps(made.to_dict(), indent=2))
     else:
         Console().print(plan_table(made))
+
+
+def _plan_with_lots(request: dict[str, Any], lots: int, calibration: str, compare: bool, as_json: bool) -> None:
+    if request.pop("rounds") != 1:
+        raise ArgumentError(
+            "rounds", "more than 1", "1 with --lots", "A user takes part once; give the number of rounds by --lots."
+        )
+    if calibration != "tight" or compare:
+        given = "--compare" if compare else f"--calibration {calibration}"
+        raise ArgumentError("lots", lots, f"left out with {given}", "Secret lots have a proof for the tight calibration alone.")
+    chosen_plan = plan_lots(**request, rounds=lots)
+    if as_json:
+        typer.echo(json.dumps(chosen_plan.to_dict(), indent=2))
+    else:
+        Console().print(lots_table(chosen_plan))
 
 
 def _compare(request: dict[str, Any], as_json: bool) -> None:

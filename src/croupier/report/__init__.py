@@ -3,7 +3,7 @@
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
 from .html import html_report
-from .tables import certified, compare_table, guarantee_line, plan_table
+from .tables import certified, compare_table, guarantee_line, lots_table, plan_table
 
 __all__ = [
     "Baseline",
@@ -16,6 +16,7 @@ __all__ = [
     "guarantee_line",
     "html_report",
     "local",
+    "lots_table",
     "plan_table",
     "simulate_central",
     "simulate_local",

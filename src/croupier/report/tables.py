@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from ..privacy import Guarantee, SumPlan, round_up
+from ..privacy import Guarantee, LotsPlan, SumPlan, round_up
 from .baselines import Baseline
 
 
@@ -27,6 +27,37 @@ def plan_table(plan: SumPlan) -> Table:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def lots_table(plan: LotsPlan) -> Table:
+    """Everything one should know of a plan with secret lots before running it, with what holds if the lots are known."""
+    table = Table(title="Plan of private sums with secret lots", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column()
+    one = plan.one_round
+    promise = f"epsilon {round_up(plan.guarantee.epsilon(plan.delta))} at delta {round_up(plan.delta)}"
+    rows = {
+        "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; a user takes part in one of {plan.rounds:,} rounds",
+        "population": f"{plan.users:,} users, {one.dim:,} coordinates, norm at most {one.norm:g}",
+        "neighbours": plan.neighbours,
+        "honest users": f"at least {plan.honest:.4g} of all; in a round, {one.honest_users:,} of {plan.size:,} reports",
+        "reports in a round": f"{plan.size:,}, blanks included; {plan.users_in_round:,.4g} users on average",
+        "encoding": f"{one.levels:,} levels + {one.noise_bits:,} noise bits with probability {one.noise_probability:.6g}",
+        "sent by a user": f"{one.bits_per_coordinate:,} bits a coordinate, {plan.bits_per_user:,} bits in all",
+        "noise of a round": f"{plan.noise_std:.5g} a coordinate; with open lots at least {plan.open_noise_std:.5g}",
+        "certified": f"{promise}, to whoever does not know the lots",
+        "if watched": f"{watched_line(plan.guarantee, plan.delta)}, to somebody who also knows when each user answered",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def watched_line(guarantee: Guarantee, delta: float) -> str:
+    """What is left of a promise to somebody who also knows when each user answered, at this delta, rounded up."""
+    if guarantee.if_watched.slack >= delta:
+        return f"no promise at delta {round_up(delta)}"
+    return f"epsilon {round_up(guarantee.if_watched.epsilon(delta))} at delta {round_up(delta)}"
 
 
 def certified(plan: SumPlan) -> str:
