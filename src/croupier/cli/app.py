@@ -102,10 +102,9 @@ def plan(
 
 
 def _plan_with_lots(request: dict[str, Any], lots: int, calibration: str, compare: bool, as_json: bool) -> None:
-    if request.pop("rounds") != 1:
-        raise ArgumentError(
-            "rounds", "more than 1", "1 with --lots", "A user takes part once; give the number of rounds by --lots."
-        )
+    rounds = request.pop("rounds")
+    if rounds != 1:
+        raise ArgumentError("rounds", rounds, "1 with --lots", "A user takes part once; give the number of rounds by --lots.")
     if calibration != "tight" or compare:
         given = "--compare" if compare else f"--calibration {calibration}"
         raise ArgumentError("lots", lots, f"left out with {given}", "Secret lots have a proof for the tight calibration alone.")

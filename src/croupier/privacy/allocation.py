@@ -190,7 +190,7 @@ def _likelihood_ratio(mu: float, rounds: int, depth: float, most_points: int) ->
     weights = (irfft(_power(spectrum, rounds), points) - error).astype(np.float64) * (1 - 4 * _UNIT)
     weights = np.roll(weights, rounds * lattice.start - lattice.first)
     kept = np.flatnonzero(weights > 0)
-    ratios = (lattice.first + kept) * (lattice.step / rounds) * (1 - _PLACE)
+    ratios: Floats = (lattice.first + kept).astype(np.float64) * (lattice.step / rounds) * (1 - _PLACE)
     return ratios, weights[kept], _below(law, rounds, lattice)
 
 

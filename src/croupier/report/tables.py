@@ -37,7 +37,7 @@ def lots_table(plan: LotsPlan) -> Table:
     one = plan.one_round
     promise = f"epsilon {round_up(plan.guarantee.epsilon(plan.delta))} at delta {round_up(plan.delta)}"
     rows = {
-        "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; a user takes part in one of {plan.rounds:,} rounds",
+        "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; a user is in one of {plan.rounds:,} rounds",
         "population": f"{plan.users:,} users, {one.dim:,} coordinates, norm at most {one.norm:g}",
         "neighbours": plan.neighbours,
         "honest users": f"at least {plan.honest:.4g} of all; in a round, {one.honest_users:,} of {plan.size:,} reports",
