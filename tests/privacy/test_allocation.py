@@ -55,11 +55,18 @@ def contracted_sum(mu, rounds, points, side):
     return (rounds * first + np.arange(points)) * step / rounds + side * near, weights
 
 
-def lower_delta(mu, rounds, epsilon, neighbours, points):
+def lower_orders(mu, rounds, epsilon, points):
+    """Lower bounds of H(B | P) and H(P | B)."""
     (low, of_low), (high, of_high) = (contracted_sum(mu, rounds, points, side) for side in (-1, 1))
     factor = math.exp(epsilon)
+    return (of_high * np.maximum(1 - factor * high, 0)).sum(), (of_low * np.maximum(low - factor, 0)).sum()
+
+
+def lower_delta(mu, rounds, epsilon, neighbours, points):
     if neighbours == "zero-out":
-        return max((of_low * np.maximum(low - factor, 0)).sum(), (of_high * np.maximum(1 - factor * high, 0)).sum())
+        return max(lower_orders(mu, rounds, epsilon, points))
+    (low, of_low), (high, of_high) = (contracted_sum(mu, rounds, points, side) for side in (-1, 1))
+    factor = math.exp(epsilon)
     levels, powers = np.cumsum(of_low[::-1]), np.cumsum((of_low * low)[::-1])
     return (np.interp(np.cumsum(of_high), levels, powers) - factor * np.cumsum(of_high * high)).max()
 
@@ -158,10 +165,10 @@ def test_an_independent_package_brackets_epsilon():
 
 def test_cut_and_uncut_lattices_agree(monkeypatch):
     """From 64 rounds on sums far below the mean are charged, not followed; the bounds must be the same where both are good."""
-    cut = Allocation(mu=0.3, rounds=100).delta(0.3, "replace-one")
+    cut = Allocation(mu=0.45, rounds=100).delta(0.3, "replace-one")
     module._curves.cache_clear()
     monkeypatch.setattr(module, "_MANY", 10**9)
-    assert Allocation(mu=0.3, rounds=100).delta(0.3, "replace-one") == pytest.approx(cut, rel=1e-3)
+    assert Allocation(mu=0.45, rounds=100).delta(0.3, "replace-one") == pytest.approx(cut, rel=1e-3)
     module._curves.cache_clear()
 
 
@@ -315,6 +322,17 @@ def test_errors_of_the_transform_stay_within_what_is_charged(rounds):
     kept = np.round(ratios * rounds / lattice.step / (1 - 1e-13)).astype(int) - lattice.first
     assert np.all(weights <= better[kept])
     assert better.sum() - weights.sum() < 1e-9
+
+
+@pytest.mark.parametrize(("mu", "rounds", "epsilon"), [(0.6, 3, 1.0), (0.6, 100, 0.2), (1.2, 20, 1.5), (1.2, 2, 2.0)])
+@pytest.mark.parametrize("depth", [-0.5, 0.5, 2.0, 4.0])
+def test_short_and_coarse_lattices_are_charged_for_what_they_leave_out(mu, rounds, epsilon, depth):
+    both, orders = lower_delta(mu, rounds, epsilon, "replace-one", 1 << 16), lower_orders(mu, rounds, epsilon, 1 << 16)
+    for points in (1 << 6, 1 << 10, 1 << 15):
+        curves = module.power_curves(mu, rounds, depth=depth, most_points=points)
+        assert all(lower <= curve.delta(epsilon) for lower, curve in zip(orders, curves, strict=True))
+        (through_blanks,) = module.relation_curves(*curves, "replace-one")
+        assert both <= through_blanks.delta(epsilon)
 
 
 def test_a_power_curve_is_safe_at_its_vertices():

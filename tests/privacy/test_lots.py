@@ -238,6 +238,13 @@ def test_epsilon_inverts_delta_on_the_safe_side(delta):
         assert guarantee.delta(epsilon) <= delta < guarantee.delta(epsilon * (1 - 1e-6))
 
 
+def test_the_slack_of_lots_is_a_limit_and_huge_epsilons_are_answered():
+    guarantee = lots().guarantee
+    with pytest.raises(ArgumentError):
+        guarantee.epsilon(guarantee.slack)
+    assert guarantee.delta(1e5) == pytest.approx(guarantee.slack)
+
+
 def test_text_says_both_figures_apart():
     assert "in one of 20 secret rounds" in str(lots().guarantee)
     assert "20 secret rounds of 639 reports" in str(lots(dim=100))

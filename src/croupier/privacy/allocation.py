@@ -40,6 +40,8 @@ _DEPTHS = (6.0, 6.75, 7.75)
 _REACH_DOWN, _MANY = 8.0, 64
 # A bound is computed anew with a deeper lattice where it is not so many times as large as what was cut off.
 _NEGLIGIBLE = 100
+# Beyond this exp(epsilon) is no float, and nothing is known but what one known round reveals.
+_LARGEST_EPSILON = 700.0
 # Slacks that a delta of a composition is tried with.
 SLACKS = tuple(10.0**-k for k in range(3, 12))
 
@@ -80,7 +82,7 @@ class Allocation:
         A number that is proved to be no smaller than delta(epsilon); never above that of a lot that is known.
         """
         known = gaussian_delta(epsilon, self.known(neighbours))
-        if self.rounds == 1:
+        if self.rounds == 1 or epsilon > _LARGEST_EPSILON:
             return known
         best = known
         for depth in _DEPTHS:

@@ -71,7 +71,7 @@ def round_size(users: int, rounds: int, chance: float) -> int:
     Examples
     --------
     >>> round_size(10_000, 20, 1e-8)
-    649
+    639
     """
     _check(users, rounds, chance)
     return _bisect(lambda size: overflow(users, rounds, size) <= chance, 0, users)
@@ -85,7 +85,7 @@ def cheats_in_round(users: int, honest: float, rounds: int, chance: float) -> in
     Examples
     --------
     >>> cheats_in_round(10_000, 0.9, 20, 1e-8), cheats_in_round(10_000, 1.0, 20, 1e-8)
-    (101, 0)
+    (97, 0)
     """
     _check(users, rounds, chance)
     cheats = users - honest_total(users, honest)

@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from decimal import ROUND_CEILING, Context
@@ -109,8 +110,10 @@ class Guarantee:
         if not self.allocations:
             return self
         share = slack / len(self.allocations) * (1 - 1e-15)
-        mus = [allocation.gaussian(self.neighbours, share) for allocation in self.allocations]
-        total = math.sqrt(math.fsum(mu**2 for mu in (self.mu, *mus))) * _ROUND_UP
+        squares = [
+            times * allocation.gaussian(self.neighbours, share) ** 2 for allocation, times in Counter(self.allocations).items()
+        ]
+        total = math.sqrt(math.fsum([self.mu**2, *squares])) * _ROUND_UP
         return replace(self, mu=total, slack=min(1.0, self.slack + slack), allocations=())
 
     def _gaussian_delta(self, epsilon: float) -> float:
@@ -128,7 +131,7 @@ class Guarantee:
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon we can promise at this delta, rounded up; an error where none can be."""
         real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
-        if delta < self.slack or (delta == self.slack and self.mu > 0):
+        if delta < self.slack or (delta == self.slack and (self.mu > 0 or self.allocations)):
             raise ArgumentError(
                 "delta",
                 delta,
