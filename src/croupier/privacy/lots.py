@@ -21,8 +21,9 @@ from .calibration import prove
 from .certificate import NoCertificateError, certify
 from .crowd import cheats_in_round, honest_total, overflow, round_size, smallest_batch
 from .gaussian import central_noise_std, gaussian_mu
-from .guarantee import Guarantee, known_fields, round_up
+from .guarantee import Guarantee, known_fields
 from .plan import SumPlan, SumRequest
+from .rounding import round_up
 
 THEOREM = "accounting Theorem L"
 NO_CERTIFICATE = "no certificate: too few users answer together"
