@@ -36,6 +36,7 @@ scale: $(VENV)/dev.stamp
 
 evidence: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks evidence
+	$(BIN)/python -m benchmarks.audit_page
 
 gallery: $(VENV)/dev.stamp
 	for name in mean_pictures price_of_privacy prediction_band stream; do $(BIN)/python examples/$$name.py || exit 1; done

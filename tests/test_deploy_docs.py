@@ -204,3 +204,52 @@ def test_what_pages_say_of_the_code_is_there(page):
                 for part in name.split("."):
                     found = re.search(rf"(def|class) {re.escape(part)}\b|^{re.escape(part)} = ", source, flags=re.M)
                     assert found or (ROOT / "src" / "croupier" / "service" / f"{part}.py").exists(), name
+
+
+# What the page on threats must not say, and what it must.
+
+THREATS = (ROOT / "docs" / "threat-model.md").read_text()
+
+
+def section(title: str) -> str:
+    return THREATS.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_the_page_says_that_the_shuffler_must_be_actively_honest_about_enrolment():
+    """It enrols n - 1 users of its own, and solves the next theta for the one that is left: that takes no analyzer."""
+    alone = section("The shuffler, alone")
+    for words in ("actively honest about enrolment", "enrols n - 1 users of its own", "publishes the next theta", "noisy counts"):
+        assert words in alone, words
+    assert "of use to it if it is told" not in THREATS
+    promise = section("The promise, and what it rests on")
+    assert re.search(r"^\| A0 \| the shuffler is honest about enrolment", promise, flags=re.M)
+    assert "the shuffler alone reads your noisy counts" in promise
+
+
+def test_the_page_does_not_say_that_shuffler_and_clients_learn_nothing():
+    rows = [row for row in section("Together").splitlines() if row.startswith("| shuffler + ")]
+    clients = next(row for row in rows if "client" in row.split("|")[1])
+    assert "everything: the others' reports stay sealed" not in clients
+    assert "by the next theta the sum of the batch" in clients
+    assert "Of one client that is left: its own noise alone" in clients
+
+
+def test_the_page_names_the_remedy_among_what_is_not_done():
+    assert re.search(r"tokens that a third party issues.*not built yet", section("What is not done"))
+
+
+@pytest.mark.parametrize("page", ["threat-model.md", "deploy.md", "protocol.md"])
+def test_no_page_says_that_rounds_are_filled_in_the_order_of_arrival(page):
+    text = (ROOT / "docs" / page).read_text()
+    for words in ("filled in the order of arrival", "takes the first that come", "places are promised", "Enrol more than `users`"):
+        assert words not in text, words
+    assert "drawn by lot" in text
+
+
+def test_the_pages_state_the_pace_of_the_code():
+    from croupier.service.task import LONGEST_PACE, PACE  # noqa: PLC0415
+
+    row = next(row for row in (ROOT / "docs" / "deploy.md").read_text().splitlines() if row.startswith("| `pace` |"))
+    assert row.endswith(f"| {PACE:g} |")
+    assert f"at most {LONGEST_PACE:g}" in row
+    assert f"above 0 and at most {LONGEST_PACE:g}" in (ROOT / "docs" / "protocol.md").read_text()

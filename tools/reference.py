@@ -21,7 +21,7 @@ HERE = Path(__file__).parents[1] / "docs" / "reference"
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "estimator": ("Estimators", ("croupier.estimator",)),
     "protocol": ("One private round", ("croupier.protocol",)),
-    "privacy": ("Guarantees and plans", ("croupier.privacy",)),
+    "privacy": ("Guarantees and plans", ("croupier.privacy", "croupier.privacy.proof")),
     "optimizer": ("Training", ("croupier.optimizer",)),
     "problem": ("Losses, domains, problems", ("croupier.problem",)),
     "population": ("Populations", ("croupier.population",)),
@@ -32,7 +32,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "The deployed roles",
         tuple(f"croupier.service.{name}" for name in ("task", "analyzer", "shuffler", "transport", "wire")),
     ),
-    "audit": ("The audit", ("croupier.privacy.audit",)),
+    "audit": ("The audit", ("croupier.privacy.audit", "croupier.game")),
 }
 
 
@@ -55,10 +55,13 @@ def members(module: str) -> dict[str, Any]:
     return {name: getattr(imported, name) for name in public_names(imported)}
 
 
+def documented(module: str) -> dict[str, Any]:
+    """Return those of a module's public names that have a docstring of their own."""
+    return {name: value for name, value in members(module).items() if is_documented(value)}
+
+
 def path_of(room: str, name: str, value: Any) -> str:
     """Return the path by which the reference finds a name: the room's, unless a module of the room has the same name."""
-    if inspect.ismodule(value):
-        return value.__name__
     shadowed = (Path(inspect.getfile(import_module(room))).parent / f"{name}.py").exists()
     return f"{value.__module__}.{value.__qualname__}" if shadowed else f"{room}.{name}"
 
@@ -71,10 +74,16 @@ def summary(value: Any) -> str:
 
 
 def directives(module: str) -> list[str]:
-    """Return the lines that mkdocstrings turns into the entries of a module: classes, functions, errors and warnings."""
-    names = members(module)
+    """Return the lines that mkdocstrings turns into the entries of a module: classes, functions, errors."""
+    names = documented(module)
     ordered = sorted(names, key=lambda name: (_kind(names[name]), name.lower()))
     return [line for name in ordered for line in (f"::: {path_of(module, name, names[name])}", "")]
+
+
+def values(module: str) -> list[str]:
+    """Return the line that lists constants and types, which have no docstring of their own."""
+    others = sorted(set(members(module)) - set(documented(module)))
+    return ["Constants and types: " + ", ".join(f"`{name}`" for name in others) + ".", ""] if others else []
 
 
 def _kind(value: Any) -> int:
@@ -88,7 +97,7 @@ def page(title: str, modules: tuple[str, ...]) -> str:
     lines = [f"# {title}", ""]
     for module in modules:
         opening = (inspect.getdoc(import_module(module)) or "").partition("\n\n")[0].replace("\n", " ")
-        lines += [f"## `{module}`", "", opening, "", *directives(module)]
+        lines += [f"## `{module}`", "", opening, "", *directives(module), *values(module)]
     return "\n".join(lines)
 
 
@@ -104,13 +113,13 @@ def index() -> str:
     for file, (title, modules) in PAGES.items():
         lines += [f"## [{title}]({file}.md)", ""]
         for module in modules:
-            names = members(module)
+            names = documented(module)
             lines += [f"`{module}`", ""]
             for name in sorted(names, key=str.lower):
                 mark = "**" if name in top else ""
                 link = f"[`{name}`]({file}.md#{path_of(module, name, names[name])})"
                 lines.append(f"- {mark}{link}{mark}: {summary(names[name])}")
-            lines.append("")
+            lines += ["", *values(module)]
     return "\n".join(lines)
 
 

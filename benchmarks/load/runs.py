@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 import time
@@ -44,7 +45,9 @@ class Device:
 
     def client(self, number: int) -> Client:
         where = self.folder / str(number)
-        return Client(self.url, self.tokens[number], self.analyzer_key, folder=where, max_epsilon=100.0, max_delta=0.1)
+        return Client(
+            self.url, self.tokens[number], self.analyzer_key, folder=where, max_epsilon=100.0, max_delta=0.1, at_once=True
+        )
 
 
 _device: Device | None = None
@@ -135,7 +138,7 @@ def whole_run(sizes: Sizes, transport: str, interactivity: str) -> dict[str, Any
             begun = time.perf_counter()
             device = Device(shuffler.url, keys[0], folder / "clients", tokens, X, y)
             task = device.client(0).task()
-            members, busy = _asked(device, task)
+            members, busy = _asked(device, task, at_shuffler / "shuffler.db")
             if analyzer.wait(600):
                 raise RuntimeError((folder / "log").read_text()[-2000:])
             seconds = time.perf_counter() - begun
@@ -166,17 +169,23 @@ def whole_run(sizes: Sizes, transport: str, interactivity: str) -> dict[str, Any
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _asked(device: Device, task: Task) -> tuple[list[list[int]], float]:
-    """Every round's clients answer it, from two processes. Who answered which, and their seconds in all."""
-    members, busy, answered = list[list[int]](), 0.0, 0
-    users = len(device.tokens)
+def _asked(device: Device, task: Task, database: Path) -> tuple[list[list[int]], float]:
+    """Those who were drawn for a round answer it, from two processes. Who answered which, and their seconds in all."""
+    members, busy = list[list[int]](), 0.0
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), become, (device,)) as pool:
         for number in range(1, task.schedule.rounds + 1):
             while not (data := got(device.url + "/v1/round")) or json.loads(Document.from_bytes(data).text)["number"] != number:
                 time.sleep(0.02)
-            phase = json.loads(Document.from_bytes(data).text)["phase"]
-            size = task.schedule.phases[phase - 1].plan.users
-            members.append(list(range(users)) if size == users else list(range(answered, answered + size)))
-            answered += size
+            members.append(_drawn(database, number))
             busy += sum(pool.map(partial(answer, number), members[-1], chunksize=4))
     return members, busy
+
+
+def _drawn(database: Path, number: int) -> list[int]:
+    """The clients whom the shuffler has drawn for a round."""
+    connection = sqlite3.connect(database)
+    try:
+        found = connection.execute("SELECT client FROM lots WHERE ? BETWEEN first AND last ORDER BY client", (number,)).fetchall()
+    finally:
+        connection.close()
+    return [int(name.removeprefix("client-")) for (name,) in found]

@@ -13,13 +13,17 @@ import json
 import os
 import re
 import ssl
+import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -38,8 +42,12 @@ try:
 except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
-# The status of a report whose round has ended, and of one that there is no place for now.
-TOO_LATE, NO_PLACE = 410, 409
+# The status of a report whose round has ended.
+TOO_LATE = 410
+# What an error says in place of a record's value: errors may travel, to whoever collects an app's.
+NOT_SHOWN = "a value that is not shown"
+Records = Callable[[], tuple[ArrayLike, Any]]
+T = TypeVar("T")
 
 
 class RefusedTaskError(Exception):
@@ -56,18 +64,38 @@ class ServerError(Exception):
 
 @dataclass(frozen=True)
 class Sent:
-    """What came of taking part: the round, and whether the report is with the shuffler."""
+    """What came of taking part.
+
+    Attributes
+    ----------
+    round : the round's number.
+    first_time : whether the report was made now; otherwise one that had waited was sent again.
+    blank : whether the gradient was not ready in time, so that the answer is that of a user whose gradient is 0.
+    """
 
     round: int
     first_time: bool
+    blank: bool = False
 
 
 class Client:
     """One user. `folder` is its memory: which rounds it has answered, and a report until the shuffler has it.
 
-    shuffler : its address. token : what the user was enrolled with. analyzer_key : 64 hex digits, known from elsewhere than the
-    shuffler. max_epsilon, max_delta : the weakest promise that the user accepts for everything the task will ask. ca : a file
-    of certificates to trust instead of the system's.
+    Parameters
+    ----------
+    shuffler : its address.
+    token : what the user was enrolled with.
+    analyzer_key : 64 hex digits, known from elsewhere than the shuffler.
+    folder : where is remembered what was answered.
+    max_epsilon, max_delta : the weakest promise that the user accepts for everything the task will ask.
+    ca : a file of certificates to trust instead of the system's.
+    timeout : seconds after which the shuffler is out of reach.
+    at_once : answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
+
+    Guarantee
+    ---------
+    Unless `at_once`, a report leaves the task's `pace` after the round came, whatever the records are and however long it takes to
+    read them: what is not ready in half of that time is answered by a blank report, that of a user whose gradient is 0.
     """
 
     def __init__(
@@ -81,6 +109,7 @@ class Client:
         max_delta: float = 1e-6,
         ca: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
+        at_once: bool = False,
     ) -> None:
         self._url, self._token, self._timeout = shuffler.rstrip("/"), token.strip(), timeout
         if not re.fullmatch(r"[!-~]+", self._token):
@@ -99,6 +128,7 @@ class Client:
             context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
             self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), NoRedirects)
         self._task: Task | None = None
+        self._at_once = at_once
 
     def task(self) -> Task:
         """The task, its signature and its promise checked here, not believed."""
@@ -127,28 +157,60 @@ class Client:
         return any(self._folder.glob(f"{self.task().id}-*.report"))
 
     def take_part(self, X: ArrayLike, y: Any, *, random: RandomSource | None = None) -> Sent | None:
-        """Answer the present round with this user's rows; None where there is nothing to answer, or it was answered before.
+        """Answer the present round with this user's rows: `answer` for rows that are here.
+
+        Parameters
+        ----------
+        X, y : the user's rows and their targets; one row may be given as a vector.
+        random : where the noise comes from; the system's secure source unless given.
+
+        Returns
+        -------
+        Sent or None
+            None where there is nothing to answer, or it was answered before.
+        """
+        return self.answer(lambda: (X, y), random=random)
+
+    def answer(self, records: Records, *, random: RandomSource | None = None) -> Sent | None:
+        """Answer the present round with the rows and targets that `records` returns, read in a thread of their own.
 
         The report is on disk, and counted, before it is sent, so that a retry sends the same bytes: it is one answer, however
         often it is sent and whatever is heard of it. Also where the shuffler says that it came too late: that may not be true.
+
+        Parameters
+        ----------
+        records : reads this user's rows and targets. May take its time: the report leaves when it is due.
+        random : where the noise comes from; the system's secure source unless given.
+
+        Returns
+        -------
+        Sent or None
+            None where there is nothing to answer, or it was answered before.
+
+        Raises
+        ------
+        ArgumentError
+            The loss cannot take these records; nothing was sent. Its text holds nothing of a record.
         """
         task = self.task()
         with self._alone():
-            return self._take_part(task, X, y, random)
+            return self._answer(task, records, random or SecureRandom())
 
-    def _take_part(self, task: Task, X: ArrayLike, y: Any, random: RandomSource | None) -> Sent | None:
+    def _answer(self, task: Task, records: Records, random: RandomSource) -> Sent | None:
         waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
-        first_time = waiting is None
+        first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
             if (now := self.round()) is None:
                 return None
+            came = time.monotonic()
             document, made = now
             slot = f"{task.id}-{task.slot(made.id)}"
             if any(entry["slot"] == slot for entry in self._ledger()):
                 return None
             self._require_room(task, made)
-            rows, targets = np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y))
-            report = self._report(document, made, task, rows, targets, random or SecureRandom())
+            gradient = self._gradient(task, made, records, came + task.pace / 2)
+            blank, due = gradient is None, came + task.pace
+            report = self._report(document, made, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
             self._count({"slot": slot, "task": task.id, "round": made.number, "phase": made.phase})
             waiting = self._folder / f"{slot}.report"
             self._write(waiting, report)
@@ -156,23 +218,45 @@ class Client:
         if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
             entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
             self._count(entry)
+        body = waiting.read_bytes()
+        if not self._at_once:
+            _sleep_until(due)
         try:
-            self._deliver(waiting.read_bytes(), ask_again=not first_time)
+            self._post("/v1/report", body)
         except ServerError as refusal:
             if refusal.status == TOO_LATE:
                 waiting.unlink()
             raise
         waiting.unlink()
-        return Sent(entry["round"], first_time)
+        return Sent(entry["round"], first_time, blank)
 
-    def _deliver(self, report: bytes, *, ask_again: bool) -> None:
-        """Send a report. One that has waited may have lost its place in the round: then ask for another one."""
-        try:
-            self._post("/v1/report", report)
-        except ServerError as refusal:
-            if refusal.status != NO_PLACE or not ask_again or self.round() is None:
-                raise
-            self._post("/v1/report", report)
+    def _gradient(self, task: Task, made: Round, records: Records, due: float) -> NDArray[np.float64] | None:
+        """The mean of the records' gradients, when it is due and no sooner; None where it is not ready by then."""
+
+        def computed() -> NDArray[np.float64]:
+            X, y = records()
+            refusal: tuple[str, str, str] | None = None
+            try:
+                mean = made.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
+                if np.isfinite(mean).all():
+                    return mean
+            except ArgumentError as problem:
+                refusal = problem.name, problem.allowed, problem.remedy
+            except (TypeError, ValueError):
+                pass
+            # Outside of what caught it: no trace leads back to an error that quotes a record.
+            name, allowed, remedy = refusal or ("X, y", "finite numbers", "Impute what is missing.")
+            raise ArgumentError(name, NOT_SHOWN, allowed, f"{remedy} Nothing was sent.")
+
+        if self._at_once:
+            return computed()
+        gradient = beside(computed)
+        wait_for([gradient], timeout=max(0.0, due - time.monotonic()))
+        if not gradient.done():
+            return None
+        value = gradient.result()
+        _sleep_until(due)
+        return value
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -187,10 +271,8 @@ class Client:
                     raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
             yield
 
-    def _report(
-        self, document: Document, made: Round, task: Task, X: NDArray[np.float64], y: NDArray[Any], random: RandomSource
-    ) -> bytes:
-        bits = VectorSum(made.phase_of(task).plan).randomize(made.gradient(task, X, y), random)
+    def _report(self, document: Document, made: Round, task: Task, gradient: NDArray[np.float64], random: RandomSource) -> bytes:
+        bits = VectorSum(made.phase_of(task).plan).randomize(gradient, random)
         return sealed_report(task.transport, document.digest, bits, made.key).to_bytes()
 
     def _require_promise(self, task: Task) -> None:
@@ -267,3 +349,21 @@ class Client:
         if missing:
             raise ServerError(None, "an answer that was cut off")
         return data
+
+
+def beside(work: Callable[[], T]) -> Future[T]:
+    """What a thread of its own makes of the work. The process ends without waiting for it."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as problem:  # for whoever asks for the result
+            future.set_exception(problem)
+
+    threading.Thread(target=run, name="records", daemon=True).start()
+    return future
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))

@@ -18,6 +18,28 @@ class ArgumentError(ValueError):
         return ArgumentError, (self.name, self.value, self.allowed, self.remedy)  # to survive the way out of a worker process
 
 
+class RecordError(ArgumentError):
+    """A record that is refused. Whoever holds it is told what it is and where; once it has left the process, it says neither.
+
+    Parameters
+    ----------
+    name, value, allowed, remedy
+        As in `ArgumentError`; `name` may say where the record is, and `value` what is in it. The others must not.
+    public : str, optional
+        The name without the record's place, as whoever does not hold the record sees it.
+    """
+
+    def __init__(self, name: str, value: object, allowed: str, remedy: str, public: str | None = None) -> None:
+        super().__init__(name, value, allowed, remedy)
+        self.public = name if public is None else public
+
+    def __reduce__(self) -> tuple[type[RecordError], tuple[str, object, str, str]]:
+        return RecordError, (self.public, _NOT_SHOWN, self.allowed, self.remedy)
+
+
+_NOT_SHOWN = "of a record, not shown"
+
+
 def _short(value: object) -> str:
     """The value as text, its middle left out where it is long (a number of a thousand digits, an array)."""
     try:

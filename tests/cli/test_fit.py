@@ -606,3 +606,48 @@ def test_a_model_file_that_contradicts_itself_is_refused(folder, edit):
     edit(values["estimator"]["fitted"], values)
     (folder / "edited.json").write_text(json.dumps(values))
     refused("show", "edited.json")
+
+
+# --- records that are not valid
+
+
+@pytest.mark.parametrize(("column", "value"), [("age", "thirty"), ("ill", "perhaps"), ("ill", None), ("weight", "SECRET")], ids=str)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_with_blanks_a_fit_prints_the_same_whatever_a_record_holds(folder, column, value, kind):
+    """On one of the two files the command would stop: whoever sees its exit code would know."""
+    odd = changed(column, 17, value)
+    odd[column] = [None if entry is None else str(entry) for entry in odd[column]]
+    (folder / "odd").mkdir()
+    valid = people()
+    valid[column] = [str(entry) for entry in valid[column]]
+    printed = []
+    for name, table in (("people", pa.table(valid)), ("odd/people", pa.table(people() | odd))):
+        if kind == "csv":
+            arrow_csv.write_csv(table, f"{name}.csv")
+        else:
+            parquet.write_table(table, f"{name}.parquet")
+        printed.append(croupier("fit", f"{name}.{kind}", "--schema", "facts.toml", "--invalid", "blank", "--force", "-o", "m.json"))
+    assert printed[0] == printed[1]
+    assert "SECRET" not in (folder / "m.json").read_text()
+    assert "Assumed of the records: nothing." in TableModel.load(folder / "m.json").estimator.explain()
+    refused("fit", f"odd/people.{kind}", "--schema", "facts.toml", "-o", "other.json")
+
+
+def test_valid_records_give_the_same_model_with_blanks_and_without(folder):
+    for invalid in ("refuse", "blank"):
+        for data in ("people.csv", "people.parquet"):
+            croupier(
+                "fit", data, "--schema", "facts.toml", "--invalid", invalid, "--seed", 1, "--force", "-o", f"{invalid}.{data}.json"
+            )
+    models = [
+        theta(folder / f"{invalid}.{data}.json") for invalid in ("refuse", "blank") for data in ("people.csv", "people.parquet")
+    ]
+    for model in models:
+        np.testing.assert_array_equal(model, models[0])
+    assert "invalid = 'drop'" in refused("fit", "people.csv", "--schema", "facts.toml", "--invalid", "drop", "-o", "o.json")
+
+
+def test_people_with_several_rows_may_have_blank_ones(folder):
+    name = write(folder, **changed("ill", 17, "perhaps"), person=[None, *people()["person"].tolist()[1:]])
+    croupier("fit", name, "--schema", "facts.toml", "--user-column", "person", "--invalid", "blank", "-o", "m.json")
+    assert TableModel.load(folder / "m.json").estimator.n_users_ == USERS // 2

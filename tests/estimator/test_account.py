@@ -22,7 +22,7 @@ from croupier.estimator import (
     ShuffleScaler,
     total_guarantee,
 )
-from croupier.privacy import Guarantee, plan_sum
+from croupier.privacy import Guarantee, plan_lots, plan_sum
 from croupier.privacy.ledger import BudgetExceededError
 from croupier.validation import ArgumentError
 
@@ -234,6 +234,18 @@ def test_an_account_in_a_file_is_shared(tmp_path):
     plain = by_hand(*[GUARANTEE] * len(first.fits))
     assert plain <= 1.5
     assert plain < PrivacyAccount(path).spent() == first.spent() < 1.5 * plain
+
+
+def test_secret_lots_are_counted_with_other_fits_and_come_back_from_a_file(tmp_path):
+    lots = plan_lots(epsilon=0.5, delta=1e-6, users=10_000, rounds=20, dim=5).guarantee
+    account = PrivacyAccount(tmp_path / "account", epsilon=1.0, delta=5e-6)
+    account.charge("lots", 10_000, lots)
+    account.charge("plain", 10_000, GUARANTEE)
+    again = PrivacyAccount(tmp_path / "account", epsilon=1.0, delta=5e-6)
+    assert [spent.guarantee for spent in again.fits] == [lots, GUARANTEE]
+    assert lots.compose(GUARANTEE).epsilon(5e-6) <= again.spent() < 1.5
+    with pytest.raises(BudgetExceededError):
+        again.charge("lots again", 10_000, lots)
 
 
 def test_many_at_once_never_pass_the_limit_together(tmp_path):

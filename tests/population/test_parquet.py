@@ -496,9 +496,68 @@ def test_one_changed_number_is_enough_to_refuse_even_where_the_files_end_is_the_
     write(folder / "part-1.parquet", X, y, 500, **plain)
     after = ParquetPopulation(folder, target="ill")
     assert [p.block.footer for p in after.shard.placed] == [p.block.footer for p in before.shard.placed]
-    for population in (before, after):
-        with pytest.raises(cr.ArgumentError, match="the data has changed since"):
-            minimized(population, checkpoint=journal)
+    with pytest.raises(cr.ArgumentError, match="the data has changed since"):
+        minimized(after, checkpoint=journal)
+    with pytest.raises(UnreachableError, match=r"part-1\.parquet has changed"):  # it has read the file before
+        minimized(before, checkpoint=journal)
+
+
+def swap_rows(file, one, other):
+    """Swap two rows within the bytes of a file of plain columns: its length, its end and all that it says of itself stay."""
+    table, content = pq.read_table(file), file.read_bytes()
+    for name in NAMES:
+        values = [np.float64(table[name][row].as_py()).tobytes() for row in (one, other)]
+        places = [content.index(value) for value in values]
+        for place, value in zip(places, reversed(values), strict=True):
+            content = content[:place] + value + content[place + 8 :]
+    file.write_bytes(content)
+
+
+PLAIN = {"write_statistics": False, "compression": "none", "use_dictionary": False}
+
+
+@pytest.mark.parametrize("target", ["ill", None], ids=["with a target", "without"])
+def test_rows_that_are_swapped_between_two_rounds_are_noticed(tmp_path, small_blocks, target):
+    """The attack: the same length, the same footer, the same people, in each other's place. Someone would be asked twice."""
+    X, _ = people(2000)
+    file = write(tmp_path / "people.parquet", X, np.zeros(2000, bool), 500, **PLAIN)
+    population = ParquetPopulation(file, target=target, features=NAMES)
+    population.prepare(lambda X, y: None)
+    first = answer(population)
+    before = file.read_bytes()
+    swap_rows(file, 1100, 1900)
+    assert len(file.read_bytes()) == len(before)
+    assert [p.block.footer for p in ParquetPopulation(file).shard.placed] == [p.block.footer for p in population.shard.placed]
+    np.testing.assert_array_equal(pq.read_table(file)["age"].to_numpy()[[1100, 1900]], X[[1900, 1100], 0])  # swapped they are
+    with pytest.raises(UnreachableError, match=r"people\.parquet has changed.*Nothing was released"):
+        answer(population, seed=2)
+    file.write_bytes(before)
+    np.testing.assert_array_equal(answer(population), first)  # and it goes on with what it was
+
+
+def test_a_run_ends_where_its_file_changes_and_what_was_released_before_keeps_its_guarantee(tmp_path, small_blocks):
+    X, y = people(2000)
+    file = write(tmp_path / "people.parquet", X, y, 500, **PLAIN)
+
+    def swap(done):
+        if done.index == 2:
+            swap_rows(file, 3, 1500)
+
+    with pytest.raises(UnreachableError, match=r"people\.parquet has changed") as stopped:
+        minimized(ParquetPopulation(file, target="ill"), callbacks=swap, interactivity="full")
+    assert stopped.value.result.rounds == 2
+    assert stopped.value.result.guarantee is not None
+
+
+def test_columns_that_are_not_read_may_change(tmp_path):
+    X, y = people(2000)
+    file = write(tmp_path / "people.parquet", X, y, 500, **PLAIN)
+    population = ParquetPopulation(file, target="ill", features=["height"])
+    population.prepare(lambda X, y: None)
+    content = file.read_bytes()
+    place = content.index(X[7, 0].tobytes())
+    file.write_bytes(content[:place] + X[8, 0].tobytes() + content[place + 8 :])
+    population.prepare(lambda X, y: None)
 
 
 def test_a_run_on_files_goes_on_with_the_same_records_in_memory(folder, tmp_path_factory):

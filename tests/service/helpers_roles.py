@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from sqlalchemy import select
 
 import croupier as cr
 from croupier.optimizer import run
@@ -36,6 +37,13 @@ from croupier.service.wire import Batch, Document, Report
 
 DIM = 5
 PATIENCE = 60.0  # seconds that a test waits before it says that something does not happen
+
+
+def seats(store: Store) -> list[str]:
+    """Names of clients in the order of the rounds that they were drawn for."""
+    lots = tables.lots.c
+    with store.look() as connection:
+        return list(connection.execute(select(lots.client).order_by(lots.first, lots.client)).scalars())
 
 
 def randomness(user: int, number: int):
@@ -77,7 +85,15 @@ class World:
         made = Shuffler(self.store("shuffler"), self.shuffler_key, self.analyzer_key.public_key())
         if with_task:
             made.take_task(self.task.document(self.analyzer_key))
+            self.seat()
         return made
+
+    def seat(self) -> None:
+        """Count users in the order of the rounds that the shuffler has drawn them for: it is chance which name is whose."""
+        order = seats(self.store("shuffler"))
+        tokens = dict(zip(self.names, self.tokens, strict=True))
+        self.names = sorted(self.names, key=lambda name: order.index(name) if name in order else len(order))
+        self.tokens = [tokens[name] for name in self.names]
 
     def population(self) -> RemotePopulation:
         return RemotePopulation(self.task, self.store("analyzer"), self.analyzer_key)
@@ -108,7 +124,7 @@ class World:
     def theta_in_memory(self, members: Sequence[Sequence[int]]) -> np.ndarray:
         """theta of the run without servers, of the same users' bits."""
         population = _InMemory(self, members)
-        return run(self.task.problem, population, self.task.schedule, start=np.zeros(DIM)).theta
+        return run(self.task.problem, population, self.task.schedule, start=np.zeros(self.task.problem.dim)).theta
 
     def files(self, role: str) -> bytes:
         """All that the role's database has on disk, the log included."""

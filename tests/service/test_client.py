@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import importlib
 import json
 import socket
 import stat
@@ -25,22 +26,25 @@ from sqlalchemy import func, select
 import croupier as cr
 from croupier import ArgumentError, SeededRandom
 from croupier import client as client_module
+from croupier.cli.model import Request
+from croupier.cli.records import described
 from croupier.client import Client, RefusedTaskError, Sent, ServerError
 from croupier.optimizer import run
 from croupier.privacy import round_up
 from croupier.privacy.rounding import exact
 from croupier.protocol import Counts, VectorSum
-from croupier.service import shuffler
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
 from croupier.service.roles import Served
-from croupier.service.shuffler import RefusedError, Shuffler
+from croupier.service.shuffler import Shuffler
 from croupier.service.task import Round, Task
 from croupier.service.transport import opened, sealed_report
 from croupier.service.web import shuffler_app
 from croupier.service.wire import Batch, Document, Report, WireError
+from croupier.table import Schema, Source
 
+join_module = importlib.import_module("croupier.cli.join")
 X, Y = np.array([0.6, -0.3]), 1.0
 # What the small task reveals is less than this.
 ENOUGH = {"max_epsilon": 20.0, "max_delta": 1e-2}
@@ -112,17 +116,21 @@ def got(url: str) -> bytes:
 
 
 class Service:
-    """A shuffler on SQLite, served on this machine, and a proxy before it."""
+    """A shuffler on SQLite, served on this machine, and a proxy before it.
 
-    def __init__(self, folder: Path, roles: Any, task: Task, enrolled: int = 0) -> None:
+    The task's users are enrolled, and `seats` are their names in the order of the rounds that they were drawn for.
+    """
+
+    def __init__(self, folder: Path, roles: Any, task: Task) -> None:
         self.folder, self.roles, self.task = folder, roles, task
         self.store = tables.Store(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
         self.shuffler = Shuffler(self.store, roles.shuffler, roles.analyzer.public_key())
         self.app = shuffler_app(self.shuffler)
-        self.names = [f"enrolled {number}" for number in range(enrolled)]
-        for name in self.names:
-            (self.folder / f"{name}.token").write_text(tables.enrol(self.store, name))
+        self.tokens = {name: tables.enrol(self.store, name) for name in (f"seat {number}" for number in range(task.users))}
         self.shuffler.take_task(task.document(roles.analyzer))
+        with self.store.look() as connection:
+            self.seats = list(connection.execute(select(tables.lots.c.client).order_by(tables.lots.c.first)).scalars())
+        self.people: dict[str, str] = {}  # who has which seat
 
     def show(self, made: Round) -> None:
         """Let clients see a round that the shuffler does not know of: what two dishonest roles could do."""
@@ -142,20 +150,24 @@ class Service:
         return document
 
     def client(self, name: str = "ann", url: str | None = None, **changed: Any) -> Client:
-        """An enrolled client that asks through the proxy; the same name again is the same device, started anew."""
-        file = self.folder / f"{name}.token"
-        if not file.exists():
-            file.write_text(tables.enrol(self.store, name))
+        """A client that asks through the proxy, in the first seat that is free; the same name again is the same device."""
+        seat = self.seat_of(name)
         key = self.roles.analyzer.public_key().public_bytes_raw().hex()
-        values = {"folder": self.folder / name, **ENOUGH, "analyzer_key": key, "token": file.read_text(), "timeout": 20.0}
-        return Client(url or self.proxy.url, **{**values, **changed})
+        values = {"folder": self.folder / name, **ENOUGH, "analyzer_key": key, "token": self.tokens[seat], "timeout": 20.0}
+        return Client(url or self.proxy.url, **{**values, "at_once": True, **changed})
+
+    def seat_of(self, name: str, among: slice = slice(None)) -> str:
+        if name not in self.people:
+            self.people[name] = next(seat for seat in self.seats[among] if seat not in self.people.values())
+        return self.people[name]
 
     def others_answer(self, document: Document, count: int, name: str = "other") -> None:
-        """As many other users send reports of zeros."""
+        """As many other users whose round it is send reports of zeros."""
         made = Round.read(document, self.task, self.roles.analyzer.public_key())
+        full, size = self.task.schedule.interactivity == "full", made.phase_of(self.task).plan.users
+        drawn = slice(None) if full else slice((made.number - 1) * size, made.number * size)
         for user in range(count):
-            client = f"{name} {made.id} {user}"
-            tables.enrol(self.store, client)
+            client = self.seat_of(f"{name} {user}" if full else f"{name} {made.id} {user}", drawn)
             bits = VectorSum(made.phase_of(self.task).plan).randomize([0.0, 0.0], SeededRandom(user))
             self.shuffler.receive(client, sealed_report(self.task.transport, document.digest, bits, made.key).to_bytes())
 
@@ -325,35 +337,28 @@ def test_a_retry_sends_the_same_bytes_whatever_the_records_are_by_then(service):
     assert service.stored == 0
 
 
-def test_a_report_whose_round_is_said_to_have_ended_without_it_is_forgotten_and_no_other_is_made(service, monkeypatch):
+def test_a_report_whose_round_is_said_to_have_ended_without_it_is_forgotten_and_no_other_is_made(service):
     """Whether it is true is not known: a shuffler that lies would have two answers of one user."""
-    monkeypatch.setattr(shuffler, "_PROMISED", 0.0)
     first = service.open(1)
-    service.proxy.answer = lambda method, path: says(503) if method == "POST" else FORWARD
+    service.proxy.answer = lambda method, path: says(410) if method == "POST" else FORWARD
     ann = service.client()
-    with pytest.raises(ServerError):
-        ann.take_part(X, Y)
-    service.proxy.answer = lambda method, path: FORWARD
-    service.others_answer(first, 4)
-    with pytest.raises(ServerError, match="ended") as late:
+    with pytest.raises(ServerError) as late:
         ann.take_part(X, Y)
     assert late.value.status == 410
     assert sorted(path.name for path in (service.folder / "ann").iterdir()) == ["ledger.jsonl", "lock"]
-    service.open(2)
-    assert ann.round()[1].number == 2  # the shuffler would take it
+    service.proxy.answer = lambda method, path: FORWARD
+    service.others_answer(first, 3)
+    assert ann.round()[1].number == 1  # the shuffler would take it
     assert ann.take_part(X, Y) is None
     assert service.client().take_part(X, Y) is None  # started anew it remembers
-    assert service.proxy.reports[0] == service.proxy.reports[1]
-    assert len(service.proxy.reports) == 2
+    assert len(service.proxy.reports) == 1
 
 
-def test_whoever_has_asked_for_a_round_keeps_a_place_in_it(service):
+def test_whoever_was_drawn_for_a_round_has_a_place_in_it_and_nobody_else(service):
     first, ann = service.open(1), service.client()
-    assert ann.round()[1].number == 1
     service.others_answer(first, 3)
-    with pytest.raises(RefusedError, match="promised to others"):
-        service.others_answer(first, 1, name="more")
-    assert service.client("bob").round() is None  # who would randomize in vain is not asked to
+    for other in service.seats[4:]:
+        assert service.shuffler.rounds_for([other]) == [None]  # who would randomize in vain is not asked to
     assert ann.take_part(X, Y) == Sent(1, first_time=True)
     assert service.shuffler.made() is not None
 
@@ -504,14 +509,14 @@ def test_a_round_of_another_phase_than_the_first_is_refused(tmp_path, roles):
     """No user is in two phases: what the schedule promises rests on it."""
     one = roles.task(interactivity="full")
     both = replace(one.schedule, phases=(*one.schedule.phases, *one.schedule.phases))
-    with Service(tmp_path, roles, replace(one, users=16, schedule=both), enrolled=16) as service:
+    with Service(tmp_path, roles, replace(one, users=16, schedule=both)) as service:
         document = service.open(1)
-        drawn = [name for name in service.names if service.shuffler.rounds_for([name]) == [document]]
-        assert len(drawn) == 8  # by lot; the others are asked in the second phase
-        ann = service.client(drawn[0])
+        drawn = [name for name in service.seats if service.shuffler.rounds_for([name]) == [document]]
+        assert drawn == service.seats[:8]  # by lot; the others are asked in the second phase
+        ann = service.client("ann")
         assert ann.take_part(X, Y) == Sent(1, first_time=True)
-        other = next(name for name in service.names if name not in drawn)
-        assert service.client(other).take_part(X, Y) is None
+        service.seat_of("bob", slice(8, 16))
+        assert service.client("bob").take_part(X, Y) is None
         service.show(service.roles.round(task=service.task.id, id="b3", number=3, phase=2))
         with pytest.raises(RefusedTaskError, match="more often"):
             ann.take_part(X, Y)
@@ -528,11 +533,21 @@ def test_a_round_of_another_key_is_refused(service, roles):
     assert service.proxy.reports == []
 
 
-@pytest.mark.parametrize(("row", "target"), [([np.nan, 0.0], 1.0), ([0.1, 0.2, 0.3], 1.0), ([0.1, 0.2], 7.0), ([0.1, 0.2], np.nan)])
+@pytest.mark.parametrize(
+    ("row", "target"),
+    [([np.nan, 0.0], 1.0), ([0.1, 0.2, 0.3], 1.0), ([0.1, 0.2], 7.0), ([0.1, 0.2], np.nan), (["secret", 0.2], 1.0)],
+)
 def test_records_that_do_not_fit_are_refused_before_anything_is_written(service, row, target):
     service.open()
-    with pytest.raises(ArgumentError):
-        service.client().take_part(row, target)
+    for at_once in (True, False):
+        with pytest.raises(ArgumentError) as refusal:
+            service.client(at_once=at_once).take_part(row, target)
+        shown, seen = refusal.value, []
+        while shown is not None:  # whatever a crash reporter would send along
+            seen.append(f"{shown} {shown.__dict__}")
+            shown = shown.__cause__ or shown.__context__
+        assert not any(value in text for value in ("nan", "7.0", "0.3", "secret") for text in seen), seen
+        assert "Nothing was sent" in seen[0]
     assert service.proxy.reports == []
     assert {path.name for path in (service.folder / "ann").glob("*")} <= {"lock"}
     assert service.client().take_part(X, Y) == Sent(1, first_time=True)
@@ -743,23 +758,121 @@ def test_a_token_that_is_none_is_refused_and_not_shown(service, token):
         service.client(token=token)
     assert "elsewhere" not in str(refusal.value)
     service.open()
-    assert service.client(token=(service.folder / "ann.token").read_text() + "\n").take_part(X, Y) == Sent(1, first_time=True)
+    assert service.client(token=service.tokens[service.seat_of("ann")] + "\n").take_part(X, Y) == Sent(1, first_time=True)
 
 
-def test_a_report_that_has_lost_its_place_asks_for_another_one(service, monkeypatch):
-    """It waited for longer than its place was kept, and others were promised what was left, and did not come."""
-    document, ann = service.open(), service.client()
-    service.proxy.answer = lambda method, path: says(503) if method == "POST" else FORWARD
-    with pytest.raises(ServerError):
-        ann.take_part(X, Y)
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 61)
-    service.others_answer(document, 1)
-    for name in ("bob", "cy", "di"):
-        assert service.client(name).round() is not None
-    service.proxy.answer = lambda method, path: FORWARD
-    with pytest.raises(ServerError, match="promised to others"):
-        ann.take_part(X, Y)
-    monkeypatch.setattr(time, "time", lambda: now + 200)
-    assert ann.take_part(X, Y) == Sent(1, first_time=False)
-    assert len(set(service.proxy.reports)) == 1
+# --- times that do not depend on the records
+
+FACTS = 'target = {column = "ill", classes = ["yes", "no"]}\ncolumns = {age = {low = 0, high = 100}}'
+
+
+class Clock:
+    """A clock that moves when somebody sleeps. `ready` is when the records have been read and the gradient is computed."""
+
+    def __init__(self, ready: float) -> None:
+        self.now, self.ready, self.end = 0.0, ready, threading.Event()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def wait(self, futures: list[Any], timeout: float) -> None:
+        due = self.now + timeout
+        if self.ready <= due:
+            for future in futures:
+                future.exception(timeout=20)
+        self.now = max(self.now, min(self.ready, due))
+
+
+class Timed(Client):
+    """A client that notes when it sends what."""
+
+    requests: list[tuple[float, str]]
+    clock: Clock
+
+    def _sent(self, request: urllib.request.Request) -> bytes:
+        self.requests.append((self.clock.now, request.selector))
+        return super()._sent(request)
+
+
+@pytest.fixture
+def joined(tmp_path, roles, monkeypatch):
+    """`croupier join` with records that are ready at a time of a clock; what it sent when, and what it said."""
+    facts, request = Schema.from_toml(FACTS), Request("classify", {"epsilon": 20.0}, None)
+    clocks: list[Clock] = []
+
+    def pieces(source, types, read=Source.pieces):
+        if clocks[-1].ready > 1e6:
+            clocks[-1].end.wait(60)  # for as long as anybody could look
+        return read(source, types)
+
+    def run_join(name: str, ready: float) -> tuple[list[tuple[float, str]], list[str]]:
+        clocks.append(Clock(ready))
+        clock, said, requests = clocks[-1], [], []
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "me.csv").write_text("age,ill\n30,yes\n")
+        monkeypatch.setattr(client_module, "time", clock)
+        monkeypatch.setattr(join_module, "time", clock)
+        monkeypatch.setattr(client_module, "wait_for", clock.wait)
+        monkeypatch.setattr(Source, "pieces", pieces)
+        monkeypatch.setattr(join_module, "say", lambda console, text: said.append(text))
+        monkeypatch.setattr(join_module, "Client", Timed)
+        monkeypatch.setattr(Timed, "clock", clock, raising=False)
+        monkeypatch.setattr(Timed, "requests", requests, raising=False)
+        with Service(folder, roles, roles.task(records=described(facts, request))) as service:
+            service.open()
+            given = {"token": service.tokens[service.seats[0]], "folder": folder / "ann", "ca": None, "wait": 60.0, **ENOUGH}
+            key = roles.analyzer.public_key().public_bytes_raw().hex()
+            try:
+                join_module.join(folder / "me.csv", service.url, key, **given)
+            finally:
+                clock.end.set()
+            assert service.stored == 1
+        return requests, said
+
+    return run_join
+
+
+def test_when_a_client_asks_and_answers_does_not_depend_on_how_long_its_records_take(joined):
+    """7 ms for one row, 105 ms for a million, longer than the pace, and for ever: the same requests at the same times."""
+    heard = {ready: joined(str(number), ready) for number, ready in enumerate((0.007, 0.105, 14.9, 15.1, 1e9))}
+    times = [requests for requests, _ in heard.values()]
+    assert times == [[(0.0, "/v1/task"), (10.0, "/v1/round"), (20.0, "/v1/report")]] * 5
+    blank = {ready: any("blank" in text for text in said) for ready, (_, said) in heard.items()}
+    assert blank == {0.007: False, 0.105: False, 14.9: False, 15.1: True, 1e9: True}
+
+
+def test_records_that_are_not_ready_are_answered_by_a_blank_report_in_real_time(tmp_path, roles, plan):
+    """Without a clock of our own: a source that never ends, and a report that leaves all the same."""
+    end = threading.Event()
+
+    def endless() -> tuple[Any, Any]:
+        end.wait(60)
+        return X, Y
+
+    with Service(tmp_path, roles, roles.task(pace=0.2)) as service:
+        document = service.open()
+        try:
+            assert service.client(at_once=False).answer(endless, random=SeededRandom(3)) == Sent(1, first_time=True, blank=True)
+        finally:
+            end.set()
+        assert service.client(at_once=False).answer(endless) is None  # it was an answer
+        report = Report.from_bytes(service.proxy.reports[0])
+        alone = Batch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+        expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
+        assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
+
+
+def test_a_file_that_is_refused_is_refused_before_a_round_is_asked_for(tmp_path, roles, monkeypatch):
+    facts, request = Schema.from_toml(FACTS), Request("classify", {"epsilon": 20.0}, None)
+    (tmp_path / "me.csv").write_text("age,ill\n30,perhaps\n")
+    with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=1.0)) as service:
+        service.open()
+        key = roles.analyzer.public_key().public_bytes_raw().hex()
+        given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH}
+        with pytest.raises(ArgumentError, match="perhaps"):  # on the terminal of whoever holds the record
+            join_module.join(tmp_path / "me.csv", service.proxy.url, key, **given)
+        assert {path for _, path, _ in service.proxy.asked} == {"/v1/task"}

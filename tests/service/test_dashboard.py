@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from helpers_roles import seats
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
@@ -58,6 +59,7 @@ class Run:
         for i in range(USERS):
             store.enrol(self.shuffler.store, f"c{i}")
         self.shuffler.take_task(self.population.document)
+        self.names = seats(self.shuffler.store)
         self.counts, self.next, self.result = [], 0, None
         self._thread = threading.Thread(target=self._train, args=(folder,), daemon=True)
         self._thread.start()
@@ -79,7 +81,7 @@ class Run:
             i, self.next = self.next, self.next + 1
             bits = VectorSum(plan).randomize(made.gradient(self.task, self.X[i : i + 1], self.y[i : i + 1]))
             here.ones, here.users = here.ones + bits.bits.sum(axis=1), here.users + 1
-            self.shuffler.receive(f"c{i}", sealed_report("masked-sum", document.digest, bits, made.key).to_bytes())
+            self.shuffler.receive(self.names[i], sealed_report("masked-sum", document.digest, bits, made.key).to_bytes())
         return here.users
 
     def forward(self):

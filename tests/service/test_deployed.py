@@ -22,15 +22,18 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from helpers_roles import World, postgres_server, randomness, soon, training, why_no_postgres
+from helpers_records import TARGETS, UNSORTED, person
+from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
 
 from croupier.cli.model import TableModel
+from croupier.cli.records import Reader
 from croupier.cli.serve import Asked
 from croupier.client import Client, ServerError
 from croupier.service.certificates import development_certificate
 from croupier.service.roles import Errands, Served, signing_key
 from croupier.service.store import SHUFFLER, Store, enrol
 from croupier.service.web import analyzer_app, shuffler_app
+from croupier.table import Source
 
 TRANSPORTS = ["masked-sum", "messages"]
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
@@ -61,14 +64,14 @@ class Device(Client):
     """A user's client, with the randomness that the user has in memory too; it tries again until its answers are in."""
 
     def __init__(self, user: int, X, y, *where: str, **promise) -> None:
-        super().__init__(*where, max_epsilon=8.01, max_delta=1e-2, **promise)
+        super().__init__(*where, max_epsilon=8.01, max_delta=1e-2, at_once=True, **promise)
         self.user, self.X, self.y = user, X[user : user + 1], y[user : user + 1]
         self.answered: list[int] = []
 
-    def _report(self, document, made, task, X, y, random):
+    def _report(self, document, made, task, gradient, random):
         """Also remembers which round it is for: a retry may be when the next one is open."""
         self.number = made.number
-        return super()._report(document, made, task, X, y, randomness(self.user, made.number))
+        return super()._report(document, made, task, gradient, randomness(self.user, made.number))
 
     def try_once(self) -> bool:
         """Whether a round has this user's answer now that had none."""
@@ -78,7 +81,7 @@ class Device(Client):
                 return True
         return False
 
-    def answer(self, rounds: int, stopped: threading.Event) -> None:
+    def keep_answering(self, rounds: int, stopped: threading.Event) -> None:
         while len(self.answered) < rounds and not stopped.is_set():
             if not self.try_once():
                 time.sleep(0.05)
@@ -109,6 +112,7 @@ def deployed(world: World, tls: tuple[Path, Path] | None = None):
         Errands(shuffler, analyzer.url, ca=None if tls is None else tls[0]),
     ):
         soon(lambda: shuffler.document)
+        world.seat()
         yield running, served.url, analyzer.url
         soon(lambda: shuffler.made() is None)
 
@@ -119,11 +123,11 @@ def deployed(world: World, tls: tuple[Path, Path] | None = None):
 def test_over_sockets_theta_is_that_of_the_run_in_memory(tmp_path, urls, database, transport, interactivity, users):
     world = World(tmp_path, transport=transport, interactivity=interactivity, users=users, databases=urls(database))
     rounds, stopped = 3 if interactivity == "full" else 1, threading.Event()
-    with deployed(world) as (running, url, _), ThreadPoolExecutor(8) as pool:
+    with deployed(world) as (running, url, _), ThreadPoolExecutor(users) as pool:
         devices = devices_of(world, url)
         # Every user has a thread's attention until it has answered; in the full model all of them do, in every round.
         for number in range(rounds):
-            list(pool.map(lambda device, wanted=number + 1: device.answer(wanted, stopped), devices))
+            list(pool.map(lambda device, wanted=number + 1: device.keep_answering(wanted, stopped), devices))
         theta = running.result()
     who = members(devices, 3)
     assert sorted(user for some in who for user in some) == sorted(list(range(users)) * rounds)
@@ -227,6 +231,10 @@ def test_hostile_bytes_on_a_socket_neither_stop_a_server_nor_change_a_count(tmp_
 # Processes of the command line, killed and started again.
 
 USERS = 12
+FACTS = (
+    '[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n[columns.age]\nlow = 0\nhigh = 100\n'
+    '[columns.sex]\nlevels = ["f", "m"]\n[columns.height]\nlow = 100\nhigh = 200\n'
+)
 
 
 class Process:
@@ -281,12 +289,9 @@ class Process:
 class Operators:
     """An analyzer and a shuffler as processes, for a task in a file, and its clients."""
 
-    def __init__(self, folder: Path, transport: str, databases: dict[str, str], *, dev: bool = False) -> None:
+    def __init__(self, folder: Path, transport: str, databases: dict[str, str], *, dev: bool = False, facts: str = FACTS) -> None:
         self.folder, self.dev = folder, dev
-        (folder / "facts.toml").write_text(
-            '[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n[columns.age]\nlow = 0\nhigh = 100\n'
-            '[columns.sex]\nlevels = ["f", "m"]\n[columns.height]\nlow = 100\nhigh = 200\n'
-        )
+        (folder / "facts.toml").write_text(facts)
         keys = [signing_key(folder / role).public_key().public_bytes_raw().hex() for role in ("an", "sh")]
         analyzer_key, shuffler_key = keys
         (folder / "task.toml").write_text(
@@ -294,8 +299,9 @@ class Operators:
             f'transport = "{transport}"\nshuffler_key = "{shuffler_key}"\n'
         )
         kept = {role: ("--database", databases[role]) for role in databases}
-        enrolled = Store(databases.get("shuffler", f"sqlite:///{folder / 'sh' / 'shuffler.db'}"), SHUFFLER)
-        tokens = [enrol(enrolled, f"user-{user}") for user in range(USERS)]
+        database = databases.get("shuffler", f"sqlite:///{folder / 'sh' / 'shuffler.db'}")
+        enrolled = Store(database, SHUFFLER)
+        tokens = {name: enrol(enrolled, name) for name in (f"user-{user}" for user in range(USERS))}
         enrolled.close()
         secure = ("--dev",) if dev else ()
         asked = ("--task", "task.toml", "--dir", "an", "--processes", "1")
@@ -313,10 +319,18 @@ class Operators:
         self.X *= problem.feature_norm / np.sqrt(problem.dim)
         self.y = (self.X[:, 0] > 0).astype(float)
         ca = folder / "sh/dev-certificate.pem" if dev else None
-        self.devices = [
-            Device(user, self.X, self.y, url, token, analyzer_key, folder=folder / f"c{user}", ca=ca)
-            for user, token in enumerate(tokens)
+        self.devices = [  # in the order of the rounds that they were drawn for
+            Device(user, self.X, self.y, url, tokens[name], analyzer_key, folder=folder / f"c{user}", ca=ca)
+            for user, name in enumerate(self._seats(database))
         ]
+
+    @staticmethod
+    def _seats(database: str) -> list[str]:
+        kept = Store(database, SHUFFLER)
+        try:
+            return soon(lambda: seats(kept))
+        finally:
+            kept.close()
 
     def answer(self, *users: int) -> None:
         for user in users:
@@ -373,7 +387,7 @@ def test_roles_that_are_killed_at_any_moment_go_on_and_lose_nothing(tmp_path):
     """Clients send all the time, and roles die in the middle of whatever they do."""
     with Operators(tmp_path, "masked-sum", {}) as roles, ThreadPoolExecutor(4) as pool:
         stopped = threading.Event()
-        waiting = [pool.submit(device.answer, 1, stopped) for device in roles.devices]
+        waiting = [pool.submit(device.keep_answering, 1, stopped) for device in roles.devices]
         try:
             for wanted in (1, 4, 9):
                 soon(lambda: sum(len(device.answered) for device in roles.devices) >= wanted)  # noqa: B023
@@ -407,3 +421,39 @@ def test_a_run_over_tls_with_certificates_for_trying_things_out(tmp_path):
         roles.analyzer.start()
         theta = roles.result()
         assert np.array_equal(theta, TableModel.load(tmp_path / "before.json").estimator.result_.theta)
+
+
+# The order of columns, levels and labels: one, from the analyzer's file to the model.
+
+
+@pytest.mark.parametrize("kind", ["texts", "range"])
+def test_the_model_has_its_columns_and_labels_in_the_order_in_which_clients_made_their_rows(tmp_path, kind):
+    """Roles as they are run. Clients make rows by the task that came over the wire; expected are rows by the analyzer's file.
+
+    With the columns in any other order, theta would be another one, and the model's coefficients would be those of other columns.
+    """
+    target, labels = TARGETS[kind]
+    with Operators(tmp_path, "masked-sum", {}, facts=UNSORTED.format(target=target)) as roles:
+        asked = Asked.load(tmp_path / "task.toml")
+        assert asked.encoder.names != tuple(sorted(asked.encoder.names))
+        rows = []
+        for device in roles.devices:
+            file = tmp_path / f"{device.user}.csv"
+            file.write_text(person(device.user, labels))
+            device.X, device.y = Reader(soon(lambda: taken(device)).records).of_file(file)  # noqa: B023
+            [piece] = Source(file).pieces(asked.encoder.types(target=True))
+            rows.append(asked.estimator.records(asked.encoder.rows(piece), asked.encoder.targets(piece)))
+        roles.X, roles.y = (np.concatenate(part) for part in zip(*rows, strict=True))
+        assert len(set(roles.y.tolist())) == 2
+        roles.answer(*range(USERS))
+        theta = roles.result()
+        assert np.array_equal(theta, roles.in_memory())
+        model = TableModel.load(tmp_path / "model.json")
+        assert model.schema == asked.facts
+        assert list(model.schema.columns) == ["weight", "income", "town", "age", "smokes", "blood"]
+
+
+def taken(device: Device):
+    with contextlib.suppress(ServerError):
+        return device.task()
+    return None

@@ -62,12 +62,8 @@ class Servers(RuleBasedStateMachine):
         self._start_analyzer()
         drawn = {client: (first, last) for client, first, last in self.world.rows("shuffler", "SELECT * FROM lots")}
         sequential = interactivity == "sequential"
-        if sequential:  # as good as any, and the same in every run of the machine
-            self.lots = {user: 1 + user * 7 % 15 // 5 for user in range(15)}
-            with self.shuffler.store.begin() as connection:
-                for user, number in self.lots.items():
-                    change = f"UPDATE lots SET first = {number}, last = {number} WHERE client = '{self.world.names[user]}'"
-                    connection.exec_driver_sql(change)
+        if sequential:  # users are counted in the order of their rounds
+            self.lots = {user: 1 + user // 5 for user in range(15)}
         expected = [(number, number) for number in (1, 2, 3) for _ in range(5)] if sequential else [(1, 3)] * 6
         assert sorted(drawn.values()) == expected
         self.fetch_round()
@@ -122,15 +118,11 @@ class Servers(RuleBasedStateMachine):
         """The status for a user's own report of a round that the shuffler has seen."""
         if number != self.open_number:
             return 200 if self._has_taken_part(user, number) else 410
-        return 200 if user in self.taken[number] or (self._is_wanted(user) and self._has_room(user)) else 409
+        return 200 if user in self.taken[number] or self._is_wanted(user) else 409
 
     def _is_wanted(self, user: int) -> bool:
         """Whether a report of the user, who has not answered yet, belongs into the open round."""
         return not self._has_taken_part(user, self.open_number) and self.lots.get(user, self.open_number) == self.open_number
-
-    def _has_room(self, user: int) -> bool:
-        free = self.plan.users - len(self.taken[self.open_number])
-        return user in self.promised or free > len(self.promised)
 
     def _post(self, user: int, body: bytes, expected: int, **headers: str) -> None:
         """A request of an enrolled client, as often as it may."""
@@ -147,7 +139,7 @@ class Servers(RuleBasedStateMachine):
 
     def _now_taken(self, user: int) -> None:
         number = self.open_number
-        if self.requests[user] <= BURST and self._is_wanted(user) and self._has_room(user):
+        if self.requests[user] <= BURST and self._is_wanted(user):
             self.taken[number].append(user)
             self.promised.discard(user)
             if len(self.taken[number]) == self.plan.users:
@@ -180,11 +172,11 @@ class Servers(RuleBasedStateMachine):
 
     @rule(user=USERS)
     def ask_for_the_round(self, user: int) -> None:
-        """Who is wanted gets the round, and a place in it that nobody else can take."""
+        """Who is wanted gets the round, which then waits for it; a round that ends waits for nobody else."""
         user, number = self._user(user), self.open_number
         answer = self.clients.get("/v1/round", {"Authorization": f"Bearer {self.world.tokens[user]}"})
         ends = number and len(self.taken[number]) >= self.plan.honest_users  # patience is over from the beginning
-        wanted = number and not ends and self._is_wanted(user) and self._has_room(user)
+        wanted = number and self._is_wanted(user) and (not ends or user in self.promised)
         assert answer.content == (self.opened[number - 1].to_bytes() if wanted else b"")
         if wanted:
             self.promised.add(user)
@@ -212,9 +204,7 @@ class Servers(RuleBasedStateMachine):
         answered = self.taken[number]
         user = answered[user % len(answered)] if of_one_who_answered and answered else self._user(user)
         body = self._report(user, number)
-        if not self._is_wanted(user) or not self._has_room(
-            user
-        ):  # an altered replay, or another round's user with a report that nobody wants
+        if not self._is_wanted(user):  # an altered replay, or another round's user with a report that nobody wants
             self._post(user, _changed(body, 48 + place % (len(body) - 48), change), 409)
         self._post(user, _changed(body, place % 48, change), 400)
         self._post(user, body[: place % len(body)], 400)

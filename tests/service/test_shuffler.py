@@ -92,7 +92,7 @@ def test_of_many_reports_of_one_client_at_once_one_is_taken(opened):
 
 
 def test_clients_that_come_at_once_fill_a_round_exactly(opened):
-    """Twelve for four places: four are in the batch, eight hear that the round has ended."""
+    """Twelve for four places: those four are in the batch who were drawn, and nobody else."""
     world, shuffler, document = opened
     reports = [world.report(user, document) for user in range(12)]
     barrier = threading.Barrier(12)
@@ -106,7 +106,8 @@ def test_clients_that_come_at_once_fill_a_round_exactly(opened):
 
     with ThreadPoolExecutor(12) as pool:
         done = list(pool.map(send, range(12)))
-    assert sorted(done) == [1, 2, 3, 4] + [410] * 8
+    assert sorted(done[:4]) == [1, 2, 3, 4]
+    assert set(done[4:]) <= {409, 410}  # before the round was full, and after
     assert Batch.from_bytes(shuffler.made()[1], world.plan(document).bits_per_coordinate, shuffler.public_key).users == 4
 
 
@@ -180,6 +181,7 @@ def test_without_a_task_the_shuffler_asks_to_wait_and_after_a_restart_it_remembe
     first, document = world.shuffler(with_task=False), round_of(world)
     assert refused(first, world.names[0], world.report(0, document)) == (503, "no task yet")
     first.take_task(world.task.document(world.analyzer_key))
+    world.seat()
     first.open(document)
     new = world.shuffler(with_task=False)  # before it has reached the analyzer
     assert new.document == world.task.document(world.analyzer_key)
@@ -197,7 +199,7 @@ def test_before_a_round_reports_are_to_come_later_and_after_it_they_are_late(mak
     shuffler.open(second)
     assert refused(shuffler, world.names[5], late) == (410, "the round has ended")
     assert shuffler.receive(world.names[4], early) == Taken(1, 4)
-    assert shuffler.receive(world.names[5], world.report(5, second)) == Taken(2, 4)  # who was late answers another round
+    assert shuffler.receive(world.names[5], world.report(5, second)) == Taken(2, 4)  # its own round
 
 
 @pytest.mark.parametrize(("interactivity", "users"), [("sequential", 12), ("full", 4)])
@@ -409,6 +411,9 @@ def test_reports_of_one_transaction_hear_what_they_would_have_heard_one_by_one(m
     worlds[1].analyzer_key, worlds[1].shuffler_key, worlds[1].task = worlds[0].analyzer_key, worlds[0].shuffler_key, worlds[0].task
     document, later = round_of(worlds[0]), round_of(worlds[0], 2)
     first = [worlds[0].report(user, document) for user in range(6)]
+    together = worlds[0].shuffler()
+    together.store.close()
+    shutil.copy(worlds[0].folder / "shuffler.db", worlds[1].folder / "shuffler.db")  # the same lots
     names = worlds[0].names
     sent = [
         (names[0], first[0]),
@@ -458,25 +463,22 @@ def test_what_another_process_has_taken_in_between_is_refused_and_the_others_are
 # Places are promised, and kept.
 
 
-def test_a_place_is_kept_for_a_while_also_across_a_restart_and_then_given_away(make_world, monkeypatch):
-    world = make_world(users=12)
+def test_a_round_waits_for_whom_it_was_promised_to_also_across_a_restart_and_then_no_longer(make_world, monkeypatch):
+    world = make_world(interactivity="full", users=12, honest=0.75, patience=5.0)
     shuffler, document = world.shuffler(), round_of(world)
     shuffler.open(document)
-    assert shuffler.rounds_for(world.names[:6]) == [document] * 4 + [None] * 2  # four places
+    assert shuffler.rounds_for(world.names[9:10]) == [document]
+    answer_round(world, shuffler, document, range(9))
     again = world.shuffler()
-    assert again.rounds_for(world.names[4:6]) == [None] * 2
-    assert refused(again, world.names[5], world.report(5, document)) == (
-        409,
-        "the places left are promised to others; ask for the round first",
-    )
-    assert again.receive(world.names[0], world.report(0, document)) == Taken(1, 4)
     now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 59)
+    again.close_late()
+    assert again.made() is None  # as few as it may end with, and one was promised a place
+    assert again.rounds_for(world.names[9:11]) == [document, None]  # again what it was promised, and nobody else
     monkeypatch.setattr(time, "time", lambda: now + 61)
-    assert again.rounds_for([world.names[4]]) == [document]
-    assert again.receive(world.names[5], world.report(5, document)) == Taken(2, 4)
-    assert again.receive(world.names[1], world.report(1, document)) == Taken(3, 4)  # late, and there is a place
-    assert refused(again, world.names[2], world.report(2, document))[0] == 409  # late, and the last one is promised
-    assert again.receive(world.names[4], world.report(4, document)) == Taken(4, 4)
+    assert again.rounds_for(world.names[9:10]) == [None]
+    again.close_late()
+    assert Batch.from_bytes(again.made()[1], world.plan(document).bits_per_coordinate, again.public_key).users == 9
     assert world.rows("shuffler", "SELECT * FROM places") == []  # with the batch, nothing says who was in the round
 
 
@@ -496,12 +498,107 @@ def test_a_round_that_may_end_waits_for_those_whom_it_has_promised_a_place_and_p
     assert shuffler.made() is not None
 
 
-# Where batches are proved to be random parts of all users, they are.
+# Who is in which batch is drawn by lot, and does not depend on who comes when.
 
 
-def test_each_client_is_drawn_for_one_round_and_answers_no_other(make_world):
-    world = make_world(users=15, honest=0.9, patience=60.0)
-    assert world.task.by_lot
+def batches(world: World, folder, arrivals) -> list[set[str]]:
+    """Who is in which batch where clients come in this order, in each round anew: each asks, and answers if it is asked to.
+
+    The shuffler goes on from the database in the folder.
+    """
+    store = Store(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
+    shuffler = Shuffler(store, world.shuffler_key, world.analyzer_key.public_key())
+    found = []
+    for number in range(1, world.task.schedule.rounds + 1):
+        phase = next(phase for phase in range(1, 9) if number in world.task.rounds_of(phase))
+        document = round_of(world, number, phase)
+        shuffler.open(document)
+        members = set()
+        for user in arrivals:
+            name = world.names[user]
+            if shuffler.made() is None and shuffler.rounds_for([name]) == [document]:
+                shuffler.receive(name, world.report(user, document))
+                members.add(name)
+        shuffler.forwarded(shuffler.made()[0])
+        found.append(members)
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize("asked", [{"users": 12}, {"users": 12, "rounds": 2, "interactivity": "full"}])
+@pytest.mark.parametrize("enrolled_besides", [0, 3])
+def test_a_client_whose_arrival_depends_on_its_record_moves_nobody_into_another_batch(make_world, asked, enrolled_besides):
+    """The attack: one client comes first if its record says so, and last if not. The others come as they always do.
+
+    Were batches filled in the order of arrival, that one bit would move a member of every later batch.
+    """
+    world = make_world(**asked)
+    kept = world.store("shuffler")
+    besides = [f"one more {number}" for number in range(enrolled_besides)]
+    world.tokens += [tables.enrol(kept, name) for name in besides]
+    world.names += besides
+    world.X, world.y = (np.concatenate([some, some]) for some in (world.X, world.y))  # records of those, too
+    world.shuffler()
+    world.close()
+    everybody = range(len(world.names))
+    for attacker in (0, 5, everybody[-1]):
+        others = [user for user in everybody if user != attacker]
+        seen = []
+        for arrivals in ([attacker, *others], [*others, attacker]):
+            folder = world.folder / f"{attacker} {arrivals[0]}"
+            folder.mkdir()
+            shutil.copy(world.folder / "shuffler.db", folder)
+            seen.append(batches(world, folder, arrivals))
+        assert seen[0] == seen[1]
+        assert {len(members) for members in seen[0]} == {world.task.schedule.phases[0].batch}
+
+
+def test_of_more_than_the_tasks_users_chance_leaves_some_out_and_whoever_comes_later_is_not_asked(make_world):
+    world = make_world(users=12)
+    store = world.store("shuffler")
+    for number in range(5):
+        tables.enrol(store, f"one more {number}")
+    shuffler = world.shuffler()
+    lots = dict(world.rows("shuffler", "SELECT client, first FROM lots"))
+    assert sorted(lots.values()) == [1] * 4 + [2] * 4 + [3] * 4
+    tables.enrol(store, "late")
+    document = round_of(world)
+    for role in (shuffler, world.shuffler()):  # nor after a restart
+        role.open(document)
+        assert role.rounds_for(["late"]) == [None]
+        assert refused(role, "late", world.report(0, document)) == (409, "this client's lot is not this round")
+    assert dict(world.rows("shuffler", "SELECT client, first FROM lots")) == lots
+
+
+def test_a_task_begins_when_its_users_are_enrolled_and_not_before(make_world):
+    world = make_world(users=12)
+    store = world.store("shuffler")
+    with store.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM clients WHERE id = 'name-of-user-3'")
+    with pytest.raises(WireError, match="11 are enrolled: enrol them first"):
+        world.shuffler()
+    assert world.rows("shuffler", "SELECT count(*) FROM lots") == [(0,)]
+    tables.enrol(store, "name-of-user-3")
+    world.shuffler()
+    assert world.rows("shuffler", "SELECT count(*) FROM lots") == [(12,)]
+
+
+def test_a_round_waits_for_those_who_were_drawn_and_takes_nobody_in_their_place(make_world, monkeypatch):
+    """With honest = 1 it waits for all of them, whatever its patience: a substitute would be chosen by who came when."""
+    world = make_world(users=12, patience=5.0)
+    shuffler, document = world.shuffler(), round_of(world)
+    answer_round(world, shuffler, document, range(3))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 1e6)
+    shuffler.close_late()
+    assert shuffler.made() is None
+    assert shuffler.rounds_for(world.names[3:]) == [document] + [None] * 8
+    assert refused(shuffler, world.names[4], world.report(4, document))[0] == 409
+
+
+@pytest.mark.parametrize("asked", [{"honest": 0.9, "patience": 60.0}, {}])
+def test_each_client_is_drawn_for_one_round_and_answers_no_other(make_world, asked):
+    world = make_world(users=15, **asked)
     shuffler = world.shuffler()
     lots = dict(world.rows("shuffler", "SELECT client, first FROM lots WHERE first = last"))
     assert sorted(lots.values()) == [1] * 5 + [2] * 5 + [3] * 5
@@ -520,12 +617,12 @@ def test_each_client_is_drawn_for_one_round_and_answers_no_other(make_world):
     assert dict(world.rows("shuffler", "SELECT client, first FROM lots")) == lots
 
 
-def test_lots_are_drawn_uniformly(make_world):
+@pytest.mark.parametrize("asked", [{"honest": 0.9, "patience": 60.0}, {}])
+def test_lots_are_drawn_uniformly(make_world, asked):
     """Chi-square over which of six clients share a round with the first, for two rounds of three: false alarms below 1e-6."""
     from scipy.stats import chi2  # noqa: PLC0415
 
-    world = make_world(users=6, honest=0.9, patience=60.0, rounds=2)
-    assert world.task.by_lot
+    world = make_world(users=6, rounds=2, **asked)
     store = world.store("shuffler")
     seen: dict[frozenset[str], int] = {}
     runs = 2000
@@ -574,31 +671,47 @@ def test_a_share_of_honest_users_is_one_of_those_who_were_enrolled_at_the_beginn
     assert refused(shuffler, "one more", world.report(1, document))[0] == 409
 
 
-def test_who_only_looks_does_not_keep_a_place_for_ever(make_world, monkeypatch):
-    world = make_world(users=12)
+def test_who_only_looks_does_not_keep_a_round_open_for_ever(make_world, monkeypatch):
+    world = make_world(interactivity="full", users=12, honest=0.75, patience=5.0)
+    shuffler, document = world.shuffler(), round_of(world)
+    answer_round(world, shuffler, document, range(8))
+    now = time.time()
+    for seconds in range(0, 120, 10):  # one less than it needs: nobody is turned away
+        monkeypatch.setattr(time, "time", lambda: now + seconds)  # noqa: B023
+        assert shuffler.rounds_for(world.names[10:]) == [document] * 2
+    shuffler.receive(world.names[8], world.report(8, document))
+    for seconds in range(120, 240, 10):
+        monkeypatch.setattr(time, "time", lambda: now + seconds)  # noqa: B023
+        shuffler.rounds_for(world.names[10:])
+        shuffler.close_late()
+    assert shuffler.made() is not None
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_waiting(make_world, monkeypatch):
+    world = make_world(interactivity="full", users=12, honest=0.75, patience=5.0)
     shuffler, document = world.shuffler(), round_of(world)
     shuffler.open(document)
     now = time.time()
-    for user in range(3):
-        shuffler.receive(world.names[user], world.report(user, document))
-    for seconds in range(0, 60, 10):
-        monkeypatch.setattr(time, "time", lambda: now + seconds)  # noqa: B023
-        assert shuffler.rounds_for([world.names[5]]) == [document]
-        assert shuffler.rounds_for([world.names[6]]) == [None]
-    monkeypatch.setattr(time, "time", lambda: now + 61)
-    assert shuffler.rounds_for([world.names[5], world.names[6]]) == [None, document]
-    monkeypatch.setattr(time, "time", lambda: now - 3600)  # a clock that was set back keeps nobody waiting
-    assert shuffler.rounds_for([world.names[7]]) == [document]
+    monkeypatch.setattr(time, "time", lambda: now + 3600)
+    assert shuffler.rounds_for(world.names[9:10]) == [document]
+    answer_round(world, shuffler, document, range(9))
+    monkeypatch.setattr(time, "time", lambda: now + 6)
+    shuffler.close_late()
+    assert shuffler.made() is not None
 
 
 def test_a_place_is_not_lost_with_a_transaction_that_fails(make_world, monkeypatch):
-    world = make_world(users=12)
+    world = make_world(interactivity="full", users=12, honest=0.75, patience=5.0)
     shuffler, document = world.shuffler(), round_of(world)
     shuffler.open(document)
-    assert shuffler.rounds_for(world.names[:4]) == [document] * 4
+    assert shuffler.rounds_for(world.names[:1]) == [document]
+    answer_round(world, shuffler, document, range(1, 10))
     monkeypatch.setattr(shuffler, "_forget_places", lambda *_: 1 / 0)  # the disk is full
     with pytest.raises(ZeroDivisionError):
         shuffler.receive(world.names[0], world.report(0, document))
     monkeypatch.undo()
-    assert shuffler.rounds_for([world.names[5]]) == [None]
-    assert shuffler.receive(world.names[0], world.report(0, document)) == Taken(1, 4)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 6)
+    shuffler.close_late()
+    assert shuffler.made() is None
+    assert shuffler.receive(world.names[0], world.report(0, document)) == Taken(10, 12)

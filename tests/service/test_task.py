@@ -100,7 +100,7 @@ def test_a_task_comes_back_for_every_way_to_run_it(roles, transport, interactivi
 
 def test_a_task_has_the_words_of_the_specification(roles):
     values = json.loads(roles.task().document(roles.analyzer).text)
-    assert set(values) == {"id", "name", "transport", "users", "problem", "schedule", "shuffler", "records", "patience"}
+    assert set(values) == {"id", "name", "transport", "users", "problem", "schedule", "shuffler", "records", "patience", "pace"}
     assert values["problem"]["loss"] == {"kind": "Logistic"}
     assert values["problem"]["domain"] == {"kind": "Ball", "dim": 2, "radius": 5.0, "center": None}
     assert values["shuffler"] == roles.shuffler.public_key().public_bytes_raw().hex()

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..game import KINDS, QUICK_TRIALS, TRIALS, Findings, play_all
 from ..privacy import ArgumentError, SumPlan, plan_sum, round_up
 from ..privacy.audit import EmpiricalAudit, empirical_audit, exact_delta, pld_delta
 from ..privacy.rounding import exact, round_down
@@ -23,9 +24,12 @@ from ..validation import whole
 
 # Beyond this many noise bits the laws are not enumerated.
 _MAX_ENUMERATED = 5_000_000
+_TRIALS = 10_000
+_BAR = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
 def audit_plan(
+    context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="Privacy loss epsilon.")] = 4.0,
     delta: Annotated[float, typer.Option(help="delta of the guarantee.")] = 1e-6,
     users: Annotated[int, typer.Option(help="Users in one round.")] = 20,
@@ -35,14 +39,23 @@ def audit_plan(
     neighbours: Annotated[str, typer.Option(help="replace-one or zero-out.")] = "replace-one",
     calibration: Annotated[str, typer.Option(help="tight, paper or paper-scaled.")] = "tight",
     max_inflation: Annotated[float, typer.Option(help="Noise allowed relative to central.")] = 1.05,
-    trials: Annotated[int, typer.Option(help="Rounds of the membership game on each side.")] = 10_000,
+    trials: Annotated[
+        int | None, typer.Option(help=f"Runs of a membership game on each side; {_TRIALS}, or {TRIALS} with --all.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Play against every kind of result that is released.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=f"With --all: {QUICK_TRIALS} runs on each side, about a minute.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Audit one round: exact enumeration, dp_accounting's privacy loss distribution, and the membership game.
 
-    Exit code 1 if the guarantee is refuted.
+    With --all: the membership game against every kind of result, in one table. Exit code 1 if a guarantee is refuted.
     """
-    whole("trials", trials, at_least=100, remedy="Fewer trials cannot refute anything.")
+    if every:
+        _audit_all(context, (QUICK_TRIALS if quick else TRIALS) if trials is None else trials, as_json)
+        return
+    if quick:
+        raise ArgumentError("--quick", "given", "used together with --all", "For one round say --trials.")
+    trials = whole("trials", _TRIALS if trials is None else trials, at_least=100, remedy="Fewer trials cannot refute anything.")
     plan = plan_sum(
         epsilon=epsilon,
         delta=delta,
@@ -64,6 +77,53 @@ def audit_plan(
         Console().print(_table(plan, deltas, game))
     if not passed:
         raise typer.Exit(1)
+
+
+def _audit_all(context: typer.Context, trials: int, as_json: bool) -> None:
+    """The game against every kind of result."""
+    meant = {"every", "quick", "trials", "as_json"}
+    for name in set(context.params) - meant:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            option = "--" + name.replace("_", "-")
+            raise ArgumentError(option, context.params[name], "left out with --all", "Its games have plans of their own.")
+    with Progress(TextColumn("{task.description}"), *_BAR, console=Console(stderr=True), disable=as_json, transient=True) as bar:
+        task, names = bar.add_task("games", total=2 * trials * len(KINDS)), [kind.name for kind in KINDS]
+
+        def tell(name: str, runs: int) -> None:
+            bar.update(task, description=name, completed=2 * trials * names.index(name) + runs)
+
+        findings = play_all(trials=trials, progress=tell)
+    if as_json:
+        typer.echo(findings.to_json())
+    else:
+        Console().print(_table_of_all(findings))
+    if not findings.passed:
+        raise typer.Exit(1)
+
+
+def _table_of_all(findings: Findings) -> Table:
+    table = Table(title="The membership game against every kind of result: mu, and the claim's epsilon", title_justify="left")
+    for column in ("result", "claim", "epsilon", "estimate", "at least", "verdict"):
+        table.add_column(column, no_wrap=True)
+    for row in findings.rows:
+        table.add_row(
+            row.kind,
+            round_up(row.audit.mu_claimed),
+            round_up(row.epsilon_claimed),
+            round_up(row.audit.mu_estimate, 3),
+            round_down(row.audit.mu_lower),
+            "holds" if row.passed else "[bold red]REFUTED[/]",
+        )
+    noticed = max(row.audit.mu_detectable / row.audit.mu_claimed for row in findings.rows)
+    power = f"mu {noticed:.3g} times the claim" if math.isfinite(noticed) else "nothing in some rows: use more trials"
+    table.caption = (
+        f"{findings.trials:,} runs of the real thing on each side of a game, epsilons at delta {exact(findings.delta)}; "
+        f"it would notice {power}. If all claims hold, any of them is refuted with probability at most "
+        f"{findings.false_alarm:g}; each row has an equal share of that."
+    )
+    table.caption_justify = "left"
+    return table
 
 
 def _computed_deltas(plan: SumPlan) -> dict[str, float | str]:
@@ -102,8 +162,7 @@ def _membership_game(plan: SumPlan, trials: int, show: bool) -> EmpiricalAudit:
     def mechanism(neighbour: bool) -> float:
         return float(protocol.run(populations[int(neighbour)], random=random).sum[0])
 
-    columns = (TextColumn("membership game"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not show, transient=True) as bar:
+    with Progress(TextColumn("membership game"), *_BAR, console=Console(stderr=True), disable=not show, transient=True) as bar:
         task = bar.add_task("game", total=2 * trials)
         return empirical_audit(
             mechanism,

@@ -39,8 +39,9 @@ from ..service.task import Task
 from ..service.wire import report_bytes
 from ..table import Category, Encoder, Numeric, Piece, Schema, Target
 from ..validation import ArgumentError, real, whole
-from .model import Request, TableModel
+from .model import TableModel
 from .progress import Stopped, messages, say
+from .records import Reader
 
 USERS, ROUNDS = 300, 4
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
@@ -151,6 +152,7 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
                     max_epsilon=epsilon,
                     max_delta=delta,
                     ca=trusted[1],
+                    at_once=True,  # people are made up
                 )
                 for number, token in enumerate(tokens)
             ]
@@ -299,16 +301,16 @@ def people(count: int, seed: int) -> Any:
 
 def _records(task: Task, batch: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Rows and targets as each client makes them of its own record, by what the task says."""
-    assert task.records is not None
-    facts = Schema.from_dict(task.records["schema"], "the task's schema")
-    maker = Request(task.records["task"], task.records["parameters"], None).estimator(facts)
-    X, y = maker.records(*_encoded(batch))
-    return X, y
+    return Reader(task.records).of_pieces([_piece(batch)], "people")
 
 
 def _encoded(batch: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    encoder, piece = Encoder(_FACTS), Piece(Path("people"), 1, batch)
+    encoder, piece = Encoder(_FACTS), _piece(batch)
     return encoder.rows(piece), encoder.targets(piece)
+
+
+def _piece(batch: Any) -> Piece:
+    return Piece(Path("people"), 1, batch)
 
 
 def _judged(model: TableModel, task: Task, at_analyzer: Path, at_shuffler: Path, seconds: float) -> Outcome:

@@ -96,6 +96,10 @@ class TableBlock:
     encoder: Encoder = field(repr=False)
     maker: LinearModel = field(repr=False)
 
+    @property
+    def file_name(self) -> str:
+        return str(self.file)
+
     def read(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         if not self.file.exists():
             raise UnreachableError(f"{self.file} is gone; bring it back. Nothing was released in this round")
@@ -110,7 +114,8 @@ def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: Store, 
     pieces = source.pieces(encoder.types(target=True, user=True), _most(encoder))
     for piece in counted(pieces, source.path.name, console, shown):
         rows[piece.file] += len(piece)
-        store.append(*_records(encoder, maker, piece), encoder.users(piece))
+        theirs = encoder.owned(piece)
+        store.append(*_records(encoder, maker, theirs), encoder.users(theirs))
     if not len(store):
         raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
     sizes = None if store.users is not None else [users for _, _, users in _parts(source, rows)]

@@ -45,6 +45,9 @@ def fit(
     schedule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
     rounds: Annotated[int | None, typer.Option(help="Rounds; by the schedule unless given.")] = None,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
+    invalid: Annotated[
+        str, typer.Option(help="refuse (stop at a record that is not valid) or blank (count it as a public default).")
+    ] = "refuse",
     data_is_public: Annotated[
         bool, typer.Option("--data-is-public", help="Draft the schema from DATA itself. NOT private.")
     ] = False,
@@ -80,6 +83,7 @@ def fit(
             "rounds": rounds,
             "random_state": seed,
             "data_is_public": data_is_public,
+            "invalid": invalid,
         }
         | ({} if radius is None else {"radius": radius})
         | _quantile(task, quantile),
@@ -160,7 +164,7 @@ def _quantile(task: str | None, quantile: float | None) -> dict[str, float]:
 def _fitted(
     source: Source, facts: Schema, request: Request, engine: Engine, checkpoint: Path | None, console: Console, shown: bool
 ) -> TableModel:
-    encoder = Encoder(facts)
+    encoder = Encoder(facts, request.parameters["invalid"])
     maker = request.estimator(facts)
     odd = source.ends_oddly()
     if odd is not None:

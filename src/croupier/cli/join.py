@@ -8,16 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import numpy as np
 import typer
 
-from ..client import TOO_LATE, Client, RefusedTaskError, ServerError
+from ..client import TOO_LATE, Client, RefusedTaskError, ServerError, beside
 from ..service.task import Task
 from ..service.wire import WireError
-from ..table import Encoder, Schema, Source
 from ..validation import ArgumentError
-from .model import Request
 from .progress import Stopped, messages, say
+from .records import Reader
 
 T = TypeVar("T")
 _PAUSE = 0.5
@@ -52,13 +50,18 @@ def join(
 def _answer(client: Client, data: Path, deadline: float) -> None:
     """Every round that wants an answer until the task needs no more of this user, or the time is up."""
     task = _patiently(client.task, deadline)
-    assert task is not None
-    X, y = _records(task, data)
+    first_ask = time.monotonic() + task.pace
+    reader = _reader(task, data)
+    reading = beside(lambda: reader.of_file(data))
+    # From here on every request is at a time that does not depend on what is in the file. Only a file that is refused ends this.
+    time.sleep(max(0.0, first_ask - time.monotonic()))
+    if reading.done():
+        reading.result()
     full = task.schedule.interactivity == "full"
     answered = 0
     while (full or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
         try:
-            sent = _patiently(lambda: client.take_part(X, y), deadline)
+            sent = _patiently(lambda: client.answer(reading.result), deadline)
         except ServerError as late:
             if late.status != TOO_LATE:
                 raise
@@ -67,6 +70,8 @@ def _answer(client: Client, data: Path, deadline: float) -> None:
         if sent is not None:
             answered += 1
             say(messages(), f"Answered round {sent.round}; nothing but sealed noise left this machine.")
+            if sent.blank:
+                say(messages(), f"It was blank: the records were not ready {task.pace / 2:g} seconds after the round came.")
         elif time.monotonic() < deadline:
             time.sleep(_PAUSE)
         else:
@@ -90,19 +95,8 @@ def _patiently(ask: Callable[[], T], deadline: float) -> T:
             time.sleep(_PAUSE)
 
 
-def _records(task: Task, data: Path) -> tuple[np.ndarray, np.ndarray]:
-    """This user's rows and targets, as the task's public facts say."""
+def _reader(task: Task, data: Path) -> Reader:
+    """What makes rows and targets of this user's records, as the task's public facts say."""
     if task.records is None:
         raise ArgumentError("--data", str(data), "left out: this task is not about tables", "Use croupier.client.")
-    try:
-        facts = Schema.from_dict(task.records["schema"], "the task's schema")
-        maker = Request(task.records["task"], task.records["parameters"], None).estimator(facts)
-    except (KeyError, TypeError, AttributeError):
-        raise Stopped("refused: the task does not say how records become rows", 2) from None
-    encoder = Encoder(facts)
-    source = Source(data)
-    source.require(list(encoder.types(target=True)))
-    made = [maker.records(encoder.rows(piece), encoder.targets(piece)) for piece in source.pieces(encoder.types(target=True))]
-    if not made:
-        raise ArgumentError("--data", str(data), "at least one record", "Check the file.")
-    return np.concatenate([rows for rows, _ in made]), np.concatenate([targets for _, targets in made])
+    return Reader(task.records)

@@ -21,12 +21,14 @@ from typing import Annotated, Any
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from ..service.task import LONGEST_PACE, PACE
 from ..table import Encoder, Schema
-from ..validation import ArgumentError, one_of, whole
+from ..validation import ArgumentError, one_of, real, whole
 from .files import check_output
 from .fit import promise, task_of
 from .model import Request, TableModel
 from .progress import Stopped, messages, say
+from .records import described
 
 app = typer.Typer(no_args_is_help=True, help="Run a role: the analyzer, the shuffler.")
 
@@ -54,6 +56,7 @@ _FIELDS = {
     "honest": float,
     "schedule": str,
     "patience": float,
+    "pace": float,
     "output": str,
 }
 
@@ -190,6 +193,7 @@ class Asked:
     shuffler_key: str
     patience: float | None
     name: str
+    pace: float
     output: Path
 
     @classmethod
@@ -221,6 +225,9 @@ class Asked:
             values["shuffler_key"],
             values.get("patience"),
             values.get("name", ""),
+            real(
+                "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
+            ),
             path.parent / values.get("output", "model.json"),
         )
 
@@ -238,20 +245,20 @@ class Asked:
         from ..service.wire import WireError  # noqa: PLC0415
 
         features = len(self.encoder.names)
-        records = {"schema": self.facts.to_dict(), "task": self.request.task, "parameters": self.request.parameters}
         made = Task(
             transport=self.transport,
             users=self.users,
             problem=self.estimator.problem_for(features),
             schedule=self.estimator.schedule_for(self.users, features),
             shuffler=_public("shuffler_key", self.shuffler_key),
-            records=records,
+            records=described(self.facts, self.request),
             patience=self.patience,
             name=self.name,
+            pace=self.pace,
         )
-        if made.by_lot and made.patience is None:
+        if made.schedule.honest < 1 and made.patience is None:
             remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
-            raise ArgumentError("patience", None, f"given where honest is {made.schedule.honest} and each is asked once", remedy)
+            raise ArgumentError("patience", None, f"given where honest is {made.schedule.honest}", remedy)
         try:
             made.most_batch_bytes()
         except WireError as problem:

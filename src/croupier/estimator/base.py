@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..invalid import blanks
 from ..optimizer import Result, Round, Schedule, run, schedule
 from ..population import ArrayPopulation, Population
 from ..privacy import Guarantee, round_up, words
@@ -25,6 +26,7 @@ from ..privacy.rounding import factor_up, round_down
 from ..problem import Ball, Loss, Problem
 from ..validation import ArgumentError, one_of, real, whole
 from .account import BudgetWarning, PrivacyAccount
+from .blank import blanked, target_column, validated
 from .files import JsonModel, Promise
 from .rows import clip_rows, row_norms, with_constant
 
@@ -62,6 +64,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     random_state: int | None = None
     account: PrivacyAccount | None = None
     data_is_public: bool = False
+    invalid: str = "refuse"
 
     read_off_data_ = _NOTHING
     unit_ = _NOT_RECORDED  # whom the guarantee protects, as in `Spent`
@@ -95,7 +98,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             )
         if refused:
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(refused))!r}")
-        population = ArrayPopulation(X, y) if groups is None else ArrayPopulation(X, y, groups=groups)
+        population = ArrayPopulation(X, y, groups=groups, invalid=self.invalid)
         self.check_request(population.users)
         return population
 
@@ -103,6 +106,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         """Refuse, before anybody is asked, what no fit on so many users can promise."""
         if users < 2:
             raise ArgumentError("groups", f"{users} user", "at least 2 users", "One person alone has nowhere to hide.")
+        blanks(self.invalid)
         if not isinstance(self.data_is_public, bool):
             raise ArgumentError("data_is_public", self.data_is_public, "True or False", "True gives up part of the guarantee.")
         remedy = "1 is a strong promise, 4 a moderate one. At 100 none is left: scikit-learn's own estimators are then more honest."
@@ -182,7 +186,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     def _promise(self) -> Promise:
         """What the fit promised; before it, what it will promise."""
         made: Promise | None = getattr(self, "promise_", None)
-        return made or Promise(self.epsilon, self.delta, self.honest, self.neighbours)
+        return made or Promise(self.epsilon, self.delta, self.honest, self.neighbours, self.invalid)
 
     def __str__(self) -> str:
         made = self._promise()
@@ -222,6 +226,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             words.IN_GENERAL,
             f"Assumed of the shuffler. {words.SHUFFLER}",
             f"Assumed of the others. {promise.crowd}",
+            words.RECORDS.get(made.invalid, words.RECORDS["refuse"]),
             words.MACHINES,
             words.PUBLIC,
             words.ONCE,
@@ -240,6 +245,9 @@ class LinearModel(PrivateEstimator):
     interactivity, method, schedule, rounds, clip, curvature, calibration, honest, neighbours, callbacks : see `croupier.minimize`.
     epsilon, delta : what each user is promised. random_state : seeds the noise; NOT private. account : counts what fits spend.
     data_is_public : allows public facts that were left out to be read off the data.
+    invalid : "refuse" stops at a record that is not valid (NaN, infinity, a label that was not declared) before anybody is asked,
+        and the guarantee takes for granted that all are valid, wherever that can be seen. "blank" counts it as a record whose loss
+        has gradient 0, says nothing of it, and needs no premise; public facts must then be declared.
     """
 
     feature_norm: float | None = 1.0
@@ -279,6 +287,11 @@ class LinearModel(PrivateEstimator):
         `checkpoint` is a file in which the run is written down, so that the same fit can go on if it is cut off.
         """
         self._forget()
+        if self.invalid == "blank":
+            X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
+            rows, targets = self.records(X, target_column(X, y))
+            self._declare(X.shape[1])
+            return self._train(self._population(rows, targets, groups, refused), checkpoint)
         X, y = validate_data(
             self,
             X,
@@ -316,6 +329,8 @@ class LinearModel(PrivateEstimator):
         """What each user does to its own record, by public facts alone: rows scaled down, the constant beside them; targets."""
         declared = copy.copy(self)
         declared._declare(X.shape[1])
+        if self.invalid == "blank":
+            return blanked(X, y, lambda some: declared._rows(some, declared._constant()), declared._targets)
         return declared._rows(X, declared._constant()), declared._targets(np.asarray(y))
 
     def schedule_for(self, users: int, features: int) -> Schedule:
@@ -356,6 +371,7 @@ class LinearModel(PrivateEstimator):
             seed=self.random_state,
             callbacks=self.callbacks,
             checkpoint=checkpoint,
+            invalid=self.invalid,
             pay=lambda name: self._charge(population, chosen.guarantee, name),
         )
         self.constant_ = constant

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge
-from ..validation import ArgumentError, one_of
+from ..validation import ArgumentError, RecordError, one_of
 from .base import Floats, LinearModel
 
 
@@ -41,10 +41,12 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             index = np.where(self.classes_[index] == y, index, -1)
         else:  # by Python's equality
             place = {label: index for index, label in enumerate(self.classes_.tolist())}
-            index = np.array([place.get(label, -1) for label in y.tolist()])
+            index = np.array([place.get(label, -1) if isinstance(label, Hashable) else -1 for label in y.tolist()])
+        if self.invalid == "blank":
+            return np.where(index < 0, np.nan, index)
         if (index < 0).any():
             odd = y[index < 0][:1].tolist()[0]
-            raise ArgumentError("y", odd, f"one of the declared classes {self.classes_.tolist()}", "Declare it; nobody was asked.")
+            raise RecordError("y", odd, f"one of the declared classes {self.classes_.tolist()}", "Declare it; nobody was asked.")
         return index
 
     def _set_weights(self, weights: Floats, intercepts: Floats) -> None:

@@ -87,6 +87,7 @@ class Promise:
     delta: float
     honest: float
     neighbours: str
+    invalid: str = "refuse"
 
 
 def _check_promise(state: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
+from ..invalid import numbers_or_nan
 from ..problem import Huber, Loss, Pinball, Squared
 from ..validation import ArgumentError, real
 from .base import Floats, LinearModel
@@ -38,6 +39,9 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         low, high = self.target_range_
         middle, half = self._scale()
+        y = numbers_or_nan(y)
+        if self.invalid == "blank":
+            y = np.where(np.isfinite(y), y, np.nan)
         return np.asarray((np.clip(y, low, high) - middle) / half)
 
     def _scale(self) -> tuple[float, float]:

@@ -11,11 +11,13 @@ from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..invalid import finite_rows, zeroed
 from ..population import Batch, Question
 from ..privacy import Guarantee, plan_sum
 from ..protocol import Secret
 from ..validation import ArgumentError, real
 from .base import Floats, PrivateEstimator
+from .blank import validated
 from .rows import clip_rows
 
 # A variance this many of its noise's standard deviations from 0 can be told from that of a constant column.
@@ -29,7 +31,8 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
     Algorithm: one private vector sum of (u, 2 u^2 - 1) per feature, u the feature scaled from `feature_range` to [-1, 1]; values
     outside the range are clipped to it. `feature_range` is (low, high) for all features, or one such pair per feature. A variance
     that cannot be told from 0 under the noise is raised to where it could, so a constant column becomes small numbers, not large
-    ones. `norm`, if given, scales longer rows down to it afterwards.
+    ones. `norm`, if given, scales longer rows down to it afterwards. With invalid="blank" a row with a value that is not a finite
+    number counts as a vector of zeros, and stays so to the next step: NaN throughout.
 
     Guarantee: (epsilon, delta) for each user, for means and variances. It adds to that of the model that follows:
     `total_guarantee(pipeline)`.
@@ -59,8 +62,9 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         population = self._population(X, None, groups, refused)
 
         def moments(rows: Floats, _: Any) -> Floats:
-            u = np.clip((rows - middle) / half, -1, 1)
-            return np.hstack([u, 2 * u**2 - 1])
+            valid = finite_rows(rows)  # where blanks are refused, all are
+            u = np.clip((zeroed(rows, valid) - middle) / half, -1, 1)
+            return np.asarray(zeroed(np.hstack([u, 2 * u**2 - 1]), valid))
 
         features = self.n_features_in_
         self.plan_ = plan_sum(
@@ -101,11 +105,17 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         if issparse(X) and self.with_mean:
             remedy = "A mean taken from zeros makes them dense: use with_mean=False."
             raise ArgumentError("X", "sparse", "dense where with_mean=True", remedy)
-        return validate_data(self, X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2 if reset else 1, reset=reset)
+        options = {"dtype": np.float64, "ensure_min_samples": 2 if reset else 1, "reset": reset}
+        if self.invalid == "blank":  # gaps go on to the next step, which counts their rows as blank
+            numbers = validated(self, X, **options)
+            finite = finite_rows(numbers)
+            return numbers if finite.all() or issparse(numbers) else np.where(finite[:, np.newaxis], numbers, np.nan)
+        return validate_data(self, X, accept_sparse="csr", **options)
 
     def _declared_range(self, X: Any) -> tuple[Floats, Floats]:
         how = "Pass (low, high) for all features or one pair per feature; values outside are clipped to it."
-        declared = self._read_off("feature_range", self.feature_range, how, lambda: _range_of(X))
+        read = None if self.invalid == "blank" else lambda: _range_of(X)
+        declared = self._read_off("feature_range", self.feature_range, how, read)
         try:
             ranges = np.broadcast_to(np.asarray(declared, dtype=np.float64), (self.n_features_in_, 2))
         except (TypeError, ValueError):

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..invalid import blanks
 from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
@@ -21,6 +22,7 @@ from ..problem.fingerprint import UndescribableError, is_known
 from ..protocol import LinearVectors, Secret
 from ..validation import ArgumentError, one_of, real
 from .acsa import acsa
+from .blank import Shape, blank_products, blank_vectors
 from .descent import descent
 from .journal import Journal
 from .phases import Phase, Schedule, check_schedule, objective_of, start_point
@@ -53,6 +55,7 @@ def minimize(
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
+    invalid: str = "refuse",
     **overrides: Any,
 ) -> Result:
     """Minimise the population loss of `problem` privately over the users in `data`.
@@ -62,6 +65,10 @@ def minimize(
     `overrides` go to `schedule`: schedule="practical", rounds, clip, curvature, groups, constants, neighbours,
     max_inflation. Guarantee:
     (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
+
+    `invalid` says what becomes of a record that is not valid (NaN, infinity, text for a number, a label that the loss does not
+    know). "refuse" stops before anybody is asked; the guarantee then takes for granted that all records are valid, wherever it can
+    be seen that a run stopped. "blank" counts such a record as one whose loss has gradient 0, says nothing, and needs no premise.
 
     `checkpoint` names a file in which the run is written down; the same call with the same file goes on where a run that was cut
     off had come to, or, if it had ended, returns its result. Until then the file holds the run's secret: keep it to yourself.
@@ -79,7 +86,7 @@ def minimize(
         raise ArgumentError(
             "interactivity", interactivity, "'sequential' or 'full' here", "Feed a stream to PanPrivate, record by record."
         )
-    population = _population(data)
+    population = _population(data, invalid)
     begin = start_point(problem, start)
     chosen = schedule(
         problem,
@@ -93,7 +100,7 @@ def minimize(
         start=begin,
         **overrides,
     )
-    return run(problem, population, chosen, start=begin, seed=seed, callbacks=callbacks, checkpoint=checkpoint)
+    return run(problem, population, chosen, start=begin, seed=seed, callbacks=callbacks, checkpoint=checkpoint, invalid=invalid)
 
 
 def run(
@@ -105,13 +112,15 @@ def run(
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
+    invalid: str = "refuse",
     pay: Callable[[str], None] = lambda run: None,
 ) -> Result:
     """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data.
 
     Callbacks see every round, those of an earlier process too. `pay` is called with the run's name after the records were checked
-    and before anybody is asked; by the same name once more where a checkpoint is taken up again.
+    and before anybody is asked; by the same name once more where a checkpoint is taken up again. `invalid` as in `minimize`.
     """
+    blank = blanks(invalid)
     _check_fit(problem, population, chosen)
     functions = _functions(callbacks)
     facts = {} if checkpoint is None else _facts(problem, population, chosen, start)
@@ -121,9 +130,9 @@ def run(
             warnings.warn(text, FinishedRunWarning, stacklevel=2)
         else:
             key = journal.secret.derive("records").key if journal.kept and journal.secret else None
-            journal.confirm(population.prepare(_test(problem), key))
+            journal.confirm(population.prepare(Shape(problem) if blank else _test(problem), key))
         pay(journal.run)
-        return _Run(problem, population, chosen, start, seed, journal, functions).result()
+        return _Run(problem, population, chosen, start, seed, journal, functions, blank).result()
 
 
 class _Run:
@@ -138,9 +147,10 @@ class _Run:
         seed: int | None,
         journal: Journal,
         callbacks: tuple[Callback, ...],
+        blank: bool = False,
     ) -> None:
         self.problem, self.population, self.chosen, self.start, self.seed = problem, population, chosen, start, seed
-        self.journal, self.callbacks = journal, callbacks
+        self.journal, self.callbacks, self.blank = journal, callbacks, blank
         self.ledger = Ledger(population.users)
         self.history: list[Round] = []
         self.private = seed is None
@@ -183,7 +193,7 @@ class _Run:
             batch, index = next(left), len(self.history) + 1
             self.ledger.charge(batch.first, batch.last, phase.plan)
             known = self.journal.recorded(index, theta)
-            done, private = known or self._asked(number, index, Gradients(objective, theta), batch, phase, plan)
+            done, private = known or self._asked(number, index, Gradients(objective, theta, self.blank), batch, phase, plan)
             self.private = self.private and private
             self.history.append(done)
             for callback in self.callbacks:
@@ -236,12 +246,15 @@ class _Run:
 
 @dataclass(frozen=True)
 class Gradients:
-    """The query of a round: the gradients of some users' losses at theta."""
+    """The query of a round: the gradients of some users' losses at theta; with `blank`, of whoever's record is valid."""
 
     objective: Objective
     theta: Floats
+    blank: bool = False
 
     def __call__(self, X: Any, y: Any) -> Floats:
+        if self.blank:
+            return np.asarray(self._linear(X, y)) if self.parallel else blank_vectors(self.objective, self.theta, X, y)
         return self.objective.gradients(self.theta, X, y)
 
     @property
@@ -256,7 +269,10 @@ class Gradients:
         return self._linear if self.parallel else None
 
     def _linear(self, X: Any, y: Any) -> LinearVectors:
-        return LinearVectors(*cast(Problem | Smoothed, self.objective).linear_gradients(self.theta, X, y))
+        objective = cast(Problem | Smoothed, self.objective)
+        if self.blank:
+            return LinearVectors(*blank_products(objective, self.theta, X, y))
+        return LinearVectors(*objective.linear_gradients(self.theta, X, y))
 
 
 def replay(problem: Objective, result: Result) -> Floats:
@@ -303,7 +319,7 @@ def _functions(callbacks: Callback | Iterable[Callback]) -> tuple[Callback, ...]
     return every
 
 
-def _population(data: Any) -> Population:
+def _population(data: Any, invalid: str) -> Population:
     if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
         return cast(Population, data)
     if isinstance(data, list):
@@ -313,8 +329,8 @@ def _population(data: Any) -> Population:
             raise ArgumentError(
                 "data", f"a tuple of {len(data)}", "(X, y), X or a Population", "Pass the features and the targets."
             )
-        return ArrayPopulation(*data)
-    return ArrayPopulation(data)
+        return ArrayPopulation(*data, invalid=invalid)
+    return ArrayPopulation(data, invalid=invalid)
 
 
 def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> None:

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..invalid import blanks, numbers_or_nan, one_by_one
 from ..privacy import Guarantee, SumPlan
 from ..problem import Objective
 from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
 from .acsa import Iterate
+from .minimize import Gradients
 from .phases import Phase, Schedule, objective_of, start_point
 from .schedule import schedule
 
@@ -49,7 +51,8 @@ class PanPrivate:
 
     The guarantee covers *one* look at `state` at any moment, together with all of `theta`: two looks show what came between
     them. The intruder is assumed to see this object, not memory that the interpreter has freed. It cannot be copied, for the
-    same reason. The order of the stream is as it comes, so population guarantees need records in random order.
+    same reason. The order of the stream is as it comes, so population guarantees need records in random order. `invalid` as in
+    `minimize`: a record that is not valid is refused, which says something of it to whoever sees that, or is fed as a blank.
 
     >>> from croupier import PanPrivate
     >>> from croupier.problem import Ball, Logistic, Problem
@@ -70,9 +73,10 @@ class PanPrivate:
         method: str = "auto",
         start: ArrayLike | None = None,
         seed: int | None = None,
+        invalid: str = "refuse",
         **overrides: Any,
     ) -> None:
-        self.problem = problem
+        self.problem, self._blank = problem, blanks(invalid)
         begin = start_point(problem, start)
         self.schedule: Schedule = schedule(
             problem, users, epsilon=epsilon, delta=delta, method=method, interactivity="stream", start=begin, **overrides
@@ -91,8 +95,9 @@ class PanPrivate:
             return
         phase, state = self._phase, self.state
         point = Iterate(state.round, state.theta, state.aggregate).middle(phase.paper_steps)
-        row, target = np.asarray(x, dtype=np.float64)[np.newaxis], None if y is None else np.asarray([y])
-        gradient = objective_of(self.problem, phase).gradients(point, row, target)
+        row = np.asarray(numbers_or_nan(x) if self._blank else x, dtype=np.float64)[np.newaxis]
+        target = None if y is None else one_by_one([y]) if self._blank else np.asarray([y])
+        gradient = Gradients(objective_of(self.problem, phase), point, self._blank)(row, target)
         encoded = Randomizer(phase.plan).encoded(gradient, self._random()).ones
         fuller = replace(state, taken=state.taken + 1, counts=state.counts + encoded)
         self.state = fuller if fuller.taken < phase.batch else self._stepped(fuller, phase)

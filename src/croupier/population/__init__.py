@@ -6,7 +6,7 @@ from .arrays import ArrayPopulation
 from .blocks import Block, BlockPopulation
 from .cluster import RayPopulation
 from .deal import Batch, Order, deal
-from .population import Population, Query, Question, UnreachableError
+from .population import Population, Query, Question, UnreachableError, WorkerError
 from .records import Records
 from .surrogate import SurrogatePopulation
 
@@ -28,6 +28,7 @@ __all__ = [
     "Records",
     "SurrogatePopulation",
     "UnreachableError",
+    "WorkerError",
     "deal",
     "row_group_runs",
 ]

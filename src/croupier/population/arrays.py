@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..invalid import blanks, numbers_or_nan, one_by_one
 from ..protocol.encoding import require_finite
-from ..validation import ArgumentError
+from ..validation import ArgumentError, RecordError
 from .blocks import BLOCK_USERS, BlockPopulation
 from .records import CHUNK_ENTRIES, Records, RowsOfUsers, require_finite_targets
 
@@ -25,6 +26,10 @@ class ArrayPopulation(BlockPopulation):
     not the row. Memory beyond the data: a chunk of rows a thread, 12 bytes a user where batches are dealt, with groups an index.
     `blocks` are the sizes of the blocks that share their randomness, in users: unless given an eighth of all, but at least 8 192
     and at most 262 144. `threads` is how many are answered for at once, as in `BlockPopulation`.
+
+    With `invalid` = "blank" a value that is not a finite number is left to whoever asks, who must count its record as blank, as
+    `minimize(invalid="blank")` does; a row without a label in `groups` is nobody's, and is left out. The shape and the type of
+    an array are taken as public.
     """
 
     def __init__(
@@ -36,28 +41,44 @@ class ArrayPopulation(BlockPopulation):
         mode: str = "counting",
         blocks: Sequence[int] | None = None,
         threads: int | None = None,
+        invalid: str = "refuse",
     ) -> None:
-        self.X, self.y = _rows(X), None if y is None else _column(y, "y")
+        blank = blanks(invalid)
+        self.X, self.y = _rows(X, blank), None if y is None else _column(one_by_one(y) if blank else y, "y")
         rows = int(self.X.shape[0])
         if rows == 0:
             raise ArgumentError("X", "no rows", "at least one user", "Give one row per user.")
         if self.y is not None and len(self.y) != rows:
             raise ArgumentError("y", f"{len(self.y)} entries", f"as long as X ({rows} rows)", "Give one entry per user.")
-        require_finite_targets(self.y)
+        if not blank:
+            require_finite_targets(self.y)
         self.unit = "row" if groups is None else "person"
-        index = None if groups is None else RowsOfUsers.of_labels(_users_of_rows(groups, rows))
+        index = None if groups is None else self._owned(groups, rows, blank)
         users = rows if index is None else index.users
         together = min(max(-(-users // _BLOCKS), _LEAST_USERS), BLOCK_USERS)
         sizes = [min(together, users - first) for first in range(0, users, together)] if blocks is None else list(blocks)
         if sum(sizes) != users:
             raise ArgumentError("blocks", f"sizes of {sum(sizes)} in all", f"of {users}, the users", "Leave it out.")
         ends = pairwise(accumulate(sizes, initial=0))
-        super().__init__([self._block(index, first, last) for first, last in ends], keep=True, mode=mode, threads=threads)
+        parts = [self._block(index, first, last, not blank) for first, last in ends]
+        super().__init__(parts, keep=True, mode=mode, threads=threads)
 
-    def _block(self, index: RowsOfUsers | None, first: int, last: int) -> Records:
+    def _owned(self, groups: Any, rows: int, blank: bool) -> RowsOfUsers:
+        """Who has which rows; where there may be blanks, rows that are nobody's are dropped."""
+        labels = _labels(groups, rows)
+        missing = _missing_labels(labels)
+        if blank and missing.any():
+            self.X, self.y, labels = self.X[~missing], None if self.y is None else self.y[~missing], labels[~missing]
+        elif missing.any():
+            raise ArgumentError("groups", "a missing label", "a label for every row", "Drop rows whose user is not known.")
+        if not len(labels):
+            raise ArgumentError("groups", "no labels", "at least one user", "Say for each row whose it is.")
+        return RowsOfUsers.of_labels(_users_of_rows(labels))
+
+    def _block(self, index: RowsOfUsers | None, first: int, last: int, finite: bool) -> Records:
         if index is not None:
-            return Records(self.X, self.y, index.part(first, last), finite=True)
-        return Records(_part(self.X, first, last), None if self.y is None else self.y[first:last], finite=True)
+            return Records(self.X, self.y, index.part(first, last), finite=finite)
+        return Records(_part(self.X, first, last), None if self.y is None else self.y[first:last], finite=finite)
 
 
 def _part(X: Any, first: int, last: int) -> Any:
@@ -71,11 +92,17 @@ def _part(X: Any, first: int, last: int) -> Any:
     return part
 
 
-def _rows(X: Any) -> Any:
-    """X as something finite that can be indexed by rows: an array no wider than float64, or a sparse matrix in row form."""
+def _rows(X: Any, blank: bool) -> Any:
+    """X as something that can be indexed by rows: an array no wider than float64, or a sparse matrix in row form.
+
+    Finite, but where there may be blanks.
+    """
     sparse = hasattr(X, "tocsr")
     if sparse:
         array = X.tocsr()
+    elif blank:
+        columns = [numbers_or_nan(np.asarray(column)) for column in X.columns] if hasattr(X, "column_names") else None
+        array = numbers_or_nan(X) if columns is None else np.column_stack(columns)
     elif np.ma.isMaskedArray(X):
         raise ArgumentError("X", "a masked array", "an array without a mask", "Impute or drop what is masked.")
     else:
@@ -90,9 +117,12 @@ def _rows(X: Any) -> Any:
     if array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):  # what float64 cannot hold becomes infinite, and is refused as such
             array = array.astype(np.float64)
+    if blank:
+        return array
     if sparse and not np.all(np.isfinite(array.data)):
         row = int(np.searchsorted(array.indptr, np.argmin(np.isfinite(array.data)), side="right")) - 1
-        raise ArgumentError(f"X[{row}]", "NaN or infinity", "finite", "Impute or drop missing values; nobody was asked.")
+        remedy = "Impute or drop missing values; nobody was asked."
+        raise RecordError(f"X[{row}]", "NaN or infinity", "finite", remedy, public="X")
     if not sparse:
         require_finite(array, range(0, len(array), max(1, CHUNK_ENTRIES // max(1, array.shape[1]))), "X")
     return array
@@ -109,16 +139,24 @@ def _column(y: Any, name: str) -> NDArray[Any]:
     return column
 
 
-def _users_of_rows(groups: Any, rows: int) -> NDArray[np.int64]:
-    """The number of the user that each row belongs to: equal labels are one user, by Python's equality where they are objects."""
+def _labels(groups: Any, rows: int) -> NDArray[Any]:
     # a list of text and NaN would become text as an array of numpy's own choosing
     labels = _column(np.array(groups, dtype=object) if isinstance(groups, list | tuple) else groups, "groups")
     if len(labels) != rows:
         raise ArgumentError("groups", f"{len(labels)} entries", f"as long as X ({rows} rows)", "Say for each row whose it is.")
+    return labels
+
+
+def _missing_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    if labels.dtype.kind in "fcMm":
+        return np.asarray(np.isnan(labels))
     objects = labels.tolist() if labels.dtype.kind == "O" else []
-    missing = np.isnan(labels) if labels.dtype.kind in "fcMm" else np.array([_missing(label) for label in objects], dtype=bool)
-    if missing.any():
-        raise ArgumentError("groups", "a missing label", "a label for every row", "Drop rows whose user is not known.")
+    return np.array([_missing(label) for label in objects] or np.zeros(len(labels)), dtype=bool)
+
+
+def _users_of_rows(labels: NDArray[Any]) -> NDArray[np.int64]:
+    """The number of the user that each row belongs to: equal labels are one user, by Python's equality where they are objects."""
+    objects = labels.tolist() if labels.dtype.kind == "O" else []
     if not objects:
         return np.asarray(np.unique(labels, return_inverse=True)[1])
     if {str, bytes} <= {type(label) for label in objects}:

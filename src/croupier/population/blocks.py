@@ -49,6 +49,11 @@ class Placed:
     users: int
     block: Block
 
+    @property
+    def name(self) -> str:
+        """What an error calls it: its file, or its number. What a block of one's own prints of itself may be its records."""
+        return str(getattr(self.block, "file_name", f"block {self.number}"))
+
 
 class Shard:
     """The blocks that one process answers for. With `keep` their records stay in memory; otherwise they are read every time."""
@@ -57,7 +62,7 @@ class Shard:
         self.placed, self._keep, self._threads = tuple(placed), keep, threads
         self._kept: dict[int, Records] = {}
         self._seats: dict[int, Seats] = {}
-        self._digests: dict[int, bytes] = {}
+        self._tags: dict[int, bytes] = {}
         self._key = os.urandom(32)
 
     @property
@@ -76,8 +81,9 @@ class Shard:
         return digests
 
     def forget(self) -> None:
-        """Read anew what was kept."""
+        """Read everything anew, whatever it was before: for whoever compares digests."""
         self._kept.clear()
+        self._tags.clear()
 
     def counts(self, question: Question) -> Counts:
         """The shard's users of the batch: their vectors, clipped, encoded and rounded, and their noise. Only the sum leaves."""
@@ -131,7 +137,7 @@ class Shard:
             found = (
                 f"has {records.users} users where {placed.users} were counted" if records.users != placed.users else "has changed"
             )
-            raise UnreachableError(f"{placed.block} {found}: bring back what it was. Nothing was released in this round")
+            raise UnreachableError(f"{placed.name} {found}: bring back what it was. Nothing was released in this round")
         if self._keep:
             self._kept[placed.number] = records
         return records
@@ -140,16 +146,17 @@ class Shard:
         """Whether a block that is read again is the same: in another order, people would be asked in other people's place."""
         if self._keep or getattr(placed.block, "checks_itself", False):
             return True
-        digest = records.digest(self._key)
-        return self._digests.setdefault(placed.number, digest) == digest
+        tag = records.tag(self._key)
+        return self._tags.setdefault(placed.number, tag) == tag
 
 
 class BlockPopulation:
     """Users in blocks, answered for by this process.
 
     A block is any object with `users`, how many it has, and `read()`, which returns their records as (X, y), one row per user, the
-    same whenever it is called. Memory is that of a block, unless `keep` holds what was read. What is not kept is digested whenever
-    it is read, and refused where it has changed; a block whose `read` makes sure of that itself says `checks_itself = True`.
+    same whenever it is called. Memory is that of a block, unless `keep` holds what was read. What is not kept is compared whenever
+    it is read with what it was at first, every value of it, and refused where it has changed. A block whose `read` makes sure of
+    that itself says `checks_itself = True`; it is then taken at its word. `file_name`, if a block has one, is what errors call it.
 
     `threads` is how many blocks are answered for at once: by default as many as the process has processors where records are kept,
     and one where they are read, since each holds a block. The counts are the same. A loss of one's own is asked by one thread;

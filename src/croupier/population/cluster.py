@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Self
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError, whole
 from .blocks import BlockPopulation, Placed, Shard, joint_digest, released
-from .population import Question, Test, UnreachableError
+from .population import Question, Test, UnreachableError, WorkerError
 from .records import Records
 
 # How often a worker that died is started anew.
@@ -229,17 +229,19 @@ class _Worker:
 
 
 def _failed(problem: BaseException) -> _Failed:
-    """The error, or, if it does not survive the way to the driver, what it says."""
-    if not isinstance(problem, ArgumentError | UnreachableError):
-        problem.add_note("In a worker:\n" + "".join(traceback.format_tb(problem.__traceback__)))
-    if isinstance(problem, Exception):
-        try:
-            pickle.loads(pickle.dumps(problem))
-        except Exception:
-            pass
-        else:
-            return _Failed(problem.with_traceback(None))
-    return _Failed(RuntimeError(f"{type(problem).__name__}: {problem}"))
+    """The error as it may leave whoever holds the records.
+
+    Ours do not say what is in them once they are pickled. What others say may hold anything, so of those only the kind is told,
+    and the lines of code that raised it.
+    """
+    if isinstance(problem, ArgumentError | UnreachableError):
+        return _Failed(problem.with_traceback(None))
+    told = WorkerError(
+        f"{type(problem).__name__} in a worker. What it says is not shown here, since it may hold somebody's record: ask the same "
+        f"population in one process, where the records are"
+    )
+    told.add_note("In a worker:\n" + "".join(traceback.format_tb(problem.__traceback__)))
+    return _Failed(told)
 
 
 def _anything(X: Any, y: Any) -> None:
@@ -259,10 +261,12 @@ def _shares(placed: Sequence[Placed], count: int) -> list[list[Placed]]:
 
 def _lost(problem: Exception) -> UnreachableError:
     """The worker may have been lost because of what it read."""
+    # Ray's first line says what became of the worker; the last may be what was raised in it, or what it printed.
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    reason = " ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else ""
+    reason = lines[0].partition(": ")[0] if lines else ""
     return UnreachableError(
-        f"a worker is lost, and did not come back ({type(problem).__name__}: {reason})", whatever_the_records=False
+        f"a worker is lost, and did not come back ({type(problem).__name__}: {reason}); its node's logs may say why",
+        whatever_the_records=False,
     )
 
 

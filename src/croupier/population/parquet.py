@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -32,7 +32,8 @@ class ParquetPopulation(BlockPopulation):
     path : a file, a folder of them (in the order of their names), or a URI that Arrow can open, such as s3://bucket/people.
     target : the column that is y; None where there is none. features : the columns of X, all others unless given.
     records : what each user does to its own record, such as an estimator's `records`; evaluated where the file is read.
-    keep : hold in memory what was read. Otherwise every round reads the files again, sequential ones too.
+    keep : hold in memory what was read. Otherwise every round reads the files again, sequential ones too, and compares every value
+        that it reads with what it was at first: a file that has changed is refused, and nothing is released.
     threads : how many runs of row groups are answered for at once, as in `BlockPopulation`.
 
     >>> import numpy as np, pyarrow, pyarrow.parquet, tempfile
@@ -80,7 +81,10 @@ class ParquetBlock:
     target: str | None
     records: Maker | None = field(repr=False)
     footer: bytes = field(repr=False)  # of the file when it was counted: it tells where and how long everything in it is
-    checks_itself: ClassVar[bool] = True
+
+    @property
+    def file_name(self) -> str:
+        return self.uri
 
     def read(self) -> tuple[Any, Any]:
         with _opened(self.uri) as (stored, footer):
@@ -98,10 +102,19 @@ class ParquetBlock:
             here = slice(first, first + batch.num_rows)
             first += batch.num_rows
             for place, name in enumerate(self.features):
-                X[here, place] = batch.column(name).to_numpy(zero_copy_only=False)
+                column = batch.column(name)
+                column = column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column  # NaN where there is none
+                X[here, place] = column.to_numpy(zero_copy_only=False)
             if self.target is not None:
-                y.append(batch.column(self.target).to_numpy(zero_copy_only=False))
+                y.append(_targets(batch.column(self.target)))
         return X, np.concatenate(y) if y else None
+
+
+def _targets(column: Any) -> NDArray[Any]:
+    """The targets, each as it is in the file: whole numbers beside a gap are not to become floats, which may not hold them."""
+    if column.null_count and pa.types.is_integer(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True)
@@ -190,7 +203,9 @@ def _opened(uri: str) -> Iterator[tuple[Any, bytes]]:
             with parquet.ParquetFile(raw, pre_buffer=False) as stored:
                 yield stored, footer
     except (pa.ArrowException, OSError) as problem:
-        raise UnreachableError(f"{uri} cannot be read: {str(problem).splitlines()[0]}") from None
+        # what Arrow says of a page that it cannot decode may hold what is on it
+        reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else type(problem).__name__
+        raise UnreachableError(f"{uri} cannot be read ({reason})") from None
 
 
 def _described(uri: str) -> _File:

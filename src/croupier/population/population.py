@@ -18,7 +18,8 @@ Vectors = NDArray[np.float64] | LinearVectors
 # From some users' records (X, y) to one vector per user, evaluated where the records are. Where its attribute
 # `parallel` is true, threads may call it at once; `products`, if any, is a function to the same vectors as LinearVectors.
 Query = Callable[[Any, Any], NDArray[np.float64]]
-# Raises where the records (X, y) are not what is wanted; evaluated where they are.
+# Raises where the records (X, y) are not what is wanted; evaluated where they are. Where its attribute `blanks` is true, what is
+# not finite is left to it and to the query.
 Test = Callable[[Any, Any], None]
 
 
@@ -32,6 +33,13 @@ class UnreachableError(RuntimeError):
     def __init__(self, text: str, *, whatever_the_records: bool = True) -> None:
         super().__init__(text)
         self.whatever_the_records = whatever_the_records
+
+
+class WorkerError(RuntimeError):
+    """Something other than this package's own errors was raised where the records are: by a block's `read`, or one's own loss.
+
+    It says of which kind that was, and on which lines, and not what it said: that may hold a record.
+    """
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, softmax, wrightomega
 
-from ..validation import ArgumentError, real, whole
+from ..invalid import numbers_or_nan
+from ..validation import ArgumentError, RecordError, real, whole
 
 Floats = NDArray[np.float64]
 _NEWTON_STEPS = 60
@@ -57,8 +58,15 @@ class Loss(ABC):
         """A user's label or target as the loss wants it: a map of each record alone, so that nothing is read off the data."""
         numbers = _numbers(y)
         if not np.all(np.isfinite(numbers)):
-            raise ArgumentError("y", float(numbers[~np.isfinite(numbers)][0]), "finite", "Fill in or leave out missing targets.")
+            raise RecordError("y", float(numbers[~np.isfinite(numbers)][0]), "finite", "Fill in or leave out missing targets.")
         return numbers
+
+    def valid(self, y: NDArray[np.generic]) -> NDArray[np.bool_]:
+        """Whose label or target `targets` takes: a map of each record alone."""
+        return self._takes(np.asarray(numbers_or_nan(y), dtype=np.float64))
+
+    def _takes(self, numbers: Floats) -> NDArray[np.bool_]:
+        return np.isfinite(numbers)
 
 
 class _Margin(Loss):
@@ -66,13 +74,15 @@ class _Margin(Loss):
 
     def targets(self, y: NDArray[np.generic]) -> Floats:
         labels = _numbers(y)
-        positive = labels == 1
-        known = positive | (labels == 0) | (labels == -1)
+        known = self._takes(labels)
         if not known.all():
-            raise ArgumentError(
+            raise RecordError(
                 "y", float(labels[~known][0]), "0 or 1 (or -1 or 1) for a binary loss", "Map your two classes to these."
             )
-        return np.asarray(2.0 * positive - 1.0)
+        return np.asarray(2.0 * (labels == 1) - 1.0)
+
+    def _takes(self, numbers: Floats) -> NDArray[np.bool_]:
+        return np.asarray((numbers == 1) | (numbers == 0) | (numbers == -1))
 
 
 class _Residual(Loss):
@@ -336,11 +346,14 @@ class Multinomial(Loss):
 
     def targets(self, y: NDArray[np.generic]) -> Floats:
         labels = _numbers(y)
-        odd = labels[~((labels == np.floor(labels)) & (labels >= 0) & (labels < self.classes))]
+        odd = labels[~self._takes(labels)]
         if odd.size:
             allowed = f"a whole number from 0 to {self.classes - 1}"
-            raise ArgumentError("y", float(odd[0]), allowed, "Map your classes to these, or declare more classes.")
+            raise RecordError("y", float(odd[0]), allowed, "Map your classes to these, or declare more classes.")
         return np.eye(self.classes)[labels.astype(np.int64)]
+
+    def _takes(self, numbers: Floats) -> NDArray[np.bool_]:
+        return np.asarray((numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < self.classes))
 
     def value(self, scores: Floats, targets: Floats) -> Floats:
         return np.asarray(-np.sum(targets * log_softmax(scores, axis=-1), axis=-1))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import in_single, row_dots, row_squares
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError, RecordError, real
 from .domains import Domain
 from .fingerprint import fingerprint, is_known
 from .losses import Loss
@@ -166,12 +166,16 @@ class Problem:
 
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse records that the loss cannot take."""
+        self.check_shape(X, y)
+        self.loss.targets(y)
+
+    def check_shape(self, X: Any, y: Any) -> None:
+        """Refuse records without targets or with another number of columns: what is wrong whatever is in them."""
         if y is None:
             raise ArgumentError("data", "X alone", "(X, y) for this loss", "Pass the labels or targets.")
         if X.shape[1] != self.features:
             remedy = f"Make the domain's dim {self.loss.outputs} x the columns of X, or drop columns."
             raise ArgumentError("X.shape", X.shape, f"(users, {self.features}) for this problem", remedy)
-        self.loss.targets(y)
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         return self.linear_gradients(theta, X, y).dense()
@@ -233,7 +237,7 @@ class Problem:
 
     def _scaled_down(self, rows: NDArray[Any], long: NDArray[np.bool_]) -> NDArray[Any]:
         if not np.all(np.isfinite(rows)):
-            raise ArgumentError("X", float(rows[~np.isfinite(rows)][0]), "finite", "Fill in or leave out missing features.")
+            raise RecordError("X", float(rows[~np.isfinite(rows)][0]), "finite", "Fill in or leave out missing features.")
         unit = rows[long].astype(np.float64)
         unit /= np.max(np.abs(unit), axis=1, keepdims=True)  # squares of huge numbers overflow
         scaled = rows.copy()

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..arithmetic import row_dots, row_squares
 from ..privacy import ArgumentError
+from ..validation import RecordError
 
 Floats = NDArray[np.float64]
 # Sizes at which no square, product or quotient of two overflows, and what underflows does not count beside the norm.
@@ -137,9 +138,8 @@ def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") ->
         if not finite.all():
             user = start + int(np.argmin(finite))
             bad = vectors[user][~np.isfinite(vectors[user])][0]
-            raise ArgumentError(
-                f"{name}[{user}]", float(bad), "finite", "Remove or impute missing values on the user's side; nothing was sent."
-            )
+            remedy = "Remove or impute missing values on the user's side; nothing was sent."
+            raise RecordError(f"{name}[{user}]", float(bad), "finite", remedy, public=name)
 
 
 def as_linear(vectors: ArrayLike | LinearVectors, dim: int) -> LinearVectors:

@@ -4,7 +4,7 @@ from ..privacy.words import guarantee_line
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
 from .html import html_report
-from .tables import certified, compare_table, plan_table
+from .tables import certified, compare_table, lots_table, plan_table, proof_table
 
 __all__ = [
     "Baseline",
@@ -17,7 +17,9 @@ __all__ = [
     "guarantee_line",
     "html_report",
     "local",
+    "lots_table",
     "plan_table",
+    "proof_table",
     "simulate_central",
     "simulate_local",
 ]

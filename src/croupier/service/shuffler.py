@@ -18,13 +18,12 @@ from sqlalchemy.exc import IntegrityError
 from ..privacy import SumPlan
 from ..protocol import SecureRandom, permutation
 from . import store as tables
+from .places import Places
 from .store import Store
 from .task import Round, Task
 from .transport import check_shape, shuffled
 from .wire import ARRIVALS, Document, Report, WireError
 
-# Seconds for which a place in a round is promised to a client that has asked for the round.
-_PROMISED = 60.0
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
 _KNOWN = 30.0
 # Rounds that are kept as they were read.
@@ -78,55 +77,6 @@ class Arrivals:
     minimum: int
 
 
-class Places:
-    """Places in a round that are promised to clients who are about to answer it: whoever asks for the round gets one, for a while.
-
-    So nobody randomizes in vain: a client answers once, and must not do so again because others were faster.
-    """
-
-    def __init__(self, promised: Sequence[tuple[str, str, float]]) -> None:
-        self._round = promised[0][0] if promised else ""
-        self._until = {client: until for _, client, until in sorted(promised, key=lambda promise: promise[2])}
-        self._lapsed: dict[str, float] = {}  # who did not come, and from when on it may have another place
-
-    def promise(self, round_id: str, client: str, free: int) -> float | None:
-        """Until when the client has one of the free places; None where it gets none.
-
-        Whoever asks again has what it was promised, and no longer; whoever let it lapse waits while others may have the place.
-        """
-        standing = self._standing(round_id)
-        if client in standing or free <= len(standing) or self._lapsed.get(client, 0.0) > time.time():
-            return standing.get(client)
-        standing[client] = time.time() + _PROMISED  # at the end: the oldest are first
-        return standing[client]
-
-    def room(self, round_id: str, client: str, free: int) -> bool:
-        """Whether a report of the client can be taken: a promise counts, and so does a place that nobody was promised."""
-        return self.has(round_id, client) or free > len(self._standing(round_id))
-
-    def has(self, round_id: str, client: str) -> bool:
-        return client in self._standing(round_id)
-
-    def used(self, client: str) -> None:
-        """The report is here."""
-        self._until.pop(client, None)
-
-    def any_left(self, round_id: str) -> bool:
-        return bool(self._standing(round_id))
-
-    def _standing(self, round_id: str) -> dict[str, float]:
-        if round_id != self._round:
-            self._round, self._until, self._lapsed = round_id, {}, {}
-        now = time.time()
-        while self._until:
-            client, until = next(iter(self._until.items()))
-            if now <= until <= now + _PROMISED:  # later than that where the clock was set back
-                break
-            del self._until[client]
-            self._lapsed[client] = now + _PROMISED
-        return self._until
-
-
 class Shuffler:
     """The role, without a network: `open` a round of the analyzer's, `receive` reports, `made` is the batch to forward.
 
@@ -160,7 +110,7 @@ class Shuffler:
         if smallest < self._smallest:
             raise WireError(f"a task with batches of {smallest} users; this shuffler makes none of less than {self._smallest}")
         with self.store.begin() as connection:
-            if self.store.keep_task(connection, task.id, document) and task.by_lot:
+            if self.store.keep_task(connection, task.id, document):
                 self._draw_lots(connection, task)
         self.task, self.document = task, document
         return task
@@ -169,12 +119,14 @@ class Shuffler:
     def _draw_lots(connection: Connection, task: Task) -> None:
         """Who is asked in which rounds, uniformly at random; clients that are left over, or are enrolled later, are not asked.
 
-        A share of honest users is one of the task's users: then these have to be all who are enrolled.
+        The proof is about batches that are chosen without a look at the data. When a client comes may depend on its records, so
+        that it must not decide who is in a batch: neither the client itself nor those who come after it. A share of honest users is
+        one of the task's users: then these have to be all who are enrolled.
         """
         names = connection.execute(select(tables.clients.c.id).order_by(tables.clients.c.id)).scalars().all()
         if len(names) < task.users or (len(names) > task.users and task.schedule.honest < 1):
             remedy = "enrol them first" if len(names) < task.users else "whoever is one too many could be none of the honest share"
-            raise WireError(f"a task for {task.users} users drawn by lot, where {len(names)} are enrolled: {remedy}")
+            raise WireError(f"a task for {task.users} users, drawn by lot, where {len(names)} are enrolled: {remedy}")
         seats: list[range] = []
         for number, phase in enumerate(task.schedule.phases, start=1):
             rounds = task.rounds_of(number)
@@ -213,8 +165,7 @@ class Shuffler:
                 state = self._state(connection, made.id)
                 wanted = self._asked(connection, made, set(clients)) - self._answered(connection, made, set(clients))
             ends = state.state != "open" or (self._is_late(state) and state.arrived >= plan.honest_users)
-            free = 0 if ends else plan.users - state.arrived
-            promised = {client: self._places.promise(made.id, client, free) for client in clients if client in wanted}
+            promised = {client: self._places.promise(made.id, client, ends=ends) for client in clients if client in wanted}
             rows = [{"round": made.id, "client": client, "until": until} for client, until in promised.items() if until]
             if rows:
                 with self.store.begin() as connection:
@@ -332,7 +283,6 @@ class Shuffler:
         answered = self._answered(connection, made, names)
         asked = self._asked(connection, made, names)
         arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
-        promised = 0  # places of those who are new here, which stand until this is on disk
         for place, report in reports.items():
             client, body = report.client, report.body
             if state.state != "open" or arrived == wanted:
@@ -345,11 +295,8 @@ class Shuffler:
                 outcomes[place] = RefusedError(409, "this client has taken part already")
             elif client not in asked:
                 outcomes[place] = RefusedError(409, "this client's lot is not this round")
-            elif not self._places.room(made.id, client, wanted - arrived + promised):
-                outcomes[place] = RefusedError(409, "the places left are promised to others; ask for the round first")
             else:
                 arrived += 1
-                promised += self._places.has(made.id, client)
                 kept[client] = body
                 answered.add(client)
                 new.append(report)
@@ -376,9 +323,7 @@ class Shuffler:
         return set(connection.execute(_AMONG_ANSWERED, slot).scalars())
 
     def _asked(self, connection: Connection, made: Round, names: set[str]) -> set[str]:
-        """Who of them may answer the round: everybody, or those whose lot it is."""
-        if not self._serving.by_lot:
-            return names
+        """Who of them may answer the round: those whose lot it is."""
         return set(connection.execute(_AMONG_LOTS, {"round": made.number, "names": list(names)}).scalars())
 
     def close_late(self) -> None:

@@ -77,7 +77,7 @@ places = Table(
     Column("round", ForeignKey("rounds.id"), nullable=False),
     Column("until", Float, nullable=False),  # seconds since 1970
 )
-# Where it is drawn by lot who is asked: in which rounds, from the first to the last.
+# Who was drawn by lot, and for which rounds, from the first to the last.
 lots = Table(
     "lots",
     SHUFFLER,

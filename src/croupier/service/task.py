@@ -17,6 +17,8 @@ from ..problem import Domain, Loss, Problem, domains, losses
 from ..validation import ArgumentError, real, whole
 from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, batch_bytes, canonical, sha256
 
+# Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
+PACE, LONGEST_PACE = 10.0, 30.0
 # SQLite keeps values of at most 10^9 bytes, and PostgreSQL gives out at most half of 2^30, as text of twice the length.
 MOST_BATCH_BYTES = 500_000_000
 
@@ -27,6 +29,7 @@ class Task:
 
     `records` says, for tables, how a record becomes a row and a target; None where devices bring their own rows. A round ends when
     its plan's users have answered, or, after `patience`, as many as the plan counts on. `name` tells apart tasks that ask the same.
+    `pace` is how many seconds after it has asked for a round a client answers it, whatever its records are.
     """
 
     transport: str
@@ -37,21 +40,13 @@ class Task:
     records: dict[str, Any] | None = None
     patience: float | None = None  # seconds after which a round with the plan's honest minimum ends; None waits for all
     name: str = ""
+    pace: float = PACE
     _as_read: str | None = field(default=None, init=False, compare=False)  # its id, where it was read
 
     @property
     def id(self) -> str:
         """The digest of all that the task says. Rounds name it, and reports are bound to rounds: so to every word of the task."""
         return self._as_read or sha256(canonical(self._words()))
-
-    @property
-    def by_lot(self) -> bool:
-        """Whether it is settled beforehand, by lot, who is asked in which rounds, so that not whoever comes first is.
-
-        So where the proof is about random batches, or counts on a share of the task's users and no others; and where a user is in
-        all rounds of one of several phases.
-        """
-        return self.schedule.honest < 1 or (self.schedule.interactivity == "full" and len(self.schedule.phases) > 1)
 
     def rounds_of(self, phase: int) -> range:
         """The numbers of a phase's rounds; phases and rounds are counted from 1."""
@@ -77,6 +72,7 @@ class Task:
             "shuffler": self.shuffler.public_bytes_raw().hex(),
             "records": self.records,
             "patience": self.patience,
+            "pace": self.pace,
         }
 
     @classmethod
@@ -93,11 +89,12 @@ class Task:
             )
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
-            about = (values[name] for name in ("records", "patience", "name"))
+            about = (values[name] for name in ("records", "patience", "name", "pace"))
             made = cls(values["transport"], values["users"], problem, schedule, shuffler, *about)
             check_schedule(schedule, made.users)
             if made.patience is not None:
                 real("patience", made.patience, at_least=0, remedy="Give seconds, or nothing.")
+            real("pace", made.pace, above=0, at_most=LONGEST_PACE, remedy="A place in a round is kept for a minute.")
             digest = sha256(canonical({word: value for word, value in values.items() if word != "id"}))
             if values["id"] != digest:
                 raise ArgumentError("id", values["id"], f"{digest}, the digest of what the task says", "Ask for it again.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute
 
-from ..validation import ArgumentError
+from ..invalid import blanks
+from ..validation import ArgumentError, RecordError
+from .lenient import decoded, numbers
 from .read import Piece
 from .schema import Category, Numeric, Schema, as_text
 
@@ -26,16 +29,23 @@ class Encoder:
 
     `names` are the features, `norm` is the length that no row exceeds: 1, or the root of the number of columns where rows are left
     as they are, since no column adds more than 1.
+
+    With `invalid` = "blank" nothing in a record is refused: where a number cannot be read, or a level is not declared that must be
+    (`unknown = "refuse"`), the row is NaN throughout; a target that is none is NaN, or None among classes. Whoever takes these is
+    to count them as blank (`LinearModel.records`). The types of columns are public: a column of dates is refused all the same.
     """
 
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
+    def __init__(self, schema: Schema, invalid: str = "refuse") -> None:
+        self.schema, self._blank = schema, blanks(invalid)
         self.names = tuple(name for column in schema.columns for name in _features(schema, column))
         self.norm = 1.0 if schema.rows == "unit" else math.sqrt(len(schema.columns))
 
     def types(self, *, target: bool = False, user: bool = False) -> dict[str, Any]:
         """The columns to read, as the Arrow types that CSV is to be read as."""
         schema = self.schema
+        if self._blank:  # each value is read by itself, so that none of them makes a file unreadable
+            names = [*schema.columns, *([schema.target.column] if target else []), *([schema.user] if user and schema.user else [])]
+            return {name: pa.binary() for name in names}
         types = {name: _arrow_type(isinstance(column, Numeric)) for name, column in schema.columns.items()}
         if target:
             types[schema.target.column] = _arrow_type(schema.target.range is not None)
@@ -45,35 +55,40 @@ class Encoder:
 
     def rows(self, piece: Piece) -> NDArray[np.float32]:
         """One row per record, at most `norm` long."""
-        rows = np.zeros((len(piece), len(self.names)))
+        rows, valid = np.zeros((len(piece), len(self.names))), np.ones(len(piece), dtype=bool)
         place = 0
         for name, column in self.schema.columns.items():
             width = len(_features(self.schema, name))
             part = rows[:, place : place + width]
             place += width
             if isinstance(column, Category):
-                _one_hot(piece, name, column, part)
+                valid &= _one_hot(piece, name, column, part, self._blank)
             else:
-                _scaled(piece, name, column, part)
+                valid &= _scaled(piece, name, column, part, self._blank)
         if self.schema.rows == "unit":
             lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
             rows /= np.where(lengths > 0, lengths, 1.0)[:, np.newaxis] * _ROOM
+        if self._blank:
+            rows[~valid] = np.nan
         return rows.astype(np.float32)
 
     def targets(self, piece: Piece) -> NDArray[Any]:
-        """The target of every record: a declared class, or a finite number. Missing ones are refused."""
+        """The target of every record: a declared class, or a finite number. Missing ones are refused, or NaN or None for blanks."""
         target = self.schema.target
         if target.classes is None:
             return self._numbers(piece)
         levels = [as_text(label) for label in target.classes]
-        codes = _codes(piece, target.column, levels)
+        codes = _codes(piece, target.column, levels, self._blank)
+        if self._blank:
+            return np.array([*target.classes, None], dtype=object)[codes]
         if (codes < 0).any():
             index = int(np.argmin(codes))
-            raise ArgumentError(
+            raise RecordError(
                 f"{piece.where(index)}, column {target.column!r}",
                 _cell(piece, target.column, index),
                 f"one of the declared classes: {', '.join(map(repr, levels[:20]))}{', ...' if len(levels) > 20 else ''}",
                 "Declare it in the schema if everybody may know that it occurs, or drop the row; nobody was asked.",
+                public=f"{piece.file}, column {target.column!r}",
             )
         return np.asarray(target.classes)[codes]
 
@@ -82,30 +97,40 @@ class Encoder:
         name = self.schema.user
         if name is None:
             return None
-        texts = _texts(piece, name)
-        missing = np.asarray(compute.fill_null(compute.equal(texts, ""), True).to_numpy(zero_copy_only=False))
+        texts = _texts(piece, name, self._blank)
+        missing = _nobody(texts)
         if missing.any():
-            raise ArgumentError(
+            raise RecordError(
                 f"{piece.where(int(np.argmax(missing)))}, column {name!r}",
                 "missing",
                 "the name of a user",
                 "Drop rows whose user is not known; nobody was asked.",
+                public=f"{piece.file}, column {name!r}",
             )
         coded = texts.dictionary_encode()
         numbers = np.array([_number(text) for text in coded.dictionary.to_pylist()], dtype=np.uint64)
         return np.asarray(numbers[np.asarray(coded.indices)])
 
+    def owned(self, piece: Piece) -> Piece:
+        """The records that say whose they are, where there may be blanks: a row that is nobody's is left out."""
+        if not self._blank or self.schema.user is None:
+            return piece
+        missing = _nobody(_texts(piece, self.schema.user, self._blank))
+        return replace(piece, batch=piece.batch.filter(pa.array(~missing))) if missing.any() else piece
+
     def _numbers(self, piece: Piece) -> Floats:
         name = self.schema.target.column
-        numbers = _floats(piece, name)
-        finite = np.isfinite(numbers)
+        targets, _ = _floats(piece, name, self._blank)
+        finite = np.isfinite(targets)
+        if self._blank:
+            return np.where(finite, targets, np.nan)
         if not finite.all():
             index = int(np.argmin(finite))
-            value = "missing" if np.isnan(numbers[index]) else float(numbers[index])
-            raise ArgumentError(
-                f"{piece.where(index)}, column {name!r}", value, "a finite number", "Drop rows without a target; nobody was asked."
-            )
-        return numbers
+            value = "missing" if np.isnan(targets[index]) else float(targets[index])
+            where, remedy = f"column {name!r}", "Drop rows without a target; nobody was asked."
+            public = f"{piece.file}, {where}"
+            raise RecordError(f"{piece.where(index)}, {where}", value, "a finite number", remedy, public)
+        return targets
 
 
 def _features(schema: Schema, name: str) -> tuple[str, ...]:
@@ -119,11 +144,14 @@ def _arrow_type(number: bool) -> Any:
     return pa.float64() if number else pa.string()
 
 
-def _scaled(piece: Piece, name: str, column: Numeric, out: Floats) -> None:
-    """Into out[:, 0] the number on [-1, 1], the middle where it is missing; into out[:, 1], if asked for, whether it is."""
-    numbers = _floats(piece, name)
-    missing = np.isnan(numbers)
-    inside = np.clip(numbers, column.low, column.high)
+def _scaled(piece: Piece, name: str, column: Numeric, out: Floats, blank: bool) -> NDArray[np.bool_]:
+    """Into out[:, 0] the number on [-1, 1], the middle where it is missing; into out[:, 1], if asked for, whether it is.
+
+    Returns where there is a number or nothing.
+    """
+    found, valid = _floats(piece, name, blank)
+    missing = np.isnan(found)
+    inside = np.clip(found, column.low, column.high)
     if column.scale == "log":
         share = np.log1p(inside - column.low) / math.log1p(column.high - column.low)
     else:
@@ -131,37 +159,43 @@ def _scaled(piece: Piece, name: str, column: Numeric, out: Floats) -> None:
     out[:, 0] = np.where(missing, 0.0, np.clip(2 * share - 1, -1, 1))
     if column.missing:
         out[:, 1] = missing
+    return valid
 
 
-def _one_hot(piece: Piece, name: str, column: Category, out: Floats) -> None:
-    codes = _codes(piece, name, column.levels)
+def _one_hot(piece: Piece, name: str, column: Category, out: Floats, blank: bool) -> NDArray[np.bool_]:
+    """A 1 where a record's level is; returns where there is one, or none is needed."""
+    codes = _codes(piece, name, column.levels, blank)
     known = np.flatnonzero(codes >= 0)
-    if column.unknown == "refuse" and len(known) < len(codes):
+    refused = column.unknown == "refuse" and len(known) < len(codes)
+    if refused and not blank:
         index = int(np.argmin(codes))
-        raise ArgumentError(
+        raise RecordError(
             f"{piece.where(index)}, column {name!r}",
             _cell(piece, name, index),
             "one of the declared levels",
             'Declare it if everybody may know that it occurs, or say unknown = "zero" in the schema; nobody was asked.',
+            public=f"{piece.file}, column {name!r}",
         )
     out[known, codes[known]] = 1.0
+    return codes >= 0 if refused else np.ones(len(codes), dtype=bool)
 
 
-def _codes(piece: Piece, name: str, levels: Any) -> NDArray[np.int64]:
+def _codes(piece: Piece, name: str, levels: Any, blank: bool) -> NDArray[np.int64]:
     """Which level each record has, -1 for none of them."""
-    texts = _texts(piece, name)
+    texts = _texts(piece, name, blank)
     if {level.lower() for level in levels} == {"true", "false"}:  # Parquet says true, pandas writes True
         texts, levels = compute.utf8_lower(texts), [level.lower() for level in levels]
     found = compute.index_in(texts, value_set=pa.array(list(levels), pa.string()), skip_nulls=True)
     return np.asarray(found.fill_null(-1)).astype(np.int64)
 
 
-def _texts(piece: Piece, name: str) -> Any:
+def _texts(piece: Piece, name: str, blank: bool) -> Any:
     """A column as text, without spaces around it; whole numbers without a fraction, whichever type they are stored as.
 
-    Each value by itself, so that a user has one name whatever else is in the piece; NaN is missing.
+    Each value by itself, so that a user has one name whatever else is in the piece; NaN is missing. So is what is not text in
+    UTF-8, where there may be blanks.
     """
-    column = piece.column(name)
+    column = decoded(piece.column(name)) if blank else piece.column(name)
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
         coded = column.dictionary_encode()
         named = pa.array([_number_text(value) for value in coded.dictionary.to_pylist()], pa.string())
@@ -172,18 +206,24 @@ def _texts(piece: Piece, name: str) -> Any:
         raise _wrong_type(piece, name, column, "text, whole numbers or true/false") from None
 
 
-def _floats(piece: Piece, name: str) -> Floats:
-    """A column as numbers, NaN where there is none."""
+def _nobody(texts: Any) -> NDArray[np.bool_]:
+    return np.asarray(compute.fill_null(compute.equal(texts, ""), True).to_numpy(zero_copy_only=False))
+
+
+def _floats(piece: Piece, name: str, blank: bool) -> tuple[Floats, NDArray[np.bool_]]:
+    """A column as numbers, NaN where there is none; and where there is a number, or nothing."""
     column = piece.column(name)
+    if blank and (pa.types.is_binary(column.type) or pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return numbers(column)
     try:
         if pa.types.is_temporal(column.type):
             raise pa.ArrowInvalid("time")
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
-        numbers = column.cast(pa.float64(), safe=False)
+        found = column.cast(pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise _wrong_type(piece, name, column, "a number") from None
-    return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.float64), np.ones(len(column), dtype=bool)
 
 
 def _wrong_type(piece: Piece, name: str, column: Any, allowed: str) -> ArgumentError:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from pyarrow import parquet
 
-from ..validation import ArgumentError
+from ..validation import ArgumentError, RecordError
 
 _ENDINGS = {
     ".csv": "csv",
@@ -31,7 +31,7 @@ _ENDINGS = {
 # Text that is looked at together; also the longest line.
 _BLOCK_BYTES = 1 << 22
 _STREAM_BYTES = 1 << 20
-_NULLS = [*arrow_csv.ConvertOptions().null_values, " "]
+NULLS = [*arrow_csv.ConvertOptions().null_values, " "]
 _BROKEN = "Mend the file, or get it again; nobody was asked."
 
 
@@ -112,7 +112,7 @@ class Source:
         for file in self.files:
             groups = self.row_groups(file)
             rows[file] = (
-                sum(batch.num_rows for batch in _batches(file, {column: pa.string()}, 1)) if groups is None else sum(groups)
+                sum(batch.num_rows for batch in _batches(file, {column: pa.binary()}, 1)) if groups is None else sum(groups)
             )
         return rows
 
@@ -166,7 +166,7 @@ def _batches(file: Path, types: dict[str, Any] | None, most: int, row_groups: Se
                 )
         else:
             _require_closed_quotations(file)
-            options = arrow_csv.ConvertOptions(column_types=types, include_columns=types and list(types), null_values=_NULLS)
+            options = arrow_csv.ConvertOptions(column_types=types, include_columns=types and list(types), null_values=NULLS)
             with _open_csv(file, options) as stream:
                 yield from stream
     except (pa.ArrowException, OSError) as problem:
@@ -203,10 +203,10 @@ def _broken(file: Path, problem: Exception) -> ArgumentError:
     if "straddling" in text or "out of sync" in text:
         return ArgumentError(place, "a quotation that does not end", "a complete file; it may have been cut off", _BROKEN)
     if value := re.search(r"conversion error to (\w+): (.*)", text):
-        return ArgumentError(place, value[2], f"a {value[1]} in this column", _BROKEN)
+        return RecordError(place, value[2], f"a {value[1]} in this column", _BROKEN, public=str(file))
     if "magic bytes" in text or "Truncated" in text or "orrupt" in text or "EOF" in text or "end of stream" in text:
         return ArgumentError(place, text.split(". ", maxsplit=1)[0], "a complete file; it may have been cut off", _BROKEN)
-    return ArgumentError(place, text.splitlines()[0], "a file that can be read to its end", _BROKEN)
+    return RecordError(place, text.splitlines()[0], "a file that can be read to its end", _BROKEN, public=str(file))
 
 
 def _listing(names: list[str]) -> str:

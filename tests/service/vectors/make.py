@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def made(task_text: bytes, messages: int) -> dict[str, Any]:
     digest = bytes.fromhex(round_["digest"])
     return {
         "documents.json": {"analyzer": keys_of(ANALYZER), "task": task, "round": round_},
+        "records.json": records_vector(),
         "masks.json": [mask_vector(seed, dim) for seed, dim in ((bytes(32), 1), (bytes(range(32)), 3), (b"\xff" * 32, 20))],
         "reports.json": {
             "round": digest.hex(),
@@ -59,6 +61,44 @@ def made(task_text: bytes, messages: int) -> dict[str, Any]:
             "messages": batch("messages", digest, messages),
             "masked-sum": batch("masked-sum", digest, messages),
         },
+    }
+
+
+def records_vector() -> dict[str, Any]:
+    """Words of a task about records, a file, and its rows and targets: worked out here as docs/protocol.md and files.md say."""
+    columns = [
+        {"name": "weight", "low": 30.0, "high": 200.0, "missing": True},
+        {"name": "income", "low": 0.0, "high": 1000000.0, "scale": "log"},
+        {"name": "town", "levels": ["Ulm", "Bonn", "Aachen"]},
+        {"name": "age", "low": 0.0, "high": 100.0},
+        {"name": "smokes", "levels": ["true", "false"]},
+    ]
+    towns = [f"town={level}" for level in columns[2]["levels"]]
+    people = [(None, 999.0, "Bonn", 25.0, "false", "yes"), (115.0, 0.0, "Paris", 100.0, "true", "no")]
+    rows = []
+    for weight, income, town, age, smokes, _ in people:
+        row = [0.0 if weight is None else 2 * (weight - 30) / 170 - 1, float(weight is None)]
+        row += [2 * math.log(income + 1) / math.log(1_000_001) - 1]
+        row += [float(town == level) for level in columns[2]["levels"]]
+        row += [2 * age / 100 - 1, float(smokes == "true"), float(smokes == "false")]
+        length = math.sqrt(sum(number**2 for number in row))
+        rows.append([number / length for number in row] + [1.0])  # the constant comes last
+    lines = [f"{smokes},{ill},{age},{town},{income},{weight or ''}" for weight, income, town, age, smokes, ill in people]
+    return {
+        "records": {
+            "schema": {
+                "version": 1,
+                "rows": "unit",
+                "target": {"column": "ill", "classes": ["yes", "no"]},
+                "columns": columns,
+            },
+            "features": ["weight", "weight missing", "income", *towns, "age", "smokes=true", "smokes=false"],
+            "task": "classify",
+            "parameters": {"epsilon": 1.0, "interactivity": "sequential"},
+        },
+        "file": "\n".join(["smokes,ill,age,town,income,weight", *lines, ""]),
+        "rows, to 7 digits": rows,
+        "targets": [float(person[-1] == "yes") for person in people],  # no, yes: ascending
     }
 
 

@@ -31,11 +31,13 @@ _EPSILONS = np.concatenate([np.linspace(0, 20, 401), np.linspace(21, 60, 40)])
 class EmpiricalAudit:
     """What the game found. `passed` is False only if the claim is refuted at the stated false-alarm rate.
 
-    `mu_lower` and `epsilon_lower` hold with probability 1 - false_alarm; `mu_detectable` is the mu of a mechanism that this many
-    trials would expose against the claim half of the time: above it the game has power, below it passing says little.
+    `mu_estimate` is the mu of the error rates as they were found; `mu_lower` and `epsilon_lower` hold with probability
+    1 - false_alarm; `mu_detectable` is the mu of a mechanism that this many trials would expose against the claim half of the
+    time: above it the game has power, below it passing says little.
     """
 
     passed: bool
+    mu_estimate: float
     mu_lower: float
     epsilon_lower: float
     mu_claimed: float
@@ -98,11 +100,12 @@ def empirical_audit(
     base, moved = releases[0] @ direction, releases[1] @ direction
     threshold = _best_threshold(base[:chosen_on], moved[:chosen_on])
     judged = trials - chosen_on
-    alpha = _upper(int(np.sum(base[chosen_on:] > threshold)), judged, false_alarm / 2)
-    beta = _upper(int(np.sum(moved[chosen_on:] <= threshold)), judged, false_alarm / 2)
+    errors = int(np.sum(base[chosen_on:] > threshold)), int(np.sum(moved[chosen_on:] <= threshold))
+    alpha, beta = (_upper(count, judged, false_alarm / 2) for count in errors)
     mu_lower = _mu_from_errors(alpha, min(1.0, beta + claim.slack))
     return EmpiricalAudit(
         passed=beta >= _trade_off(claim, alpha) and alpha >= _trade_off(claim, beta),
+        mu_estimate=_mu_from_errors(*((count + 0.5) / (judged + 1) for count in errors)),
         mu_lower=mu_lower,
         epsilon_lower=Guarantee(mu=mu_lower, theorem="empirical audit").epsilon(delta),
         mu_claimed=_gaussian_equivalent(claim, delta),

@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ...validation import ArgumentError
-from .exact import Law, count_law
+from .exact import count_law
 
 # Outcomes rarer than this under both users are left out; together they are far below any delta of interest.
 _RARE = 1e-24
 # The accountant's convolutions are not exact below this; smaller figures are reported as 0.
 _FLOOR = 1e-13
+
+
+def loss_distribution(
+    first: float, second: float, *, trials: int, probability: float, pessimistic: bool = False, discretization: float = 1e-4
+) -> Any:
+    """dp_accounting's privacy loss distribution of one coordinate, whose real encoding is `second` where it might be `first`.
+
+    Losses are rounded down, or up if `pessimistic`. Needs `pip install croupier[bench]`.
+    """
+    try:
+        from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415  (an optional extra)
+    except ImportError as error:
+        raise ImportError("pld_delta needs dp-accounting: pip install 'croupier[bench]'") from error
+    a, b = count_law(first, trials, probability), count_law(second, trials, probability)
+    size = max(a.size, b.size)
+    a, b = (np.pad(law, (0, size - law.size)) for law in (a, b))
+    # An outcome is left out of both laws or of none: left out of one, it would count as certain exposure.
+    kept = np.flatnonzero(((a > _RARE) | (b > _RARE)) & (a > 0) & (b > 0))
+    logs = [dict(zip(kept.tolist(), np.log(law[kept]).tolist(), strict=True)) for law in (b, a)]
+    return pld.from_two_probability_mass_functions(
+        *logs, pessimistic_estimate=pessimistic, value_discretization_interval=discretization
+    )
 
 
 def pld_delta(
@@ -30,28 +53,14 @@ def pld_delta(
 
     The estimate is optimistic (losses rounded down), so a certificate below it is refuted. Needs `pip install croupier[bench]`.
     """
-    try:
-        from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415  (an optional extra)
-    except ImportError as error:
-        raise ImportError("pld_delta needs dp-accounting: pip install 'croupier[bench]'") from error
     if len(first) != len(second) or not first:
         raise ArgumentError("second", list(second), f"as long as first ({len(first)})", "Give both users' encodings.")
-
-    def loss(a: Law, b: Law) -> pld.PrivacyLossDistribution:
-        size = max(a.size, b.size)
-        a, b = (np.pad(law, (0, size - law.size)) for law in (a, b))
-        # An outcome is left out of both laws or of none: left out of one, it would count as certain exposure.
-        kept = np.flatnonzero(((a > _RARE) | (b > _RARE)) & (a > 0) & (b > 0))
-        logs = [dict(zip(kept.tolist(), np.log(law[kept]).tolist(), strict=True)) for law in (b, a)]
-        return pld.from_two_probability_mass_functions(
-            *logs, pessimistic_estimate=False, value_discretization_interval=discretization
-        )
-
     worst = 0.0
     for one, other in ((first, second), (second, first)):
         total = None
         for (a, b), times in Counter(zip(one, other, strict=True)).items():
-            part = loss(count_law(a, trials, probability), count_law(b, trials, probability)).self_compose(times * rounds)
+            coordinate = loss_distribution(a, b, trials=trials, probability=probability, discretization=discretization)
+            part = coordinate.self_compose(times * rounds)
             total = part if total is None else total.compose(part)
         worst = max(worst, float(total.get_delta_for_epsilon(epsilon))) if total else worst
     return worst if worst > _FLOOR else 0.0

@@ -1,0 +1,164 @@
+"""Play every game, at one false-alarm rate for all of them together."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..estimator import BudgetWarning, MostlyNoiseWarning
+from ..privacy.audit import EmpiricalAudit, empirical_audit
+from ..validation import ArgumentError, real, whole
+from .kinds import KINDS, Coins, Kind
+
+EPSILON, DELTA = 8.0, 1e-6
+FALSE_ALARM = 1e-6
+# Runs on each side. Both are enough to notice that noise bits were halved (all kinds but the scaler).
+TRIALS, QUICK_TRIALS = 6_000, 1_500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one game found.
+
+    Attributes
+    ----------
+    kind, seen : str
+        What was released, and what the player saw.
+    epsilon_claimed : float
+        The claim's epsilon at the delta of the game, rounded up.
+    theorem : str
+        What the claim rests on.
+    audit : EmpiricalAudit
+        The claim as mu, the point estimate, the lower bound and the verdict.
+    """
+
+    kind: str
+    seen: str
+    epsilon_claimed: float
+    theorem: str
+    audit: EmpiricalAudit
+
+    @property
+    def passed(self) -> bool:
+        """False only where the claim is refuted."""
+        return self.audit.passed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        plain = {"kind": self.kind, "seen": self.seen, "epsilon_claimed": self.epsilon_claimed, "theorem": self.theorem}
+        return plain | self.audit.to_dict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What all games found: one row a kind, wrong about an honest mechanism with probability at most `false_alarm` in all.
+
+    Attributes
+    ----------
+    rows : tuple of Finding
+        In the order of the kinds.
+    delta : float
+        At which epsilons are given.
+    trials : int
+        Runs on each side of every game.
+    false_alarm : float
+        Probability that any of the rows refutes a claim that holds. Each row has an equal share of it.
+    private : bool
+        Whether the coins were secure, as they are where results are released.
+    """
+
+    rows: tuple[Finding, ...]
+    delta: float
+    trials: int
+    false_alarm: float
+    private: bool
+
+    @property
+    def passed(self) -> bool:
+        """False where any claim is refuted."""
+        return all(row.passed for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        facts = {"passed": self.passed, "delta": self.delta, "trials": self.trials, "false_alarm": self.false_alarm}
+        return facts | {"private": self.private, "rows": [row.to_dict() for row in self.rows]}
+
+    def to_json(self) -> str:
+        """What `croupier audit --all --json` prints."""
+        return json.dumps(self.to_dict(), indent=2)
+
+
+def play_all(
+    kinds: Sequence[Kind] = KINDS,
+    *,
+    epsilon: float = EPSILON,
+    delta: float = DELTA,
+    trials: int = TRIALS,
+    false_alarm: float = FALSE_ALARM,
+    seed: int | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Findings:
+    """Play the membership game against every kind of result.
+
+    Parameters
+    ----------
+    kinds : sequence of Kind
+        What is played against; everything that is released unless given.
+    epsilon, delta : float
+        What the runs promise. A game tells most with the fewest runs where epsilon is about 8: errors are neither rare nor even.
+    trials : int
+        Runs on each side of every game.
+    false_alarm : float
+        Probability that any claim which holds is refuted. It is divided equally among the kinds.
+    seed : int, optional
+        For tests that have to be repeated. Left out, coins are secure, as where results are released.
+    progress : callable, optional
+        Called with the kind's name and the number of its runs so far.
+
+    Returns
+    -------
+    Findings
+        One row a kind.
+
+    Raises
+    ------
+    ArgumentError
+        Where there is nothing to play against, or an argument is out of range.
+
+    Examples
+    --------
+    >>> from croupier.game import KINDS, play_all
+    >>> play_all(KINDS[:1], trials=200).passed
+    True
+    """
+    if not kinds:
+        raise ArgumentError("kinds", "none", "at least one kind of result", "Leave it out for all of them.")
+    whole("trials", trials, at_least=100, remedy="Fewer trials cannot refute anything.")
+    real("false_alarm", false_alarm, above=0, below=1, remedy="1e-6 is a rate at which a test never flakes.")
+    rows = []
+    with warnings.catch_warnings():
+        # invented people, run after run: what is said to those who hold real data is not meant here
+        for category in (BudgetWarning, MostlyNoiseWarning):
+            warnings.simplefilter("ignore", category)
+        for kind in kinds:
+            coins = Coins(seed)
+            claim, mechanism = kind.game(epsilon, delta, coins)
+            audit = empirical_audit(
+                mechanism,
+                claim=claim,
+                delta=delta,
+                trials=trials,
+                false_alarm=false_alarm / len(kinds),
+                progress=_tell(progress, kind.name),
+            )
+            rows.append(
+                Finding(kind=kind.name, seen=kind.seen, epsilon_claimed=claim.epsilon(delta), theorem=claim.theorem, audit=audit)
+            )
+    return Findings(rows=tuple(rows), delta=delta, trials=trials, false_alarm=false_alarm, private=seed is None)
+
+
+def _tell(progress: Callable[[str, int], None] | None, name: str) -> Callable[[int], None] | None:
+    return None if progress is None else lambda runs: progress(name, runs)

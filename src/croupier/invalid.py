@@ -1,0 +1,100 @@
+"""Records that are not valid, as numbers: which they are, each by itself, and what stands in their place.
+
+"refuse" stops before anybody is asked. Whoever sees that learns that somebody's record is not valid, so the guarantee needs the
+premise that all are. "blank" lets such a record count as a public default, whatever it holds, and needs no premise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .validation import ArgumentError, one_of
+
+INVALID = ("refuse", "blank")
+Mask = NDArray[np.bool_]
+
+
+def blanks(invalid: Any) -> bool:
+    """Whether `invalid` is "blank"; anything but that and "refuse" is refused."""
+    remedy = "'refuse' stops at a record that is not valid, before anybody is asked; 'blank' counts it as a public default."
+    return one_of("invalid", invalid, INVALID, remedy) == "blank"
+
+
+def numbers_or_nan(values: Any) -> Any:
+    """Numbers as they are; of anything else each value by itself as a float, NaN where it is none.
+
+    A list is taken value by value, too: as an array of numpy's own choosing, one text in it would make texts of all numbers.
+    """
+    if hasattr(values, "indptr"):
+        return values
+    array = one_by_one(values)
+    if array.dtype.kind not in "OUS":
+        return array
+    numbers = np.array([_number(value) for value in array.ravel().tolist()], dtype=np.float64)
+    return numbers.reshape(array.shape)
+
+
+def one_by_one(values: Any) -> NDArray[Any]:
+    """An array in which no value is another because of those beside it: lists are objects, and what is masked is None."""
+    if np.ma.isMaskedArray(values):
+        objects: NDArray[Any] = np.ma.getdata(values).astype(object)
+        objects[np.ma.getmaskarray(values)] = None
+        return objects
+    return np.array(values, dtype=object) if isinstance(values, list | tuple) else np.asarray(values)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
+
+def finite_rows(X: Any) -> Mask:
+    """Which rows, or entries of a column, are finite throughout."""
+    entries = X.data if hasattr(X, "indptr") else X
+    with np.errstate(all="ignore"):
+        if entries.dtype.kind not in "fc" or np.isfinite(np.sum(entries)):  # a sum with NaN or infinity in it is not finite
+            return np.ones(X.shape[0], dtype=bool)
+    finite = np.isfinite(entries)
+    if hasattr(X, "indptr"):
+        whole = np.ones(X.shape[0], dtype=bool)
+        whole[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[~finite]] = False
+        return whole
+    return np.asarray(finite if X.ndim == 1 else finite.all(axis=1))
+
+
+def zeroed(X: Any, kept: Mask) -> Any:
+    """X, a table or a column, with zeros where nothing is to be kept of a row."""
+    if kept.all():
+        return X
+    copy = X.copy()
+    if hasattr(X, "indptr"):
+        copy.data[np.repeat(~kept, np.diff(X.indptr))] = 0
+    else:
+        copy[~kept] = 0
+    return copy
+
+
+def taken(takes: Callable[[slice], object], count: int) -> Mask:
+    """Which of so many entries a function takes that raises ArgumentError or ValueError where it does not take one of a slice.
+
+    By halves, so that few odd ones among many are found soon.
+    """
+    found = np.zeros(count, dtype=bool)
+    open_slices = [slice(0, count)] if count else []
+    while open_slices:
+        some = open_slices.pop()
+        try:
+            takes(some)
+        except (ArgumentError, ValueError, TypeError):
+            if some.stop - some.start > 1:
+                middle = (some.start + some.stop) // 2
+                open_slices += [slice(some.start, middle), slice(middle, some.stop)]
+        else:
+            found[some] = True
+    return found

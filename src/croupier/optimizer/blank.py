@@ -1,0 +1,78 @@
+"""What users answer who may hold a record that is not valid: a public default, and nothing that says so.
+
+A blank is a record whose loss has gradient 0 at every theta. In a problem with l2 it still has the regulariser's gradient, which
+all users share. So its vector is within the same bound as everybody's, and is the same whatever the record holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..invalid import Mask, finite_rows, numbers_or_nan, one_by_one, taken
+from ..problem import Objective, Problem, Smoothed
+from ..problem.fingerprint import is_known
+from ..problem.problem import Products
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The test of records of which any may be blank: what is wrong whatever is in them is refused, and nothing else."""
+
+    problem: Objective
+    blanks: ClassVar[bool] = True
+
+    def __call__(self, X: Any, y: Any) -> None:
+        if isinstance(self.problem, Problem):
+            self.problem.check_shape(X, y)
+
+
+def blank_products(objective: Problem | Smoothed, theta: Floats, X: Any, y: Any) -> Products:
+    """`linear_gradients` of the valid records, and 0 times a row of zeros for the others."""
+    rows, valid = valid_records(objective, X, y)
+    if valid.all():
+        return objective.linear_gradients(theta, rows, y)
+    some = objective.linear_gradients(theta, rows[valid], one_by_one(y)[valid])
+    features, slopes, squares = (_spread(part, valid) for part in (some.rows, some.slopes, some.squares))
+    return Products(features, slopes, some.shift, squares)
+
+
+def blank_vectors(objective: Objective, theta: Floats, X: Any, y: Any) -> Floats:
+    """The gradients of one's own loss of the valid records, and 0 for the others, and where a gradient is not finite."""
+    rows, valid = valid_records(objective, X, y)
+    if valid.all():
+        vectors = objective.gradients(theta, rows, y)
+    elif valid.any():
+        vectors = _spread(objective.gradients(theta, rows[valid], None if y is None else one_by_one(y)[valid]), valid)
+    else:
+        return np.zeros((len(rows), objective.dim))
+    finite = finite_rows(vectors)
+    return vectors if finite.all() else np.where(finite[:, np.newaxis], vectors, 0.0)
+
+
+def valid_records(objective: Objective, X: Any, y: Any) -> tuple[Any, Mask]:
+    """X as numbers, and whose record is valid: finite features, a target that the loss takes. Each record by itself."""
+    problem = objective.problem if isinstance(objective, Smoothed) else objective
+    rows = numbers_or_nan(X) if isinstance(problem, Problem) else X
+    valid = finite_rows(rows)
+    if y is None or np.shape(y) != valid.shape:  # which is refused, where it is wrong, for everybody
+        return rows, valid
+    targets = one_by_one(y)
+    if not isinstance(problem, Problem):
+        return rows, valid & (finite_rows(targets) if targets.dtype.kind == "f" else True)
+    loss = problem.loss
+    return rows, valid & (
+        loss.valid(targets) if is_known(type(loss)) else taken(lambda some: loss.targets(targets[some]), len(targets))
+    )
+
+
+def _spread(part: NDArray[Any], valid: Mask) -> NDArray[Any]:
+    """What the valid records have, with zeros for the others in between."""
+    whole = np.zeros((len(valid), *part.shape[1:]), dtype=part.dtype)
+    whole[valid] = part
+    return whole
