@@ -58,7 +58,7 @@ $(VENV)/demo.stamp: $(BIN)/python pyproject.toml
 
 $(VENV)/dev.stamp: $(BIN)/python pyproject.toml
 	$(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -e ".[dev]",$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]")
-	touch $@ $(VENV)/demo.stamp
+	touch $@ $(VENV)/demo.stamp $(VENV)/docs.stamp
 
 $(VENV)/docs.stamp: $(BIN)/python pyproject.toml
 	$(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -e ".[docs]",$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]")
