@@ -30,7 +30,8 @@ except ImportError:  # Windows has no such locks
 
 Floats = NDArray[np.float64]
 # The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
-FORMAT, VERSION = "croupier run", 2
+# Version 3: a phase of the schedule has a step or a damping.
+FORMAT, VERSION = "croupier run", 3
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
