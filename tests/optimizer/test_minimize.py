@@ -381,7 +381,13 @@ def test_a_schedule_for_other_users_or_another_problem_is_refused_before_anyone_
         (Problem(Logistic(), Ball(dim=3, radius=3.0), feature_norm=2.0), Silent(X, y), chosen),
         *(
             (problem, Silent(X, y), dataclasses.replace(chosen, phases=(dataclasses.replace(phase, **change),)))
-            for change in ({"rounds": 5}, {"batch": 999}, {"damping": -1.0}, {"algorithm": "newton"}, {"users": -5})
+            for change in (
+                {"rounds": 5},
+                {"batch": 999},
+                {"damping": -1.0},
+                {"algorithm": "newton", "step": 1.0, "damping": None},
+                {"users": -5},
+            )
         ),
         (problem, Silent(X, y), dataclasses.replace(chosen, phases=())),
     ]
