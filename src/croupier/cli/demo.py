@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -154,7 +154,7 @@ class _Maker:
         model.fit(self.task.X, self.task.y, groups=self.task.groups)
         seconds = time.perf_counter() - begun
         model.callbacks = ()
-        bits = model.plan_.bits_per_user
+        bits = model.schedule_.bits_per_user
         made = self._method(name, model.coef_[0], seconds, model.epsilon, "a shuffler", bits)
         return replace(made, kind="ours"), model
 
@@ -229,7 +229,7 @@ def _with_noise(chosen: Schedule, problem: Problem, noise_std: float) -> Schedul
     curvature = 2 * (problem.usual_smoothness or 0.0)
     extra = problem.dim * (noise_std**2 - phase.plan.noise_std**2) / phase.batch**2
     times = math.sqrt(max(0.0, phase.gradient_std**2 + extra)) / phase.gradient_std
-    return replace(chosen, phases=(replace(phase, step=curvature + (phase.step - curvature) * times),))
+    return replace(chosen, phases=(replace(phase, damping=curvature + (cast(float, phase.damping) - curvature) * times),))
 
 
 def _show(task: Task, model: ShuffleLogisticRegression, comparison: Comparison, output: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from ..estimator.base import LinearModel
+from ..estimator.linear import LinearModel
 from ..population import ArrayPopulation, BlockPopulation, Population, Question, RayPopulation, UnreachableError, row_group_runs
 from ..population.population import Test
 from ..protocol import SumEstimate
@@ -75,7 +75,11 @@ class Interruptible:
 
     @property
     def unit(self) -> str:
-        return getattr(self._people, "unit", "user")
+        return self._people.unit
+
+    @property
+    def private(self) -> bool:
+        return self._people.private
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
         with waiting("checking records", self._console, self._shown):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..estimator.base import LinearModel
+from ..estimator.linear import LinearModel
 from ..optimizer import Result
 from ..population import Population, UnreachableError
 from ..privacy.words import SEEDED, guarantee_line, not_private
@@ -42,8 +42,9 @@ def fit(
     ] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
     radius: Annotated[float | None, typer.Option(help="Largest norm of the weights.")] = None,
-    schedule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
-    rounds: Annotated[int | None, typer.Option(help="Rounds; by the schedule unless given.")] = None,
+    rule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
+    schedule: Annotated[str | None, typer.Option(hidden=True)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds; by the rule unless given.")] = None,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
     invalid: Annotated[
         str, typer.Option(help="refuse (stop at a record that is not valid) or blank (count it as a public default).")
@@ -67,6 +68,8 @@ def fit(
 
     Ctrl-C ends training after the present round and keeps the model of the rounds done (exit code 3); a second one throws it away.
     """
+    if schedule is not None:
+        raise ArgumentError("--schedule", schedule, "left out", f"It is now --rule {schedule}.")
     check_output(output, force)
     _check_checkpoint(checkpoint, output, data, schema)
     console = messages()
@@ -79,7 +82,7 @@ def fit(
             "epsilon": epsilon,
             "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
             "honest": honest,
-            "schedule": schedule,
+            "rule": rule,
             "rounds": rounds,
             "random_state": seed,
             "data_is_public": data_is_public,

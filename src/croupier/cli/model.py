@@ -17,12 +17,12 @@ from ..estimator import (
     ShuffleQuantileRegressor,
     ShuffleRidge,
 )
-from ..estimator.base import LinearModel
+from ..estimator.linear import LinearModel
 from ..table import Encoder, Schema
 from ..validation import ArgumentError, real
 from .files import written_whole
 
-FORMAT, VERSION = "croupier table model", 1
+FORMAT, VERSION = "croupier table model", 2
 TASKS: dict[str, type[LinearModel]] = {
     "classify": ShuffleLogisticRegression,
     "svm": ShuffleLinearSVC,
@@ -71,7 +71,7 @@ class TableModel:
             raise ArgumentError("MODEL", str(path), f"JSON of format {FORMAT!r}", remedy)
         if values.get("version") != VERSION:
             made_by = (
-                f"It was written by croupier {values.get('croupier', '?')}; this is {__version__}: use that one, or a later one."
+                f"It was written by croupier {values.get('croupier', '?')}; this is {__version__}: use that one, or train again."
             )
             raise ArgumentError(f"{path}: version", values.get("version"), f"{VERSION}", made_by)
         return cls(Schema.from_dict(values.get("schema"), f"{path}: schema"), _estimator(values.get("estimator"), path))._checked(

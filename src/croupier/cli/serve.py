@@ -54,7 +54,7 @@ _FIELDS = {
     "rounds": int,
     "radius": float,
     "honest": float,
-    "schedule": str,
+    "rule": str,
     "patience": float,
     "pace": float,
     "output": str,
@@ -207,14 +207,15 @@ class Asked:
             wanted = _FIELDS.get(name)
             if wanted is None or not isinstance(value, wanted if wanted is not float else (int, float)) or isinstance(value, bool):
                 allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(_FIELDS)}"
-                raise ArgumentError(f"{path}: {name}", value, allowed, "Mend the file.")
+                remedy = "schedule is now rule." if name == "schedule" else "Mend the file."
+                raise ArgumentError(f"{path}: {name}", value, allowed, remedy)
         for name in ("schema", "users", "shuffler_key"):
             if name not in values:
                 raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
         facts = Schema.load(path.parent / values["schema"])
         if facts.user is not None:
             raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
-        passed = {name: values[name] for name in ("rounds", "radius", "honest", "schedule") if name in values}
+        passed = {name: values[name] for name in ("rounds", "radius", "honest", "rule") if name in values}
         how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Mend the file.")
         parameters = {"epsilon": float(values.get("epsilon", 1.0)), "interactivity": how} | passed
         return cls(

@@ -1,9 +1,10 @@
 """scikit-learn's face: estimators whose fit is a private training run, a private scaler, and an account of what fits spend."""
 
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
-from .base import MostlyNoiseWarning, PublicDataWarning, WeakPrivacyWarning
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
+from .linear import MostlyNoiseWarning
+from .private import PublicDataWarning, WeakPrivacyWarning
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
 

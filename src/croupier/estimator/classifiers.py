@@ -14,7 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge
 from ..validation import ArgumentError, RecordError, one_of
-from .base import Floats, LinearModel
+from .linear import LinearModel
+from .private import Floats
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -105,7 +106,7 @@ class ShuffleLogisticRegression(LinearClassifier):
             p = np.asarray(softmax(scores, axis=1))
             slopes = np.sqrt(np.maximum(np.sum(p**2, axis=1, keepdims=True) - 2 * p + 1, 0.0))
         lengths = self._row_lengths(X)[:, np.newaxis] * slopes
-        shares = p * np.maximum(1.0, lengths / self.plan_.phases[-1].plan.norm)
+        shares = p * np.maximum(1.0, lengths / self.schedule_.phases[-1].plan.norm)
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Any) -> Floats:

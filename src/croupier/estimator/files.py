@@ -16,7 +16,7 @@ from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
 from ..validation import ArgumentError
 
-FORMAT, VERSION = "croupier model", 1
+FORMAT, VERSION = "croupier model", 2
 # Parameters that are objects of this process and not facts about the model.
 _NOT_SAVED = ("account", "callbacks")
 
@@ -49,8 +49,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     """The estimator that `save` wrote to this file."""
     from .. import estimator  # noqa: PLC0415  (the room's own table of contents)
 
-    kinds = {name: kind for name in estimator.__all__ if isinstance(kind := getattr(estimator, name), type)}
-    models = {name: kind for name, kind in kinds.items() if issubclass(kind, JsonModel)}
+    public = {name: vars(estimator)[name] for name in estimator.__all__}
+    models = {name: kind for name, kind in public.items() if isinstance(kind, type) and issubclass(kind, JsonModel)}
     return _decoded(Path(path).read_text(encoding="utf-8"), models)
 
 

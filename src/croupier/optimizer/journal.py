@@ -30,7 +30,8 @@ except ImportError:  # Windows has no such locks
 
 Floats = NDArray[np.float64]
 # The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
-FORMAT, VERSION = "croupier run", 2
+# Version 3: a phase of the schedule has a step or a damping.
+FORMAT, VERSION = "croupier run", 3
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
@@ -205,7 +206,12 @@ class Journal:
 
     def _refuse_file(self) -> NoReturn:
         allowed = f"a new file, or one of {FORMAT!r}, version {VERSION}"
-        raise ArgumentError("checkpoint", str(self.path), allowed, "Choose another file; this one is left as it is.")
+        raise ArgumentError(
+            "checkpoint",
+            str(self.path),
+            allowed,
+            "Another version goes on with its own runs alone. Choose another file; this one is left as it is.",
+        )
 
     def _require_point(self, then: Floats, now: Floats) -> None:
         if then.shape != now.shape or not np.allclose(then, now, rtol=1e-9, atol=1e-12):

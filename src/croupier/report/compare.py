@@ -75,7 +75,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
             scores(model, X[test], y[test]),
             epsilon=promise.epsilon if promise and model.guarantee_ is not None else None,
             trust="a shuffler",
-            bits_per_user=model.plan_.bits_per_user,
+            bits_per_user=model.schedule_.bits_per_user,
             kind="ours",
         ),
     )
@@ -119,7 +119,7 @@ def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]
 
 def as_trained(model: Any, X: Any) -> Any:
     """Rows as the model takes them: those longer than feature_norm scaled down to it."""
-    from ..estimator.rows import clip_rows  # noqa: PLC0415  (an estimator's room, needed here for public data only)
+    from ..problem.rows import clip_rows  # noqa: PLC0415  (needed here for public data only)
 
     return clip_rows(X, model.feature_norm_)
 

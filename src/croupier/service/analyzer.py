@@ -12,11 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sqlalchemy import func, insert, select, update
 
-from ..optimizer.minimize import Gradients
 from ..optimizer.phases import objective_of
+from ..optimizer.training import Gradients
 from ..population import Question
 from ..population.population import Test
-from ..privacy import SumPlan
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError
 from . import store as tables
@@ -54,6 +53,7 @@ class RemotePopulation:
     the one that came. `pool` shares the work of opening envelopes.
     """
 
+    private = True  # devices add the plan's noise
     unit = "person"  # a client has all rows of whoever runs it
 
     def __init__(self, task: Task, store: Store, key: Ed25519PrivateKey, *, pool: Executor | None = None) -> None:
@@ -78,7 +78,7 @@ class RemotePopulation:
         if not isinstance(query, Gradients):
             raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
         name = question.secret.derive("name of the round").key[:16].hex()
-        self._publish(name, query, question.plan)
+        self._publish(name, query, question)
         while (counts := self._counts(name)) is None:
             self._open(name, self._batch(name))
         return VectorSum(question.plan).analyze(counts)
@@ -168,23 +168,27 @@ class RemotePopulation:
             self._stopped = True
             self._arrived.notify_all()
 
-    def _publish(self, name: str, query: Gradients, plan: SumPlan) -> None:
-        phase = self._phase_of(query, plan)
+    def _publish(self, name: str, query: Gradients, question: Question) -> None:
+        phase = self._phase_of(query, question)
         with self.store.begin() as connection:
             if connection.execute(select(tables.asked.c.id).where(tables.asked.c.id == name)).scalar() is not None:
                 return
             number = int(connection.execute(select(func.count()).select_from(tables.asked)).scalar_one()) + 1
+            if number != question.number:
+                remedy = "Go on with the run that asked the others; another run needs a task and a store of its own."
+                raise ArgumentError("question.number", question.number, f"{number}, the task's next round", remedy)
             private = X25519PrivateKey.generate()
             made = Round(self.task.id, name, number, phase, query.theta, private.public_key())
             values = {"id": name, "number": number, "document": made.document(self._key).to_bytes()}
             connection.execute(insert(tables.asked).values(**values, key=private.private_bytes_raw()))
 
-    def _phase_of(self, query: Gradients, plan: SumPlan) -> int:
-        """The phase, counted from 1, that asks under this plan and descends on this objective."""
+    def _phase_of(self, query: Gradients, question: Question) -> int:
+        """The phase, counted from 1, that has the question's round, asks under its plan and descends on its objective."""
         for number, phase in enumerate(self.task.schedule.phases, start=1):
-            if phase.plan == plan and objective_of(self.task.problem, phase) == query.objective:
+            mine = question.number in self.task.rounds_of(number)
+            if mine and phase.plan == question.plan and objective_of(self.task.problem, phase) == query.objective:
                 return number
-        raise ArgumentError("question", str(plan), "a round of the task's schedule", "Run the schedule of the task.")
+        raise ArgumentError("question", str(question.plan), "a round of the task's schedule", "Run the schedule of the task.")
 
     def _counts(self, name: str) -> Counts | None:
         with self.store.look() as connection:
