@@ -48,10 +48,20 @@ def one_by_one(values: Any) -> NDArray[Any]:
 
 
 def _number(value: Any) -> float:
+    if isinstance(value, np.complexfloating):  # numpy's would be taken by its real part, with a warning
+        return float("nan")
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever an object raises that somebody put there: it is no number
         return float("nan")
+
+
+def known_place(places: dict[Any, int], label: Any) -> int:
+    """Where a label stands among known ones, by Python's equality; -1 for any other, also one that cannot be looked up."""
+    try:
+        return places.get(label, -1)
+    except Exception:  # not hashable, though its type says so, or not to be compared
+        return -1
 
 
 def finite_rows(X: Any) -> Mask:

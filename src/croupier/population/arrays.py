@@ -67,6 +67,8 @@ class ArrayPopulation(BlockPopulation):
         """Who has which rows; where there may be blanks, rows that are nobody's are dropped."""
         labels = _labels(groups, rows)
         missing = _missing_labels(labels)
+        if blank and labels.dtype.kind == "O":
+            missing |= np.array([not _hashable(label) for label in labels.tolist()], dtype=bool)
         if blank and missing.any():
             self.X, self.y, labels = self.X[~missing], None if self.y is None else self.y[~missing], labels[~missing]
         elif missing.any():
@@ -170,5 +172,13 @@ def _users_of_rows(labels: NDArray[Any]) -> NDArray[np.int64]:
 def _missing(label: Any) -> bool:
     try:
         return label is None or bool(label != label)  # noqa: PLR0124  (NaN and NaT, alone, differ from themselves)
-    except TypeError:  # pandas.NA does not say whether it differs
+    except (TypeError, ArithmeticError):  # pandas.NA does not say whether it differs, nor does a signalling NaN
         return True
+
+
+def _hashable(label: Any) -> bool:
+    try:
+        hash(label)
+    except TypeError:
+        return False
+    return True
