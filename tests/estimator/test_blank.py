@@ -199,3 +199,19 @@ def test_a_row_whose_label_can_be_nobodys_is_left_out(label):
     labels = [user // 2 for user in range(USERS)]
     model = ShuffleLogisticRegression(classes=CLASSES, invalid="blank", **SETTINGS).fit(X, y, groups=[label, *labels[1:]])
     assert model.n_users_ == USERS // 2
+
+
+@pytest.mark.parametrize("label", [b"person 0", b"\xff"], ids=["the same name", "no text"])
+def test_bytes_among_labels_of_text_stop_nothing(label):
+    X, y = people("logistic")
+    labels = [f"person {row // 2}" for row in range(USERS)]
+    model = ShuffleLogisticRegression(classes=CLASSES, invalid="blank", **SETTINGS).fit(X, y, groups=[label, *labels[1:]])
+    assert model.n_users_ == USERS // 2
+
+
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]", "complex128"])
+def test_a_column_whose_type_has_no_numbers_is_refused_rather_than_blank_for_everybody(kind):
+    X, y = people("logistic")
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(when=np.arange(USERS).astype(kind))
+    with pytest.raises(cr.ArgumentError, match="column 'when'"):
+        ShuffleLogisticRegression(classes=CLASSES, invalid="blank", **SETTINGS).fit(frame, y)

@@ -66,9 +66,9 @@ class ArrayPopulation(BlockPopulation):
     def _owned(self, groups: Any, rows: int, blank: bool) -> RowsOfUsers:
         """Who has which rows; where there may be blanks, rows that are nobody's are dropped."""
         labels = _labels(groups, rows)
-        missing = _missing_labels(labels)
         if blank and labels.dtype.kind == "O":
-            missing |= np.array([not _hashable(label) for label in labels.tolist()], dtype=bool)
+            labels = _names(labels)
+        missing = _missing_labels(labels)
         if blank and missing.any():
             self.X, self.y, labels = self.X[~missing], None if self.y is None else self.y[~missing], labels[~missing]
         elif missing.any():
@@ -176,9 +176,16 @@ def _missing(label: Any) -> bool:
         return True
 
 
-def _hashable(label: Any) -> bool:
+def _names(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels, each by itself, as something that can be compared: bytes are text, and what is no name of anybody is None."""
+    names = np.empty(len(labels), dtype=object)
+    names[:] = [_name(label) for label in labels.tolist()]
+    return names
+
+
+def _name(label: Any) -> Any:
     try:
         hash(label)
-    except TypeError:
-        return False
-    return True
+        return label.decode() if isinstance(label, bytes) else label
+    except Exception:  # no UTF-8, or an object that cannot be hashed
+        return None
