@@ -17,8 +17,15 @@ def is_text(kind: Any) -> bool:
     """Whether columns of this type hold text or bytes, also where a dictionary lists them (pandas calls that a category)."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     kinds = pa.types
-    views = kinds.is_string_view(kind) or kinds.is_binary_view(kind)
-    return kinds.is_binary(kind) or kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_large_binary(kind) or views
+    tests = (
+        kinds.is_binary,
+        kinds.is_large_binary,
+        kinds.is_binary_view,
+        kinds.is_string,
+        kinds.is_large_string,
+        kinds.is_string_view,
+    )
+    return any(test(kind) for test in tests)
 
 
 def decoded(column: Any) -> Any:
