@@ -25,24 +25,23 @@ from sqlalchemy import func, select
 
 import croupier as cr
 from croupier import ArgumentError, SeededRandom
-from croupier import client as client_module
-from croupier.cli.model import Request
-from croupier.cli.records import described
 from croupier.client import Client, RefusedTaskError, Sent, ServerError
 from croupier.optimizer import run
 from croupier.privacy import round_up
 from croupier.privacy.rounding import exact
 from croupier.protocol import Counts, VectorSum
+from croupier.service import client as client_module
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
+from croupier.service.records import described
 from croupier.service.roles import Served
 from croupier.service.shuffler import Shuffler
 from croupier.service.task import Round, Task
 from croupier.service.transport import opened, sealed_report
 from croupier.service.web import shuffler_app
 from croupier.service.wire import Batch, Document, Report, WireError
-from croupier.table import Schema, Source
+from croupier.table import Request, Schema, Source
 
 join_module = importlib.import_module("croupier.cli.join")
 X, Y = np.array([0.6, -0.3]), 1.0

@@ -25,15 +25,14 @@ import pytest
 from helpers_records import TARGETS, UNSORTED, person
 from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
 
-from croupier.cli.model import TableModel
-from croupier.cli.records import Reader
-from croupier.cli.serve import Asked
 from croupier.client import Client, ServerError
 from croupier.service.certificates import development_certificate
+from croupier.service.records import Reader
 from croupier.service.roles import Errands, Served, signing_key
 from croupier.service.store import SHUFFLER, Store, enrol
+from croupier.service.task_file import TaskFile
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.table import Source
+from croupier.table import Source, TableModel
 
 TRANSPORTS = ["masked-sum", "messages"]
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
@@ -312,7 +311,7 @@ class Operators:
         self.shuffler = Process(folder, "shuffler", "--dir", "sh", *known, *trust, *secure, *kept.get("shuffler", ()))
         self.shuffler.start()
         url = self.shuffler.ready()
-        self.task = Asked.load(folder / "task.toml").task()
+        self.task = TaskFile.load(folder / "task.toml").task()
         rng = np.random.default_rng(0)
         problem = self.task.problem
         self.X = rng.uniform(-1, 1, size=(USERS, problem.dim))
@@ -434,7 +433,7 @@ def test_the_model_has_its_columns_and_labels_in_the_order_in_which_clients_made
     """
     target, labels = TARGETS[kind]
     with Operators(tmp_path, "masked-sum", {}, facts=UNSORTED.format(target=target)) as roles:
-        asked = Asked.load(tmp_path / "task.toml")
+        asked = TaskFile.load(tmp_path / "task.toml")
         assert asked.encoder.names != tuple(sorted(asked.encoder.names))
         rows = []
         for device in roles.devices:

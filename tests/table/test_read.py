@@ -125,5 +125,5 @@ def test_a_store_gives_back_what_was_written_from_files_without_a_name(tmp_path)
         for stored, given in ((store.rows, rows), (store.targets, targets), (store.users, users)):
             np.testing.assert_array_equal(stored, given)
             assert not stored.flags.writeable
-    with pytest.raises(ArgumentError, match="--work-dir"):
+    with pytest.raises(ArgumentError, match="work_dir"):
         Store(tmp_path / "nowhere")

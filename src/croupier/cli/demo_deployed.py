@@ -33,15 +33,14 @@ from rich.table import Table
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from ..client import Client, ServerError
 from ..privacy.words import guarantee_line
+from ..service.client import Client, ServerError
+from ..service.records import Reader
 from ..service.task import Task
 from ..service.wire import report_bytes
-from ..table import Category, Encoder, Numeric, Piece, Schema, Target
+from ..table import Category, Encoder, Numeric, Piece, Schema, TableModel, Target
 from ..validation import ArgumentError, real, whole
-from .model import TableModel
 from .progress import Stopped, messages, say
-from .records import Reader
 
 USERS, ROUNDS = 300, 4
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")

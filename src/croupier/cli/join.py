@@ -10,12 +10,12 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from ..client import TOO_LATE, Client, RefusedTaskError, ServerError, beside
+from ..service.client import TOO_LATE, Client, RefusedTaskError, ServerError, beside
+from ..service.records import Reader
 from ..service.task import Task
 from ..service.wire import WireError
 from ..validation import ArgumentError
 from .progress import Stopped, messages, say
-from .records import Reader
 
 T = TypeVar("T")
 _PAUSE = 0.5

@@ -4,6 +4,7 @@ from ..privacy.words import guarantee_line
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
 from .html import html_report
+from .models import promise_lines, schema_facts
 from .tables import certified, compare_table, plan_table
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "html_report",
     "local",
     "plan_table",
+    "promise_lines",
+    "schema_facts",
     "simulate_central",
     "simulate_local",
 ]

@@ -25,7 +25,7 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and not (self.folder.is_dir() and os.access(self.folder, os.W_OK)):
-            raise ArgumentError("--work-dir", str(folder), "a folder that can be written to", "It holds the rows during training.")
+            raise ArgumentError("work_dir", str(folder), "a folder that can be written to", "It holds the rows during training.")
         self._files: dict[str, Any] = {}
         self._width = self._count = 0
         self._stack = ExitStack()
@@ -68,7 +68,7 @@ class Store:
         except OSError as problem:
             where = str(self.folder or tempfile.gettempdir())
             allowed = f"a folder with room for the rows ({problem.strerror})"
-            raise ArgumentError("--work-dir", where, allowed, "Choose another with --work-dir; nobody was asked.") from None
+            raise ArgumentError("work_dir", where, allowed, "Choose another folder; nobody was asked.") from None
 
     def _mapped(self, name: str, kind: Any) -> NDArray[Any]:
         file = self._files[name]

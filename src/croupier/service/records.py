@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..service.wire import WireError
-from ..table import Encoder, Piece, Schema, Source
+from ..table import Encoder, Piece, Request, Schema, Source
 from ..validation import ArgumentError
-from .model import Request
+from .wire import WireError
 
 
 def described(facts: Schema, request: Request) -> dict[str, Any]:
