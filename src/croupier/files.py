@@ -25,7 +25,7 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
     Parameters
     ----------
     path : Path
-        The name that it is to take. A file of that name is replaced.
+        The name that it is to take. A file of that name is replaced; of a link, the file that it leads to.
     private : bool, default False
         For its owner alone (mode 0600). Otherwise the mode is what the umask leaves.
 
@@ -44,6 +44,7 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
     >>> place.read_text()
     '1 2 3'
     """
+    path = path.resolve()
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     part = Path(name)

@@ -6,14 +6,11 @@ import json
 import os
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,7 +31,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from ..privacy.words import guarantee_line
-from ..service.client import Client, ServerError
+from ..service.client import Client
+from ..service.http import Server, ServerError
 from ..service.records import Reader
 from ..service.task import Task
 from ..service.wire import report_bytes
@@ -369,12 +367,9 @@ def _settle(at_shuffler: Path) -> None:
 
 def _page_of(url: str, ca: Path) -> str:
     """Where to look: the analyzer's page, if it has one."""
-    try:
-        with urllib.request.urlopen(url + "/", context=ssl.create_default_context(cafile=ca), timeout=5) as answer:
-            if "html" in answer.headers.get("Content-Type", ""):
-                return f"Dashboard: {url}/ (its certificate is home-made, so a browser will warn)."
-    except (OSError, urllib.error.URLError):
-        pass
+    with suppress(ServerError):
+        if b"<html" in Server(url, ca=ca, timeout=5).send("/"):
+            return f"Dashboard: {url}/ (its certificate is home-made, so a browser will warn)."
     return f"Analyzer: {url}."
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
-import ssl
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
@@ -23,18 +19,15 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
+from ..files import lock, write_whole
 from ..privacy import round_up
 from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom, VectorSum
 from ..validation import ArgumentError, real
+from .http import Server, ServerError
 from .task import Round, Task
 from .transport import sealed_report
-from .wire import MOST_DOCUMENT_BYTES, Document, NoRedirects
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
+from .wire import Document
 
 # The status of a report whose round has ended.
 TOO_LATE = 410
@@ -46,14 +39,6 @@ T = TypeVar("T")
 
 class RefusedTaskError(Exception):
     """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
-
-
-class ServerError(Exception):
-    """The shuffler refused, or could not be reached; `status` is None where there was no answer. A retry sends the same bytes."""
-
-    def __init__(self, status: int | None, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -105,7 +90,7 @@ class Client:
         timeout: float = 30.0,
         at_once: bool = False,
     ) -> None:
-        self._url, self._token, self._timeout = shuffler.rstrip("/"), token.strip(), timeout
+        self._token = token.strip()
         if not re.fullmatch(r"[!-~]+", self._token):
             raise ArgumentError("token", "something else", "letters, digits and signs", "Copy it as it was printed.")
         try:
@@ -117,17 +102,14 @@ class Client:
         remedy = "It is the weakest promise that you accept for the whole task."
         self._max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
         self._max_delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
-        self._opener = urllib.request.build_opener(NoRedirects)
-        if self._url.startswith("https:"):  # to read what certificates to trust takes longer than an answer
-            context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
-            self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), NoRedirects)
+        self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
 
     def task(self) -> Task:
         """The task, its signature and its promise checked here, not believed."""
         if self._task is None:
-            task = Task.read(Document.from_bytes(self._get("/v1/task")), self._key)
+            task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
             self._require_promise(task)
             self._task = task
         return self._task
@@ -135,7 +117,7 @@ class Client:
     def round(self) -> tuple[Document, Round] | None:
         """The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute."""
         task = self.task()
-        data = self._get("/v1/round", self._authorized)
+        data = self._sent("/v1/round", headers=self._authorized)
         if not data:
             return None
         document = Document.from_bytes(data)
@@ -216,7 +198,7 @@ class Client:
         if not self._at_once:
             _sleep_until(due)
         try:
-            self._post("/v1/report", body)
+            self._sent("/v1/report", body, self._authorized)
         except ServerError as refusal:
             if refusal.status == TOO_LATE:
                 waiting.unlink()
@@ -257,12 +239,11 @@ class Client:
         """Two processes of one user would answer twice: the second is refused while the first is at it."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self._folder / "lock").open("a") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    remedy = "Wait until the other one has ended: one user answers once."
-                    raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
+            try:
+                lock(file.fileno())
+            except OSError:
+                remedy = "Wait until the other one has ended: one user answers once."
+                raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
             yield
 
     def _report(self, document: Document, made: Round, task: Task, gradient: NDArray[np.float64], random: RandomSource) -> bytes:
@@ -305,44 +286,14 @@ class Client:
 
     def _write(self, path: Path, data: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        if os.name == "posix":  # the name, too
-            handle = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        write_whole(path, data, private=True)
 
     @property
     def _authorized(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}"}
 
-    def _get(self, path: str, headers: dict[str, str] | None = None) -> bytes:
-        return self._sent(urllib.request.Request(self._url + path, headers=headers or {}))
-
-    def _post(self, path: str, body: bytes) -> bytes:
-        headers = self._authorized | {"Content-Type": "application/octet-stream"}
-        return self._sent(urllib.request.Request(self._url + path, data=body, headers=headers, method="POST"))
-
-    def _sent(self, request: urllib.request.Request) -> bytes:
-        try:
-            with self._opener.open(request, timeout=self._timeout) as response:
-                data: bytes = response.read(MOST_DOCUMENT_BYTES + 1)
-                missing = response.length  # of what was announced
-        except urllib.error.HTTPError as refusal:
-            raise ServerError(refusal.code, refusal.read(1000).decode("utf-8", "replace")) from None
-        except (OSError, http.client.HTTPException) as problem:
-            raise ServerError(None, str(getattr(problem, "reason", problem))) from None
-        if len(data) > MOST_DOCUMENT_BYTES:
-            raise ServerError(None, "an answer that does not end")
-        if missing:
-            raise ServerError(None, "an answer that was cut off")
-        return data
+    def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
+        return self._server.send(path, body, headers)
 
 
 def beside(work: Callable[[], T]) -> Future[T]:

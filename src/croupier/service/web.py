@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .analyzer import RemotePopulation
 from .dashboard import POLICY, Dashboard, page
+from .http import BINARY, FOR_GOOD
 from .shuffler import RefusedError, Shuffler
 from .wire import Document, WireError, report_bytes
 
@@ -26,9 +27,6 @@ _MOST_TOGETHER = 256
 _MOST_ARRIVALS_BYTES = 1 << 10
 # Pages that get events; more of them ask by themselves. Seconds between two looks, and between two signs of life.
 _MOST_STREAMS, _LOOK, _BEAT = 100, 0.5, 15.0
-BINARY = "application/octet-stream"
-# In an answer to what the shuffler brings: it will never be taken.
-FOR_GOOD = "Croupier-Refused-For-Good"
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 

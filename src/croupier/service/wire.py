@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-import urllib.request
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,13 +32,6 @@ _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
 
 # More than any task or round should have: nobody fills its memory because a server says so.
 MOST_DOCUMENT_BYTES = 1 << 26
-
-
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is a refusal: followed, it would turn what is sent into a question, and bring tokens to another server."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 class WireError(ValueError):
