@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,14 @@ def test_the_arrows_would_notice_a_wrong_import():
 
 def test_only_the_command_line_imports_the_game():
     assert [room for room, others in allowed().items() if "game" in others] == ["cli"]
+
+
+def test_no_two_classes_have_one_name():
+    """Whoever reads a name in a traceback knows which class it is."""
+    homes = defaultdict(list)
+    for path in [*modules(), PACKAGE / "__init__.py"]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert len(homes) > 100
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}

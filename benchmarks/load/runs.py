@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from croupier.cli.model import Request, TableModel
 from rich.progress import track
 
-from croupier.cli.model import Request, TableModel
 from croupier.client import Client, ServerError
 from croupier.population import Question
 from croupier.protocol import Counts, Secret, SumEstimate, VectorSum

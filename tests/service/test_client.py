@@ -36,11 +36,11 @@ from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
 from croupier.service.records import described
 from croupier.service.roles import Served
-from croupier.service.shuffler import Shuffler
-from croupier.service.task import Round, Task
+from croupier.service.shuffler import ShufflerRole
+from croupier.service.task import Task, TaskRound
 from croupier.service.transport import opened, sealed_report
 from croupier.service.web import shuffler_app
-from croupier.service.wire import Batch, Document, Report, WireError
+from croupier.service.wire import Document, SealedBatch, SealedReport, WireError
 from croupier.table import Request, Schema, Source
 
 join_module = importlib.import_module("croupier.cli.join")
@@ -122,8 +122,8 @@ class Service:
 
     def __init__(self, folder: Path, roles: Any, task: Task) -> None:
         self.folder, self.roles, self.task = folder, roles, task
-        self.store = tables.Store(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
-        self.shuffler = Shuffler(self.store, roles.shuffler, roles.analyzer.public_key())
+        self.store = tables.Database(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
+        self.shuffler = ShufflerRole(self.store, roles.shuffler, roles.analyzer.public_key())
         self.app = shuffler_app(self.shuffler)
         self.tokens = {name: tables.enrol(self.store, name) for name in (f"seat {number}" for number in range(task.users))}
         self.shuffler.take_task(task.document(roles.analyzer))
@@ -131,7 +131,7 @@ class Service:
             self.seats = list(connection.execute(select(tables.lots.c.client).order_by(tables.lots.c.first)).scalars())
         self.people: dict[str, str] = {}  # who has which seat
 
-    def show(self, made: Round) -> None:
+    def show(self, made: TaskRound) -> None:
         """Let clients see a round that the shuffler does not know of: what two dishonest roles could do."""
         document = made.document(self.roles.analyzer).to_bytes()
         answer = f"HTTP/1.0 200 OK\r\nContent-Length: {len(document)}\r\n\r\n".encode() + document
@@ -162,7 +162,7 @@ class Service:
 
     def others_answer(self, document: Document, count: int, name: str = "other") -> None:
         """As many other users whose round it is send reports of zeros."""
-        made = Round.read(document, self.task, self.roles.analyzer.public_key())
+        made = TaskRound.read(document, self.task, self.roles.analyzer.public_key())
         full, size = self.task.schedule.interactivity == "full", made.phase_of(self.task).plan.users
         drawn = slice(None) if full else slice((made.number - 1) * size, made.number * size)
         for user in range(count):
@@ -244,8 +244,8 @@ def test_what_is_sent_is_the_randomized_gradient(service, roles, plan):
     """Opened alone, with the analyzer's key, it has the ones that the protocol makes from the same randomness."""
     document = service.open()
     service.client().take_part(X, Y, random=SeededRandom(3))
-    report = Report.from_bytes(service.proxy.reports[0])
-    alone = Batch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+    report = SealedReport.from_bytes(service.proxy.reports[0])
+    alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
     gradient = service.task.problem.gradients(np.array([0.5, -1.25]), X[np.newaxis], np.array([Y]))[0]
     expected = VectorSum(plan).randomize(gradient, SeededRandom(3)).bits.sum(axis=1)
     assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
@@ -258,7 +258,7 @@ def test_a_run_over_the_network_ends_where_one_in_memory_does(tmp_path, roles, t
     task = roles.task(transport)
     rng = np.random.default_rng(0)
     rows, targets = rng.normal(size=(8, 2)) / 3, rng.integers(0, 2, size=8).astype(float)
-    kept = tables.Store(f"sqlite:///{tmp_path / 'analyzer.db'}", tables.ANALYZER)
+    kept = tables.Database(f"sqlite:///{tmp_path / 'analyzer.db'}", tables.ANALYZER)
     population = RemotePopulation(task, kept, roles.analyzer)
     with Service(tmp_path, roles, task) as service, ThreadPoolExecutor(1) as pool:
         training = pool.submit(run, task.problem, population, task.schedule, start=np.zeros(2))
@@ -267,7 +267,7 @@ def test_a_run_over_the_network_ends_where_one_in_memory_does(tmp_path, roles, t
                 service.shuffler.open(_waited_for(population.current, training))
                 for user in users:
                     service.client(f"u{user}").take_part(rows[user], targets[user], random=SeededRandom(user))
-                name, batch = service.shuffler.made()
+                name, batch = service.shuffler.waiting_batch()
                 population.take(batch)
                 service.shuffler.forwarded(name)
             result = training.result(timeout=20)
@@ -359,7 +359,7 @@ def test_whoever_was_drawn_for_a_round_has_a_place_in_it_and_nobody_else(service
     for other in service.seats[4:]:
         assert service.shuffler.rounds_for([other]) == [None]  # who would randomize in vain is not asked to
     assert ann.take_part(X, Y) == Sent(1, first_time=True)
-    assert service.shuffler.made() is not None
+    assert service.shuffler.waiting_batch() is not None
 
 
 def test_a_retry_after_the_round_was_made_tells_the_round_that_took_it(service):
@@ -859,8 +859,8 @@ def test_records_that_are_not_ready_are_answered_by_a_blank_report_in_real_time(
         finally:
             end.set()
         assert service.client(at_once=False).answer(endless) is None  # it was an answer
-        report = Report.from_bytes(service.proxy.reports[0])
-        alone = Batch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+        report = SealedReport.from_bytes(service.proxy.reports[0])
+        alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
         expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
         assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
 

@@ -29,7 +29,7 @@ from croupier.client import Client, ServerError
 from croupier.service.certificates import development_certificate
 from croupier.service.records import Reader
 from croupier.service.roles import Errands, Served, signing_key
-from croupier.service.store import SHUFFLER, Store, enrol
+from croupier.service.store import SHUFFLER, Database, enrol
 from croupier.service.task_file import TaskFile
 from croupier.service.web import analyzer_app, shuffler_app
 from croupier.table import Source, TableModel
@@ -113,7 +113,7 @@ def deployed(world: World, tls: tuple[Path, Path] | None = None):
         soon(lambda: shuffler.document)
         world.seat()
         yield running, served.url, analyzer.url
-        soon(lambda: shuffler.made() is None)
+        soon(lambda: shuffler.waiting_batch() is None)
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -299,7 +299,7 @@ class Operators:
         )
         kept = {role: ("--database", databases[role]) for role in databases}
         database = databases.get("shuffler", f"sqlite:///{folder / 'sh' / 'shuffler.db'}")
-        enrolled = Store(database, SHUFFLER)
+        enrolled = Database(database, SHUFFLER)
         tokens = {name: enrol(enrolled, name) for name in (f"user-{user}" for user in range(USERS))}
         enrolled.close()
         secure = ("--dev",) if dev else ()
@@ -325,7 +325,7 @@ class Operators:
 
     @staticmethod
     def _seats(database: str) -> list[str]:
-        kept = Store(database, SHUFFLER)
+        kept = Database(database, SHUFFLER)
         try:
             return soon(lambda: seats(kept))
         finally:

@@ -93,11 +93,11 @@ def plan(
     if compare:
         _compare(request, as_json)
         return
-    made = plan_sum(**request, calibration=calibration)
+    chosen_plan = plan_sum(**request, calibration=calibration)
     if as_json:
-        typer.echo(json.dumps(made.to_dict(), indent=2))
+        typer.echo(json.dumps(chosen_plan.to_dict(), indent=2))
     else:
-        Console().print(plan_table(made))
+        Console().print(plan_table(chosen_plan))
 
 
 def _compare(request: dict[str, Any], as_json: bool) -> None:

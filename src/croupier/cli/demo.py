@@ -154,8 +154,8 @@ class _Maker:
         seconds = time.perf_counter() - begun
         model.callbacks = ()
         bits = model.plan_.bits_per_user
-        made = self._method(name, model.coef_[0], seconds, model.epsilon, "a shuffler", bits)
-        return replace(made, kind="ours"), model
+        method = self._method(name, model.coef_[0], seconds, model.epsilon, "a shuffler", bits)
+        return replace(method, kind="ours"), model
 
     def simulated(self, name: str, interactivity: str, baseline: Any, mechanism: Any) -> Method:
         """The same schedule with another mechanism's noise, and steps that suit this noise."""
@@ -176,8 +176,8 @@ class _Maker:
         begun = time.perf_counter()
         plain = LogisticRegression(C=100.0, max_iter=500, fit_intercept=False).fit(self.task.X, self.task.y == self.task.classes[1])
         seconds = time.perf_counter() - begun
-        made = self._method("without privacy", plain.coef_[0], seconds, None, "a curator", 64 * self.dim)
-        return replace(made, kind="reference")
+        method = self._method("without privacy", plain.coef_[0], seconds, None, "a curator", 64 * self.dim)
+        return replace(method, kind="reference")
 
     def constant(self) -> Method:
         """The more frequent class for everybody."""
@@ -188,11 +188,13 @@ class _Maker:
 
     def sweep(self, model: ShuffleLogisticRegression) -> tuple[tuple[float, float], ...]:
         """Accuracy over epsilon of sequential fits; the model's own at its epsilon."""
-        made = {model.epsilon: model}
+        models = {model.epsilon: model}
         for epsilon in _SWEEP:
-            if epsilon not in made:
-                made[epsilon] = self.private(f"epsilon {round_up(epsilon)}", "sequential", epsilon=epsilon)[1]
-        return tuple((epsilon, scores(made[epsilon], self.task.X_test, self.task.y_test)["accuracy"]) for epsilon in sorted(made))
+            if epsilon not in models:
+                models[epsilon] = self.private(f"epsilon {round_up(epsilon)}", "sequential", epsilon=epsilon)[1]
+        return tuple(
+            (epsilon, scores(models[epsilon], self.task.X_test, self.task.y_test)["accuracy"]) for epsilon in sorted(models)
+        )
 
     def _scores(self, right: NDArray[np.bool_], loss: float, theta: Floats) -> dict[str, float]:
         """Accuracy, and the loss of the whole population where it is known, otherwise that of the records to be judged by."""

@@ -131,7 +131,7 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
         f'schema = "schema.toml"\nusers = {users}\nepsilon = {epsilon!r}\ndelta = {delta!r}\nrounds = {ROUNDS}\nradius = 5.0\n'
         f'interactivity = "full"\nshuffler_key = "{keys[1]}"\n'
     )
-    kept = store.Store(f"sqlite:///{at_shuffler / 'shuffler.db'}", store.SHUFFLER)
+    kept = store.Database(f"sqlite:///{at_shuffler / 'shuffler.db'}", store.SHUFFLER)
     tokens = [store.enrol(kept, store.new_name()) for _ in range(users)]
     kept.close()
     trusted = [development_certificate(role)[0] for role in (at_analyzer, at_shuffler)]

@@ -33,7 +33,7 @@ Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one."
 Certificate = Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")]
 Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 Dev = Annotated[bool, typer.Option("--dev", help="Make a certificate for this machine. For trying things out.")]
-Database = Annotated[str | None, typer.Option(help="Database URL; SQLite in the role's folder unless given.")]
+DatabaseUrl = Annotated[str | None, typer.Option(help="Database URL; SQLite in the role's folder unless given.")]
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -50,7 +50,7 @@ def key(folder: Folder) -> None:
 def enrol(
     folder: Folder,
     clients: Annotated[int, typer.Option(help="How many clients to enrol.")] = 1,
-    database: Database = None,
+    database: DatabaseUrl = None,
 ) -> None:
     """Enrol clients at a shuffler, and print a token for each. Only hashes are kept: a lost token is a lost client."""
     from ..service import store  # noqa: PLC0415
@@ -74,19 +74,19 @@ def shuffler(
     dev: Dev = False,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the analyzer.")] = None,
     smallest: Annotated[int, typer.Option(help="Fewest users in a batch that this shuffler agrees to.")] = 100,
-    database: Database = None,
+    database: DatabaseUrl = None,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
     from ..service import store  # noqa: PLC0415
     from ..service.roles import Errands, Served, signing_key  # noqa: PLC0415
-    from ..service.shuffler import Shuffler  # noqa: PLC0415
+    from ..service.shuffler import ShufflerRole  # noqa: PLC0415
     from ..service.web import shuffler_app  # noqa: PLC0415
     from ..service.wire import WireError  # noqa: PLC0415
 
     tls = _tls(folder, host, certificate, private_key, dev)
     kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
     try:
-        role = Shuffler(kept, signing_key(folder), public_key("--analyzer-key", analyzer_key), smallest=smallest)
+        role = ShufflerRole(kept, signing_key(folder), public_key("--analyzer-key", analyzer_key), smallest=smallest)
     except WireError as problem:
         remedy = "Use the options that it was begun with, or a new folder."
         raise ArgumentError("--dir", str(folder), f"a folder whose task can be served ({problem})", remedy) from None
@@ -107,7 +107,7 @@ def analyzer(
     dev: Dev = False,
     processes: Annotated[int, typer.Option(help="Processes that open sealed messages.")] = 2,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
-    database: Database = None,
+    database: DatabaseUrl = None,
 ) -> None:
     """Train a model on people whose records never leave them. The same command goes on where it was cut off."""
     from ..service import store  # noqa: PLC0415
@@ -209,10 +209,10 @@ def _tls(folder: Path, host: str, certificate: Path | None, key: Path | None, de
 def _opened(url: str, tables: Any) -> Any:
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    from ..service.store import Store  # noqa: PLC0415
+    from ..service.store import Database  # noqa: PLC0415
 
     try:
-        return Store(url, tables)
+        return Database(url, tables)
     except (SQLAlchemyError, ImportError, RuntimeError, ValueError) as problem:
         reason = str(problem).splitlines()[0] if isinstance(problem, RuntimeError | ImportError) else type(problem).__name__
         allowed = f"a database that can be opened ({reason})"

@@ -194,9 +194,9 @@ def _captioned(figure: Figure, caption: str) -> str:
 
 
 def _rounds_axis(rounds: list[float]) -> Axis:
-    made = Axis.over("round", [0.0, *rounds])
-    ticks = tuple(tick for tick in made.ticks if tick == round(tick) <= max(rounds))
-    return replace(made, low=0.0, high=max(rounds) + max(0.5, 0.03 * max(rounds)), ticks=ticks)
+    axis = Axis.over("round", [0.0, *rounds])
+    ticks = tuple(tick for tick in axis.ticks if tick == round(tick) <= max(rounds))
+    return replace(axis, low=0.0, high=max(rounds) + max(0.5, 0.03 * max(rounds)), ticks=ticks)
 
 
 def _epsilon_axis(epsilons: list[float]) -> Axis:

@@ -314,7 +314,7 @@ def _details(shown: _Shown) -> str:
     result, plan, guarantee = shown.result, shown.last.plan, shown.planned
     bound = "none" if result.bound is None else f"expected excess {result.schedule.bound_on} loss at most {result.bound:.4g}"
     proved = words.proved_line(guarantee, shown.epsilon)
-    made = {
+    facts = {
         "method": f"{result.method}, {result.schedule.interactivity} interactivity; {result.schedule.why}",
         "rounds": ", then ".join(f"{phase.rounds:,} of {phase.batch:,} people" for phase in result.schedule.phases),
         "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
@@ -326,7 +326,7 @@ def _details(shown: _Shown) -> str:
     }
     public = {name: _value(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
     parts = ["<h2>Taken as public</h2>", _facts_table(public)] if public else []
-    return "\n".join([*parts, "<h2>How it was made</h2>", _facts_table(made)])
+    return "\n".join([*parts, "<h2>How it was made</h2>", _facts_table(facts)])
 
 
 # --- pieces of HTML -------------------------------------------------------------------------------------------------------------

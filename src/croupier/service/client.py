@@ -25,7 +25,7 @@ from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom, VectorSum
 from ..validation import ArgumentError, real
 from .http import Server, ServerError
-from .task import Round, Task
+from .task import Task, TaskRound
 from .transport import sealed_report
 from .wire import Document
 
@@ -114,14 +114,14 @@ class Client:
             self._task = task
         return self._task
 
-    def round(self) -> tuple[Document, Round] | None:
+    def round(self) -> tuple[Document, TaskRound] | None:
         """The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute."""
         task = self.task()
         data = self._sent("/v1/round", headers=self._authorized)
         if not data:
             return None
         document = Document.from_bytes(data)
-        return document, Round.read(document, task, self._key)
+        return document, TaskRound.read(document, task, self._key)
 
     def answered(self) -> int:
         """How many answers to the task are in the ledger, whatever was heard of them."""
@@ -179,15 +179,15 @@ class Client:
             if (now := self.round()) is None:
                 return None
             came = time.monotonic()
-            document, made = now
-            slot = f"{task.id}-{task.slot(made.id)}"
+            document, task_round = now
+            slot = f"{task.id}-{task.slot(task_round.id)}"
             if any(entry["slot"] == slot for entry in self._ledger()):
                 return None
-            self._require_room(task, made)
-            gradient = self._gradient(task, made, records, came + task.pace / 2)
+            self._require_room(task, task_round)
+            gradient = self._gradient(task, task_round, records, came + task.pace / 2)
             blank, due = gradient is None, came + task.pace
-            report = self._report(document, made, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
-            self._count({"slot": slot, "task": task.id, "round": made.number, "phase": made.phase})
+            report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
+            self._count({"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase})
             waiting = self._folder / f"{slot}.report"
             self._write(waiting, report)
         entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
@@ -206,14 +206,14 @@ class Client:
         waiting.unlink()
         return Sent(entry["round"], first_time, blank)
 
-    def _gradient(self, task: Task, made: Round, records: Records, due: float) -> NDArray[np.float64] | None:
+    def _gradient(self, task: Task, task_round: TaskRound, records: Records, due: float) -> NDArray[np.float64] | None:
         """The mean of the records' gradients, when it is due and no sooner; None where it is not ready by then."""
 
         def computed() -> NDArray[np.float64]:
             X, y = records()
             refusal: tuple[str, str, str] | None = None
             try:
-                mean = made.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
+                mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
                 if np.isfinite(mean).all():
                     return mean
             except ArgumentError as problem:
@@ -246,9 +246,11 @@ class Client:
                 raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
             yield
 
-    def _report(self, document: Document, made: Round, task: Task, gradient: NDArray[np.float64], random: RandomSource) -> bytes:
-        bits = VectorSum(made.phase_of(task).plan).randomize(gradient, random)
-        return sealed_report(task.transport, document.digest, bits, made.key).to_bytes()
+    def _report(
+        self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
+    ) -> bytes:
+        bits = VectorSum(task_round.phase_of(task).plan).randomize(gradient, random)
+        return sealed_report(task.transport, document.digest, bits, task_round.key).to_bytes()
 
     def _require_promise(self, task: Task) -> None:
         promise = task.schedule.guarantee
@@ -263,11 +265,11 @@ class Client:
                 f"{exact(self._max_epsilon)} that is allowed here. Nothing was sent."
             )
 
-    def _require_room(self, task: Task, made: Round) -> None:
+    def _require_room(self, task: Task, task_round: TaskRound) -> None:
         """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""
-        plan = made.phase_of(task).plan
+        plan = task_round.phase_of(task).plan
         done = [entry for entry in self._ledger() if entry["task"] == task.id]
-        elsewhere = [entry for entry in done if entry["phase"] != made.phase]
+        elsewhere = [entry for entry in done if entry["phase"] != task_round.phase]
         if elsewhere or len(done) >= plan.rounds:
             raise RefusedTaskError(f"the task asks more often than its plan covers ({plan.rounds} rounds). Nothing was sent.")
 

@@ -25,7 +25,7 @@ from ..optimizer.progress import noise_norms
 from ..privacy import SumPlan, round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
-from .task import Round, Task
+from .task import Task, TaskRound
 from .wire import ARRIVALS, Document, WireError, report_bytes
 
 # Rounds beyond this many are shown in groups, so that a run of 10 000 rounds is no page of a megabyte.
@@ -103,7 +103,7 @@ class Dashboard:
 
 
 def run_state(
-    task: Task, answered: Sequence[Answered], waiting: Round | None, heard: Heard | None = None, end: str | None = None
+    task: Task, answered: Sequence[Answered], waiting: TaskRound | None, heard: Heard | None = None, end: str | None = None
 ) -> dict[str, Any]:
     """A run as plain JSON: the rounds that were answered, the one that is waited for, what the shuffler said of it, and why the run
     has ended where that was before its time."""
@@ -178,7 +178,7 @@ def _people(task: Task, answered: Sequence[Answered]) -> int:
     return users[-1] if task.schedule.interactivity == "full" else sum(users)
 
 
-def _arrivals(task: Task, phase: Phase, waiting: Round | None, heard: Heard | None) -> dict[str, Any]:
+def _arrivals(task: Task, phase: Phase, waiting: TaskRound | None, heard: Heard | None) -> dict[str, Any]:
     known = waiting is not None and heard is not None and heard.round == waiting.number
     return {
         "arrived": heard.arrived if known and heard else None,

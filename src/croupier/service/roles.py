@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..files import create_private
 from ..validation import ArgumentError
 from .http import Server, ServerError
-from .shuffler import Arrivals, RefusedError, Shuffler
+from .shuffler import Arrivals, RefusedError, ShufflerRole
 from .wire import Document, WireError
 
 log = logging.getLogger("croupier")
@@ -83,7 +83,7 @@ class Served:
 class Errands:
     """What the shuffler does by itself: fetch the analyzer's task and rounds, and bring it batches until it has them."""
 
-    def __init__(self, shuffler: Shuffler, analyzer: str, *, ca: Path | None = None) -> None:
+    def __init__(self, shuffler: ShufflerRole, analyzer: str, *, ca: Path | None = None) -> None:
         self._shuffler, self._analyzer = shuffler, analyzer.rstrip("/")
         if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", self._analyzer):
             raise ArgumentError("analyzer", analyzer, "an address like https://host:port", "Give the analyzer's address.")
@@ -146,17 +146,18 @@ class Errands:
             self._sent("/v1/arrivals", self._shuffler.said(arrivals).to_bytes())
 
     def _batch(self) -> None:
-        if not self._fetched or (made := self._shuffler.made()) is None:
+        if not self._fetched or (waiting := self._shuffler.waiting_batch()) is None:
             return
+        name, batch = waiting
         try:
-            self._sent("/v1/batch", made[1])
+            self._sent("/v1/batch", batch)
         except ServerError as refusal:
             if not refusal.for_good:
                 raise
             log.error("the analyzer refuses the batch for good: %s", str(refusal).strip()[:200])
-            self._shuffler.forwarded(made[0], "refused")  # as it is, it will never be taken
+            self._shuffler.forwarded(name, "refused")  # as it is, it will never be taken
         else:
-            self._shuffler.forwarded(made[0])
+            self._shuffler.forwarded(name)
 
     def _wipe(self) -> None:
         if self._shuffler.store.unwiped:

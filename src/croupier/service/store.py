@@ -105,7 +105,7 @@ for metadata in (SHUFFLER, ANALYZER):
     Table("served", metadata, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False))
 
 
-class Store:
+class Database:
     """A database with one role's tables, made or brought up to date when it is opened."""
 
     def __init__(self, url: str, tables: MetaData) -> None:
@@ -173,7 +173,7 @@ class Store:
         self.engine.dispose()
 
 
-def enrol(store: Store, client: str) -> str:
+def enrol(store: Database, client: str) -> str:
     """A token for a client: it is told once, and only its hash is kept."""
     token = secrets.token_urlsafe(32)
     with store.begin() as connection:
@@ -186,7 +186,7 @@ def new_name() -> str:
     return secrets.token_hex(8)
 
 
-def clients_of(store: Store, hashes: Collection[str]) -> dict[str, str]:
+def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
     """Who has the tokens with these hashes."""
     if not hashes:
         return {}

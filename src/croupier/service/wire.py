@@ -94,7 +94,7 @@ def sha256(data: bytes) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class SealedReport:
     """What one user sends in a round: sealed bits, one row per coordinate, or a sealed seed and a masked vector.
 
     `sealed` is (dim, messages, 49) bytes, or (80,); `masked` is dim numbers modulo 2^64, or None.
@@ -134,7 +134,7 @@ def report_bytes(transport: str, dim: int, messages: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class SealedBatch:
     """What the shuffler forwards, once: all sealed bits of a coordinate in random order, or the masked sum and seeds likewise.
 
     `sealed` is (dim, users x messages, 49) bytes, or (users, 80); `masked` is dim numbers modulo 2^64, or None.

@@ -8,7 +8,7 @@ from .model import TASKS, Request, TableModel, task_for
 from .people import Engine, TableBlock, TableWarning, Watcher
 from .read import Piece, Source
 from .schema import Category, Numeric, Schema, Target
-from .store import Store
+from .store import RowStore
 
 __all__ = [
     "TASKS",
@@ -18,9 +18,9 @@ __all__ = [
     "Numeric",
     "Piece",
     "Request",
+    "RowStore",
     "Schema",
     "Source",
-    "Store",
     "TableBlock",
     "TableModel",
     "TableWarning",

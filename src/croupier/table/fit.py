@@ -116,7 +116,7 @@ def _trained(
     watcher: Watcher,
 ) -> LinearModel:
     read_off = _READ_OFF if estimator.data_is_public else ()
-    given, watched = estimator.callbacks, _Watched(people, watcher)
+    given, watched = estimator.callbacks, _WatchedPeople(people, watcher)
     with watcher.training(estimator.schedule_for(people.users, features), estimator.delta):
         estimator.callbacks = (*given, watcher.after_round)
         try:
@@ -125,7 +125,7 @@ def _trained(
             estimator.callbacks = given
 
 
-class _Watched:
+class _WatchedPeople:
     """People of whom a watcher hears before they are asked; it may end training instead."""
 
     def __init__(self, people: Population, watcher: Watcher) -> None:

@@ -21,7 +21,7 @@ from ..population import ArrayPopulation, BlockPopulation, Population, RayPopula
 from ..validation import ArgumentError, one_of
 from .encode import Encoder
 from .read import Piece, Source
-from .store import Store
+from .store import RowStore
 
 ENGINES = ("local", "ray")
 # Entries that are encoded together.
@@ -165,7 +165,7 @@ class Engine:
         """
         watcher = watcher or Watcher()
         if self.name == "local":
-            with Store(self.work_dir) as store:
+            with RowStore(self.work_dir) as store:
                 yield _stored(source, encoder, maker, store, watcher)
             return
         if encoder.schema.user is not None:
@@ -247,7 +247,7 @@ def piece_rows(encoder: Encoder) -> int:
     return max(1, _PIECE_ENTRIES // len(encoder.names))
 
 
-def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: Store, watcher: Watcher) -> ArrayPopulation:
+def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: RowStore, watcher: Watcher) -> ArrayPopulation:
     """Everything is read and encoded before anybody is asked, so that a broken file costs nothing."""
     rows: Counter[Path] = Counter()
     with watcher.reading(source.path.name) as tell:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..validation import ArgumentError
 
 
-class Store:
+class RowStore:
     """Rows, targets and users, appended piece by piece and then read as arrays that live in files.
 
     The files have no name in the folder (or lose it at once, where the system knows no such files): however the process ends, the
