@@ -34,7 +34,7 @@ from croupier.service import client as client_module
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
-from croupier.service.records import described
+from croupier.service.records import Reader, described
 from croupier.service.roles import Served
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.task import Task, TaskRound
@@ -863,6 +863,39 @@ def test_records_that_are_not_ready_are_answered_by_a_blank_report_in_real_time(
         alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
         expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
         assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("text", ["age,ill\n30,perhaps\n", "age,ill\nthirty,yes\n", "age\n30\n", "age,ill\n"])
+def test_in_a_task_that_blanks_a_file_that_is_not_valid_is_answered_like_any_other(tmp_path, roles, plan, text):
+    """A bad value, and a file that cannot be read at all: one report of gradient 0, and nobody but the user is told."""
+    facts = Schema.from_toml(FACTS)
+    request = Request("classify", {"epsilon": 20.0, "invalid": "blank"}, None)
+    (tmp_path / "me.csv").write_text(text)
+    with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=0.2)) as service:
+        document = service.open()
+        reader = Reader(service.client().task().records)
+        sent = service.client(at_once=False).answer(lambda: reader.of_file(tmp_path / "me.csv"), random=SeededRandom(3))
+        assert (sent.round, sent.first_time, sent.blank) == (1, True, "ill\n30" not in text and "thirty" not in text)
+        report = SealedReport.from_bytes(service.proxy.reports[0])
+        alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+        expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
+        assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
+        assert service.stored == 1
+
+
+def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user(tmp_path, roles, monkeypatch):
+    facts, request, said = Schema.from_toml(FACTS), Request("classify", {"epsilon": 20.0, "invalid": "blank"}, None), []
+    (tmp_path / "me.csv").write_text("age\n30\n")
+    monkeypatch.setattr(join_module, "say", lambda console, text: said.append(text))
+    with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=0.5)) as service:
+        service.open()
+        key = roles.analyzer.public_key().public_bytes_raw().hex()
+        given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH}
+        join_module.join(tmp_path / "me.csv", service.url, key, **given)
+        assert service.stored == 1
+    assert said[0].startswith("Answered round 1")
+    assert "the records cannot be read" in said[1]
+    assert "'ill'" in said[1]
 
 
 def test_a_file_that_is_refused_is_refused_before_a_round_is_asked_for(tmp_path, roles, monkeypatch):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from ..files import lock, write_whole
+from ..invalid import numbers_or_nan, one_by_one
 from ..privacy import round_up
 from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom, VectorSum
@@ -49,7 +50,8 @@ class Sent:
     ----------
     round : the round's number.
     first_time : whether the report was made now; otherwise one that had waited was sent again.
-    blank : whether the gradient was not ready in time, so that the answer is that of a user whose gradient is 0.
+    blank : whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
+        answer is that of a user whose gradient is 0.
     """
 
     round: int
@@ -166,7 +168,8 @@ class Client:
         Raises
         ------
         ArgumentError
-            The loss cannot take these records; nothing was sent. Its text holds nothing of a record.
+            The loss cannot take these records; nothing was sent. Its text holds nothing of a record. Not in a task that blanks
+            records that are not valid: there such a record has gradient 0, and an answer is sent.
         """
         task = self.task()
         with self._alone():
@@ -207,22 +210,13 @@ class Client:
         return Sent(entry["round"], first_time, blank)
 
     def _gradient(self, task: Task, task_round: TaskRound, records: Records, due: float) -> NDArray[np.float64] | None:
-        """The mean of the records' gradients, when it is due and no sooner; None where it is not ready by then."""
+        """The mean of the records' gradients, when it is due and no sooner.
 
-        def computed() -> NDArray[np.float64]:
-            X, y = records()
-            refusal: tuple[str, str, str] | None = None
-            try:
-                mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
-                if np.isfinite(mean).all():
-                    return mean
-            except ArgumentError as problem:
-                refusal = problem.name, problem.allowed, problem.remedy
-            except (TypeError, ValueError):
-                pass
-            # Outside of what caught it: no trace leads back to an error that quotes a record.
-            name, allowed, remedy = refusal or ("X, y", "finite numbers", "Impute what is missing.")
-            raise ArgumentError(name, NOT_SHOWN, allowed, f"{remedy} Nothing was sent.")
+        None where it is not ready by then, or the task blanks records that are not valid and these cannot be read at all.
+        """
+
+        def computed() -> NDArray[np.float64] | None:
+            return _blanked_mean(task, task_round, records) if task.blanks else _checked_mean(task, task_round, records)
 
         if self._at_once:
             return computed()
@@ -296,6 +290,34 @@ class Client:
 
     def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
         return self._server.send(path, body, headers)
+
+
+def _checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64]:
+    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it."""
+    X, y = records()
+    refusal: tuple[str, str, str] | None = None
+    try:
+        mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
+        if np.isfinite(mean).all():
+            return mean
+    except ArgumentError as problem:
+        refusal = problem.name, problem.allowed, problem.remedy
+    except (TypeError, ValueError):
+        pass
+    # Outside of what caught it: no trace leads back to an error that quotes a record.
+    name, allowed, remedy = refusal or ("X, y", "finite numbers", "Impute what is missing.")
+    raise ArgumentError(name, NOT_SHOWN, allowed, f"{remedy} Nothing was sent.")
+
+
+def _blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64] | None:
+    """The same where a record that is not valid has gradient 0; None where they cannot be read at all, however that shows."""
+    with suppress(Exception):
+        X, y = records()
+        rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))
+        mean = task_round.gradient(task, rows, np.atleast_1d(one_by_one(y)))
+        if np.isfinite(mean).all():
+            return mean
+    return None
 
 
 def beside(work: Callable[[], T]) -> Future[T]:

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
+from ..optimizer.minimize import Gradients
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Domain, Loss, Problem, domains, losses
@@ -47,6 +48,12 @@ class Task:
     def id(self) -> str:
         """The digest of all that the task says. Rounds name it, and reports are bound to rounds: so to every word of the task."""
         return self._as_read or sha256(canonical(self._words()))
+
+    @property
+    def blanks(self) -> bool:
+        """Whether a record that is not valid counts as a blank, by the words that the analyzer has signed."""
+        parameters = self.records.get("parameters") if isinstance(self.records, dict) else None
+        return isinstance(parameters, dict) and parameters.get("invalid") == "blank"
 
     def rounds_of(self, phase: int) -> range:
         """The numbers of a phase's rounds; phases and rounds are counted from 1."""
@@ -161,9 +168,32 @@ class TaskRound:
         return task_round
 
     def gradient(self, task: Task, X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """What a user with these rows answers: the mean of their gradients at theta, not yet clipped or randomized."""
-        task.problem.check_records(X, y)
-        mean: NDArray[np.float64] = objective_of(task.problem, self.phase_of(task)).gradients(self.theta, X, y).mean(axis=0)
+        """What a user with these rows answers: the mean of their gradients at theta, not yet clipped or randomized.
+
+        In a task that blanks, a row that is not valid has gradient 0, whatever is in it.
+
+        Parameters
+        ----------
+        task : Task
+            The round's.
+        X, y : ndarray
+            The user's rows and targets.
+
+        Returns
+        -------
+        ndarray
+            One entry per coordinate of theta.
+
+        Raises
+        ------
+        ArgumentError
+            Where the loss does not take these rows, in a task that does not blank.
+        """
+        objective = objective_of(task.problem, self.phase_of(task))
+        if not task.blanks:
+            task.problem.check_records(X, y)
+        gradients: NDArray[np.float64] = Gradients(objective, self.theta, task.blanks)(X, y)
+        mean: NDArray[np.float64] = gradients.mean(axis=0)
         return mean
 
     def phase_of(self, task: Task) -> Phase:

@@ -11,6 +11,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ..estimator.base import LinearModel
+from ..invalid import blanks
 from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
 from .records import described
@@ -32,6 +33,7 @@ FIELDS = {
     "radius": float,
     "honest": float,
     "schedule": str,
+    "invalid": str,
     "patience": float,
     "pace": float,
     "output": str,
@@ -110,7 +112,8 @@ class TaskFile:
         facts = Schema.load(path.parent / values["schema"])
         if facts.user is not None:
             raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
-        passed = {name: values[name] for name in ("rounds", "radius", "honest", "schedule") if name in values}
+        passed = {name: values[name] for name in ("rounds", "radius", "honest", "schedule", "invalid") if name in values}
+        blanks(passed.get("invalid", "refuse"))
         how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Mend the file.")
         parameters = {"epsilon": float(values.get("epsilon", 1.0)), "interactivity": how} | passed
         return cls(
