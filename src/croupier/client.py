@@ -6,6 +6,7 @@ client = Client("https://shuffler.example", token, analyzer_key, folder="~/.crou
 client.take_part(x, y)       # once, or after each `client.round()` that is new
 """
 
-from .service.client import Client, RefusedTaskError, Sent, ServerError
+from .service.client import Client, RefusedTaskError, Sent
+from .service.http import ServerError
 
 __all__ = ["Client", "RefusedTaskError", "Sent", "ServerError"]

@@ -11,7 +11,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ..service.client import TOO_LATE, Client, RefusedTaskError, ServerError, beside
+from ..service.client import TOO_LATE, Client, RefusedTaskError, beside
+from ..service.http import ServerError
 from ..service.records import Reader
 from ..service.task import Task
 from ..service.wire import WireError

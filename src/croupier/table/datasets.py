@@ -1,4 +1,4 @@
-"""The populations of `croupier demo`: flights out of New York, and a generated one whose population loss is known."""
+"""Populations to try things on: flights out of New York, a generated one whose population loss is known, made-up patients."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ _FLIGHTS = Schema(
     user="tailnum",
 )
 _LATE_MINUTES = 15
+# Those of `patients`.
+PATIENTS = Schema(
+    columns={
+        "age": Numeric(18, 90),
+        "bmi": Numeric(15, 45),
+        "sport": Numeric(0, 10),
+        "smokes": Category(("no", "yes")),
+    },
+    target=Target("ill", classes=("no", "yes")),
+)
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,31 @@ def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:
         facts={"rows": "of length 1"},
         excess=lambda theta: population_loss(theta, truth) - least,
     )
+
+
+def patients(count: int, seed: int) -> Piece:
+    """Made-up people: who is ill depends on age, weight, sport and smoking, and on luck.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    seed : int
+        Of the generator.
+
+    Returns
+    -------
+    Piece
+        A table with the columns of `PATIENTS`.
+    """
+    rng = np.random.default_rng(seed)
+    age, bmi, sport = rng.uniform(18, 90, count), rng.normal(27, 5, count).clip(15, 45), rng.uniform(0, 10, count)
+    smokes = rng.random(count) < 0.3
+    score = 0.14 * (age - 55) + 0.18 * (bmi - 27) + 1.8 * (smokes - 0.3) - 0.38 * (sport - 5)
+    words = np.array(["no", "yes"])
+    columns = {"age": age, "bmi": bmi, "sport": sport, "smokes": words[smokes.astype(int)]}
+    ill = rng.random(count) < expit(score)
+    return Piece(Path("people"), 1, pa.RecordBatch.from_pydict(columns | {"ill": words[ill.astype(int)]}))
 
 
 def population_loss(theta: Floats, truth: Floats) -> float:
