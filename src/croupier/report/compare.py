@@ -203,18 +203,18 @@ def scores(model: Any, X: Any, y: NDArray[Any], *, like: Any = None) -> dict[str
     task = model if like is None else like
     if not hasattr(task, "classes_"):
         error = y - model.predict(X)
-        found = {"mean absolute error": float(np.mean(np.abs(error))), "root mean square error": float(np.sqrt(np.mean(error**2)))}
+        values = {"mean absolute error": float(np.mean(np.abs(error))), "root mean square error": float(np.sqrt(np.mean(error**2)))}
         quantile = getattr(task, "quantile", None)
         if quantile is None:
-            return found
-        return {"pinball loss": float(np.mean(np.maximum(quantile * error, (quantile - 1) * error)))} | found
-    found = {"accuracy": float(np.mean(model.predict(X) == y))}
+            return values
+        return {"pinball loss": float(np.mean(np.maximum(quantile * error, (quantile - 1) * error)))} | values
+    values = {"accuracy": float(np.mean(model.predict(X) == y))}
     if hasattr(task, "predict_proba"):
         place = {label: index for index, label in enumerate(model.classes_.tolist())}
         chances = np.column_stack([model.predict_proba(X), np.zeros(len(y))])  # the last for a class that it has never seen
         likely = chances[np.arange(len(y)), [place.get(label, -1) for label in y.tolist()]]
-        found["log-loss"] = float(-np.mean(np.log(np.maximum(likely, 1e-12))))
-    return found
+        values["log-loss"] = float(-np.mean(np.log(np.maximum(likely, 1e-12))))
+    return values
 
 
 def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]:
@@ -308,8 +308,8 @@ def _without_names(model: Any, X: Any) -> tuple[Any, Any]:
 def _some(X: Any, y: NDArray[Any], most: int) -> tuple[Any, NDArray[Any]]:
     if len(y) <= most:
         return X, y
-    chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
-    return X[chosen], y[chosen]
+    some = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
+    return X[some], y[some]
 
 
 def _split(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -119,9 +119,9 @@ class _Shown:
     @classmethod
     def of(cls, model: Any, facts: Mapping[str, str]) -> _Shown:
         if isinstance(model, Result):
-            plan, chosen = model.schedule.phases[0].plan, model.schedule
-            asked = (plan.epsilon, plan.delta + chosen.shortfall, chosen.honest, plan.neighbours)
-            return cls("A model", model, model.guarantee, *asked, facts=facts)
+            plan, schedule = model.schedule.phases[0].plan, model.schedule
+            promised = (plan.epsilon, plan.delta + schedule.shortfall, schedule.honest, plan.neighbours)
+            return cls("A model", model, model.guarantee, *promised, facts=facts)
         if not isinstance(getattr(model, "result_", None), Result):
             remedy = "Fit an estimator of croupier.estimator first, or pass what croupier.minimize returned."
             raise ArgumentError("model", type(model).__name__, "a fitted classifier or regressor, or a Result", remedy)
@@ -162,9 +162,9 @@ class _Shown:
 
     @property
     def subtitle(self) -> str:
-        asked = "all of them asked in every round" if self.full else "each asked once at most"
+        how_often = "all of them asked in every round" if self.full else "each asked once at most"
         cut = f" of {self.result.schedule.rounds:,} planned" if self.result.stopped else ""
-        return f"{self.name}, learned from {self.result.users:,} people, {asked}, in {self.result.rounds:,} rounds{cut}."
+        return f"{self.name}, learned from {self.result.users:,} people, {how_often}, in {self.result.rounds:,} rounds{cut}."
 
 
 # --- sections -------------------------------------------------------------------------------------------------------------------

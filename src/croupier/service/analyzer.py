@@ -88,15 +88,15 @@ class RemotePopulation:
         columns = tables.asked.c
         with self.store.look() as connection:
             query = select(columns.document).where(columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None))
-            found = connection.execute(query).scalar()
-        return None if found is None else Document.from_bytes(found)
+            stored = connection.execute(query).scalar()
+        return None if stored is None else Document.from_bytes(stored)
 
     def spoiled(self) -> str | None:
         """Why the task has ended, if a batch did not open."""
         columns = tables.asked.c
         with self.store.look() as connection:
-            found = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
-        return None if found is None else str(SpoiledError(found.number, found.spoiled))
+            row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
+        return None if row is None else str(SpoiledError(row.number, row.spoiled))
 
     def waiting(self) -> TaskRound | None:
         """The round that is waited for, read."""
@@ -108,9 +108,9 @@ class RemotePopulation:
         columns = tables.asked.c
         with self.store.look() as connection:
             query = select(columns.number, columns.document, columns.ones, columns.users).where(columns.ones.is_not(None))
-            found = connection.execute(query.where(columns.number > after).order_by(columns.number)).all()
+            rows = connection.execute(query.where(columns.number > after).order_by(columns.number)).all()
         rounds = []
-        for number, document, ones, users in found:
+        for number, document, ones, users in rows:
             phase = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
             counts = Counts(np.array(json.loads(ones), dtype=np.int64), users, private=True)
             mean = VectorSum(self.task.schedule.phases[phase - 1].plan).analyze(counts).mean
@@ -137,13 +137,11 @@ class RemotePopulation:
         with self._arrived:
             while True:
                 with self.store.look() as connection:
-                    found = connection.execute(
-                        select(columns.number, columns.batch, columns.spoiled).where(columns.id == name)
-                    ).one()
-                if found.spoiled is not None:
-                    raise SpoiledError(found.number, found.spoiled)
-                if found.batch is not None:
-                    return bytes(found.batch)
+                    row = connection.execute(select(columns.number, columns.batch, columns.spoiled).where(columns.id == name)).one()
+                if row.spoiled is not None:
+                    raise SpoiledError(row.number, row.spoiled)
+                if row.batch is not None:
+                    return bytes(row.batch)
                 if self._stopped:
                     raise KeyboardInterrupt
                 self._arrived.wait(timeout=1.0)
@@ -191,14 +189,14 @@ class RemotePopulation:
     def _counts(self, name: str) -> Counts | None:
         with self.store.look() as connection:
             query = select(tables.asked.c.ones, tables.asked.c.users).where(tables.asked.c.id == name)
-            found = connection.execute(query).one()
-        return None if found.ones is None else Counts(np.array(json.loads(found.ones), dtype=np.int64), found.users, private=True)
+            row = connection.execute(query).one()
+        return None if row.ones is None else Counts(np.array(json.loads(row.ones), dtype=np.int64), row.users, private=True)
 
     def _document(self, digest: bytes) -> Document:
         """That of the round that a batch is about: the one that is waited for, or one before, under its own plan."""
         with self.store.look() as connection:
             documents = connection.execute(select(tables.asked.c.document)).scalars().all()
-        known = next((found for found in map(Document.from_bytes, documents) if found.digest == digest), None)
+        known = next((document for document in map(Document.from_bytes, documents) if document.digest == digest), None)
         if known is None:
             raise WireError("a batch of no round of this task")
         return known

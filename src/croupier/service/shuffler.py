@@ -91,7 +91,7 @@ class ShufflerRole:
         with store.look() as connection:
             kept = tables.places.c
             promised = connection.execute(select(kept.round, kept.client, kept.until)).all()
-        self._places = Places([(found.round, found.client, found.until) for found in promised])
+        self._places = Places([(row.round, row.client, row.until) for row in promised])
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
         self._read: dict[bytes, TaskRound] = {}  # rounds that were read, by digest
         if (document := store.task()) is not None:
@@ -156,8 +156,8 @@ class ShufflerRole:
     def current(self) -> Document | None:
         """The round that takes reports."""
         with self.store.look() as connection:
-            found = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.state == "open")).scalar()
-        return None if found is None else Document.from_bytes(found)
+            stored = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.state == "open")).scalar()
+        return None if stored is None else Document.from_bytes(stored)
 
     def rounds_for(self, clients: Sequence[str]) -> list[Document | None]:
         """For each client the round that takes its report, with a place in it for a while; None where there is none for it."""
@@ -190,8 +190,8 @@ class ShufflerRole:
         """Whose tokens they are."""
         now, keys = time.monotonic(), [tables.hash_of(token) for token in tokens]
         unknown = [key for key in keys if self._tokens.get(key, ("", 0.0))[1] <= now]
-        found = tables.clients_of(self.store, unknown)
-        self._tokens |= {key: (client, now + _KNOWN) for key, client in found.items()}
+        names = tables.clients_of(self.store, unknown)
+        self._tokens |= {key: (client, now + _KNOWN) for key, client in names.items()}
         known = [self._tokens.get(key, ("", 0.0)) for key in keys]
         return [client if until > now else RefusedError(401, "not an enrolled client's token") for client, until in known]
 
@@ -284,7 +284,7 @@ class ShufflerRole:
         names = {report.client for report in reports.values()}
         state = self._state(connection, task_round.id, to_change=True)
         here = connection.execute(_AMONG_REPORTS, {"round": task_round.id, "names": list(names)}).all()
-        kept = {found.client: found.body for found in here}
+        kept = {row.client: row.body for row in here}
         answered = self._answered(connection, task_round, names)
         drawn = self._drawn(connection, task_round, names)
         arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
@@ -359,8 +359,8 @@ class ShufflerRole:
         """A batch that is to be forwarded, and its round's name."""
         with self.store.look() as connection:
             query = select(tables.rounds.c.id, tables.rounds.c.batch).where(tables.rounds.c.state == "made")
-            found = connection.execute(query.order_by(tables.rounds.c.number)).first()
-        return None if found is None else (found.id, found.batch)
+            row = connection.execute(query.order_by(tables.rounds.c.number)).first()
+        return None if row is None else (row.id, row.batch)
 
     def forwarded(self, round_id: str, state: str = "forwarded") -> None:
         """The analyzer has it, or has refused it for good: forget it."""
