@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import croupier as cr
-from croupier.cli.serve import Asked
 from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge, ShuffleScaler
 from croupier.optimizer import Phase, Schedule
 from croupier.population import ArrayPopulation, ParallelQuery, Population, ProductQuery
 from croupier.population.population import BlankTest
 from croupier.privacy import ArgumentError
 from croupier.problem import Ball, CustomProblem, Logistic, Problem
+from croupier.service.task_file import TaskFile
 
 ROOMS = ("estimator", "optimizer", "population", "privacy", "problem", "protocol")
 PROBLEM = Problem(loss=Logistic(), domain=Ball(dim=2, radius=1.0))
@@ -53,7 +53,7 @@ def test_the_old_word_for_the_rule_is_refused_with_a_hint(ask):
 def test_a_task_file_with_the_old_word_is_refused_with_a_hint(tmp_path):
     (tmp_path / "task.toml").write_text('users = 100\nschedule = "bound"\n')
     with pytest.raises(ArgumentError, match="schedule is now rule"):
-        Asked.load(tmp_path / "task.toml")
+        TaskFile.load(tmp_path / "task.toml")
 
 
 @pytest.mark.parametrize(("method", "has", "lacks"), [("acsa", "damping", "step"), ("sgd", "step", "damping")])

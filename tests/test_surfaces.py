@@ -32,7 +32,6 @@ from rich.console import Console
 
 import croupier as cr
 from croupier.cli import main
-from croupier.cli.model import TableModel
 from croupier.cli.progress import rounds_shown
 from croupier.cli.serve import JsonLines
 from croupier.client import Client, RefusedTaskError
@@ -47,6 +46,7 @@ from croupier.protocol.shuffler import BatchTooSmallError
 from croupier.report import html_report
 from croupier.service.dashboard import page, run_state
 from croupier.service.task import Task
+from croupier.table import TableModel
 from croupier.validation import ArgumentError
 
 SOURCE = Path(cr.__file__).parent

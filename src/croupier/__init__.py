@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import client as client
     from . import estimator as estimator
     from . import optimizer as optimizer
     from . import population as population
@@ -54,6 +55,7 @@ __all__ = [
 
 # The rooms, and what each of them lends to the top.
 _ROOMS: dict[str, tuple[str, ...]] = {
+    "client": (),
     "estimator": (),
     "optimizer": ("PanPrivate", "Result", "Schedule", "minimize", "schedule"),
     "population": (),

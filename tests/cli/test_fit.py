@@ -19,9 +19,8 @@ import pytest
 from pyarrow import parquet
 
 from croupier.cli import main
-from croupier.cli.model import TableModel
 from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
-from croupier.table import Encoder, Source
+from croupier.table import Encoder, Source, TableModel
 
 FACTS = """
 [target]

@@ -24,7 +24,6 @@ import scipy.sparse
 from pyarrow import parquet as pq
 
 import croupier as cr
-from croupier.cli.engine import TableBlock
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.population import (
     ArrayPopulation,
@@ -40,7 +39,7 @@ from croupier.population import (
 from croupier.population.cluster import _TOKEN
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Counts, Secret
-from croupier.table import Encoder, Schema
+from croupier.table import Encoder, Schema, TableBlock
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")

@@ -11,13 +11,14 @@ import typer
 from rich.console import Console
 
 from .. import __version__
+from ..files import written_whole
 from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
 from ..privacy.words import crowd
 from ..report import central, compare_table, local, lots_table, plan_table, proof_table
 from .audit import audit_plan
 from .demo import demo
 from .evaluate import evaluate
-from .files import check_output, written_whole
+from .files import check_output
 from .fit import fit
 from .join import join
 from .predict import predict
@@ -110,13 +111,13 @@ def plan(
         return
     if output is not None:
         check_output(output, force)
-    made = plan_sum(**request, calibration=calibration)
+    chosen_plan = plan_sum(**request, calibration=calibration)
     if prove:
-        _prove(made, output, as_json)
+        _prove(chosen_plan, output, as_json)
     elif as_json:
-        typer.echo(json.dumps(made.to_dict(), indent=2))
+        typer.echo(json.dumps(chosen_plan.to_dict(), indent=2))
     else:
-        Console().print(plan_table(made))
+        Console().print(plan_table(chosen_plan))
 
 
 def _prove(proposed: SumPlan, output: Path | None, as_json: bool) -> None:

@@ -8,15 +8,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .fit import promise
-from .model import TableModel
+from ..report import promise_lines
+from ..table import TableModel
 from .progress import say
 
 
 def show(model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote.")]) -> None:
     """Explain a model: who could learn what about whom, and what is assumed."""
-    made = TableModel.load(model)
+    table_model = TableModel.load(model)
     console = Console()
-    say(console, f"{made.task} of {made.schema.target.column!r} from {', '.join(made.schema.columns)}")
-    for line in [*promise(made), "", made.estimator.explain()]:
+    facts = table_model.schema
+    say(console, f"{table_model.task} of {facts.target.column!r} from {', '.join(facts.columns)}")
+    for line in [*promise_lines(table_model.estimator), "", table_model.estimator.explain()]:
         say(console, line)

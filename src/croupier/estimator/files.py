@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..files import write_whole
 from ..optimizer import Result
 from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
@@ -41,8 +42,8 @@ class JsonModel:
         """Refuse learned numbers that do not follow from the result beside them."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to a file; `load_model` reads it."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Write `to_json()` to a file, which is there in full or not at all; `load_model` reads it."""
+        write_whole(Path(path), self.to_json().encode())
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:

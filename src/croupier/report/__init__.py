@@ -4,6 +4,7 @@ from ..privacy.words import guarantee_line
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
 from .html import html_report
+from .models import promise_lines, schema_facts
 from .tables import certified, compare_table, lots_table, plan_table, proof_table
 
 __all__ = [
@@ -19,7 +20,9 @@ __all__ = [
     "local",
     "lots_table",
     "plan_table",
+    "promise_lines",
     "proof_table",
+    "schema_facts",
     "simulate_central",
     "simulate_local",
 ]

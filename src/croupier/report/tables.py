@@ -15,7 +15,18 @@ if TYPE_CHECKING:
 
 
 def plan_table(plan: SumPlan) -> Table:
-    """Everything one should know of a plan before running it."""
+    """Everything one should know of a plan before running it.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        The plan.
+
+    Returns
+    -------
+    rich.table.Table
+        For a terminal.
+    """
     table = Table(title="Plan of a private sum", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -79,13 +90,39 @@ def lots_table(plan: LotsPlan) -> Table:
 
 
 def certified(plan: SumPlan) -> str:
-    """The guarantee in a line, every figure rounded up."""
+    """The guarantee in a line, every figure rounded up.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        The plan.
+
+    Returns
+    -------
+    str
+        As "delta 1e-6 at epsilon 1".
+    """
     gaussian = f" (mu {round_up(plan.mu)}, slack {round_up(plan.slack)})" if plan.mu else ""
     return f"delta {round_up(plan.certified_delta)} at epsilon {round_up(plan.epsilon)}{gaussian}"
 
 
 def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], central_noise_std: float) -> Table:
-    """Calibrations and baselines side by side; a string in place of a plan says why there is none."""
+    """Calibrations and baselines side by side.
+
+    Parameters
+    ----------
+    plans : dict of str to SumPlan or str
+        By name; a string in place of a plan says why there is none.
+    baselines : list of Baseline
+        What stands beside them.
+    central_noise_std : float
+        A curator's noise, which all are compared with.
+
+    Returns
+    -------
+    rich.table.Table
+        For a terminal.
+    """
     table = Table(title="The same sum, four ways", title_justify="left")
     table.add_column("mechanism", no_wrap=True)
     for name in ("noise", "x central", "bits/coord."):

@@ -45,8 +45,8 @@ def numbers(column: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     texts = compute.if_else(compute.is_in(texts, value_set=pa.array(NULLS)), None, texts)
     texts = compute.ascii_trim(texts, " \t")  # as Arrow does where it reads CSV
     valid = taken(lambda some: texts[some].cast(pa.float64()), len(texts))
-    found = _kept(texts, valid).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return np.asarray(found, dtype=np.float64), valid & ~undecoded
+    floats = _kept(texts, valid).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.asarray(floats, dtype=np.float64), valid & ~undecoded
 
 
 def _kept(column: Any, valid: NDArray[np.bool_]) -> Any:
