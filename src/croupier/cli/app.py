@@ -44,6 +44,9 @@ Rounds = Annotated[int, typer.Option(help="Rounds that one user takes part in.")
 Neighbours = Annotated[str, typer.Option(help="replace-one (the paper's) or zero-out.")]
 Calibration = Annotated[str, typer.Option(help="tight, paper or paper-scaled.")]
 MaxInflation = Annotated[float, typer.Option(help="Noise allowed relative to the central Gaussian mechanism.")]
+Diameter = Annotated[
+    float | None, typer.Option(help="Proved bound on the distance of two users' vectors; twice the norm otherwise.")
+]
 MaxBits = Annotated[int | None, typer.Option(help="Bits per coordinate; finds the least noise within them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -71,6 +74,7 @@ def plan(
     calibration: Calibration = "tight",
     max_inflation: MaxInflation = 1.05,
     max_bits: MaxBits = None,
+    diameter: Diameter = None,
     compare: Annotated[bool, typer.Option("--compare", help="Paper, tight, central and local side by side.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -86,6 +90,7 @@ def plan(
         "neighbours": neighbours,
         "max_inflation": max_inflation,
         "max_bits": max_bits,
+        "diameter": diameter,
     }
     if compare:
         _compare(request, as_json)

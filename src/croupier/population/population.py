@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..privacy import SumPlan
 from ..protocol import LinearVectors, Secret, SumEstimate
+from ..validation import ArgumentError
 from .deal import Batch
 
 # One vector per user, as they are or as products.
@@ -38,13 +39,22 @@ class UnreachableError(RuntimeError):
 class Question:
     """One round: what is asked, of whom, under which plan, and the secret that its randomness is derived from.
 
-    Whoever asks owes a secret that belongs to this question alone: see `Secret`.
+    Whoever asks owes a secret that belongs to this question alone: see `Secret`. A plan that counts on a diameter is refused for a
+    query that does not have it (`croupier.statistics.Query`): gradients, say, are anywhere in their ball.
     """
 
     query: Query
     batch: Batch
     plan: SumPlan
     secret: Secret
+
+    def __post_init__(self) -> None:
+        if self.plan.diameter is None:
+            return
+        norm, diameter = (getattr(self.query, name, None) for name in ("norm", "diameter"))
+        if not (norm and diameter and norm <= self.plan.norm and diameter <= self.plan.diameter):
+            allowed = f"left out, or at least that of the query, which claims norm {norm} and diameter {diameter}"
+            raise ArgumentError("plan.diameter", self.plan.diameter, allowed, "Plan with the query's own norm and diameter.")
 
 
 class Population(Protocol):

@@ -45,6 +45,9 @@ class Randomizer:
     def encoded(self, vectors: ArrayLike | LinearVectors, random: RandomSource) -> Encoded:
         """The users' rounded encodings added up, still without noise: for adding up pieces before `with_noise`, not for release."""
         linear = as_linear(vectors, self.plan.dim)
+        if self.plan.diameter is not None and linear.rows.dtype == np.float32:
+            # lengths in single precision would scale neighbours by factors that differ in the fourth digit
+            linear = LinearVectors(linear.rows.astype(np.float64), linear.coefficients, linear.shift)
         ones = np.zeros(self.plan.dim, dtype=np.int64)
         for unit in clip_to_ball(linear, self.plan.norm):
             ones += (
