@@ -7,10 +7,12 @@
 ((5,), True)
 """
 
+from . import statistics
 from .optimizer import PanPrivate, Result, Schedule, minimize, schedule
 from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
 from .problem import CustomProblem, Problem, domains, losses
 from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
+from .statistics import ask
 
 __version__ = "0.1.0"
 
@@ -30,10 +32,12 @@ __all__ = [
     "SumEstimate",
     "SumPlan",
     "VectorSum",
+    "ask",
     "domains",
     "losses",
     "minimize",
     "plan_scalar_sum",
     "plan_sum",
     "schedule",
+    "statistics",
 ]

@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator, estimator_checks_gen
 from croupier.estimator import (
     PrivacyAccount,
     ShuffleHuberRegressor,
+    ShuffleLinearRegression,
     ShuffleLinearSVC,
     ShuffleLogisticRegression,
     ShuffleQuantileRegressor,
@@ -27,7 +28,15 @@ from croupier.estimator import (
 )
 from croupier.estimator.checks import EXPECTED_FAILED_CHECKS
 
-MODELS = [ShuffleLogisticRegression, ShuffleLinearSVC, ShuffleRidge, ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleScaler]
+MODELS = [
+    ShuffleLogisticRegression,
+    ShuffleLinearSVC,
+    ShuffleRidge,
+    ShuffleHuberRegressor,
+    ShuffleQuantileRegressor,
+    ShuffleScaler,
+    ShuffleLinearRegression,
+]
 FACTS = {
     ShuffleLogisticRegression: {"classes": [False, True]},
     ShuffleLinearSVC: {"classes": [False, True]},

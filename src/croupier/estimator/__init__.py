@@ -4,6 +4,7 @@ from .account import BudgetWarning, PrivacyAccount, total_guarantee
 from .base import MostlyNoiseWarning, PublicDataWarning, WeakPrivacyWarning
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
+from .linear import RegressionTable, ShuffleLinearRegression
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
 
@@ -12,7 +13,9 @@ __all__ = [
     "MostlyNoiseWarning",
     "PrivacyAccount",
     "PublicDataWarning",
+    "RegressionTable",
     "ShuffleHuberRegressor",
+    "ShuffleLinearRegression",
     "ShuffleLinearSVC",
     "ShuffleLogisticRegression",
     "ShuffleQuantileRegressor",
