@@ -108,7 +108,8 @@ class Shard:
         """The same of one block, as the query gives them."""
         members = self._members(placed, question)
         if members is None or len(members):
-            yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // question.plan.dim))
+            entries = getattr(question.query, "entries", question.plan.dim)
+            yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // entries))
 
     def _members(self, placed: Placed, question: Question) -> NDArray[np.int64] | None:
         """Who of the block is in the batch; None for all of them."""

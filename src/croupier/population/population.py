@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import SumPlan
-from ..protocol import LinearVectors, Secret, SumEstimate
+from ..protocol import LinearVectors, Secret, SparseVectors, SumEstimate
 from ..validation import ArgumentError
 from .deal import Batch
 
-# One vector per user, as they are or as products.
-Vectors = NDArray[np.float64] | LinearVectors
+# One vector per user, as they are, as products or by their entries.
+Vectors = NDArray[np.float64] | LinearVectors | SparseVectors
 # From some users' records (X, y) to one vector per user, evaluated where the records are. Where its attribute
-# `parallel` is true, threads may call it at once; `products`, if any, is a function to the same vectors as LinearVectors.
+# `parallel` is true, threads may call it at once; `products`, if any, is a function to the same vectors as LinearVectors or
+# SparseVectors, and `entries` how many of a vector's entries there usually are.
 Query = Callable[[Any, Any], NDArray[np.float64]]
 # Raises where the records (X, y) are not what is wanted; evaluated where they are.
 Test = Callable[[Any, Any], None]

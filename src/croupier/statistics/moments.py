@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import SumEstimate
+from ..protocol import SparseVectors, SumEstimate
 from ..validation import ArgumentError, whole
 from .query import finite, unit_rows
 
@@ -94,19 +94,70 @@ class Moments:
         if self.targets == 1 and y is None:
             raise ArgumentError("data", "X alone", "(X, y)", "Pass the targets, or ask for targets=0.")
 
-    def __call__(self, X: Any, y: Any) -> Floats:
-        a, b, c = self._weights
+    def _records(self, X: Any, y: Any) -> tuple[Floats, Floats]:
+        """Rows of length at most 1, and targets whose length is at most 1 together."""
         if self.targets > 1:
             X, y = X[:, : self.features], X[:, self.features :]
         rows = unit_rows(X, 1.0)
+        if not self.targets:
+            return rows, np.zeros((len(rows), 0))
+        targets = np.clip(finite(np.array(y, dtype=np.float64).reshape(len(rows), self.targets)), -1, 1)
+        return rows, targets / math.sqrt(self.targets)
+
+    def __call__(self, X: Any, y: Any) -> Floats:
+        return self._dense(*self._records(X, y))
+
+    def _dense(self, rows: Floats, targets: Floats) -> Floats:
+        a, b, c = self._weights
         first, second = self.pairs
         scale = np.where(first == second, a, a * math.sqrt(2))
-        parts = [rows[:, first] * rows[:, second] * scale]
-        if self.targets:
-            targets = np.clip(finite(np.array(y, dtype=np.float64).reshape(len(rows), self.targets)), -1, 1)
-            targets /= math.sqrt(self.targets)
-            parts += [b * (rows[:, :, np.newaxis] * targets[:, np.newaxis]).reshape(len(rows), -1), c * targets**2]
-        return np.hstack(parts)
+        products = b * (rows[:, :, np.newaxis] * targets[:, np.newaxis]).reshape(len(rows), self.features * self.targets)
+        return np.hstack([rows[:, first] * rows[:, second] * scale, products, c * targets**2])
+
+    @property
+    def entries(self) -> int:
+        """How many records are worked on at a time is decided by this: rows of one-hot categories have few entries."""
+        return min(self.dim, 4 * (self.features + 1))
+
+    def products(self, X: Any, y: Any) -> Floats | SparseVectors:
+        """The same vectors, in any order of the users, by their entries where most of a row's are 0."""
+        rows, targets = self._records(X, y)
+        there = rows != 0
+        counts = there.sum(axis=1)
+        if counts.size == 0 or float(counts.mean()) > self.features / 2:
+            return self._dense(rows, targets)
+        parts = [self._entries(rows[some], there[some], targets[some], int(k)) for k in np.unique(counts) for some in [counts == k]]
+        return SparseVectors(self.dim, parts)
+
+    def _entries(self, rows: Floats, there: NDArray[np.bool_], targets: Floats, entries: int) -> tuple[Integers, Floats]:
+        """Columns and values of the vectors of rows that have so many entries each."""
+        a, b, c = self._weights
+        users, pairs = len(rows), len(self.pairs[0])
+        # one row per entry, so that every operation below runs along the users
+        columns = np.ascontiguousarray(np.nonzero(there)[1].reshape(users, entries).T)
+        values = np.ascontiguousarray(rows[there].reshape(users, entries).T)
+        first, crossed = entries * (entries + 1) // 2, entries * self.targets
+        places = np.empty((first + crossed + self.targets, users), dtype=np.int64)
+        vectors, at = np.empty(places.shape), 0
+        for i in range(entries):  # the products of the i-th entry with itself and those after it
+            here = slice(at, at := at + entries - i)
+            np.multiply(values[i:], a * math.sqrt(2) * values[i], out=vectors[here])
+            np.multiply(values[i], a * values[i], out=vectors[here.start])
+            np.take(self._places, columns[i:] + columns[i] * self.features, out=places[here])
+        if self.exclusive:
+            vectors[:first][places[:first] == self.dim] = 0.0  # known zeros that are not: left out
+        each = np.arange(self.targets)[:, np.newaxis]
+        places[first : first + crossed] = (pairs + columns[:, np.newaxis] * self.targets + each).reshape(crossed, users)
+        vectors[first : first + crossed] = b * (values[:, np.newaxis] * targets.T).reshape(crossed, users)
+        places[first + crossed :], vectors[first + crossed :] = pairs + self.features * self.targets + each, c * targets.T**2
+        return places.T, vectors.T
+
+    @cached_property
+    def _places(self) -> Integers:
+        """The coordinate of every pair of columns, first the smaller; `dim`, where it is left out, for known zeros."""
+        places = np.full((self.features, self.features), self.dim, dtype=np.int64)
+        places[self.pairs] = np.arange(len(self.pairs[0]))
+        return places.ravel()
 
     def decode(self, estimate: SumEstimate) -> MomentSums:
         a, b, c = self._weights
