@@ -12,7 +12,7 @@ from .optimizer import PanPrivate, Result, Schedule, minimize, schedule
 from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
 from .problem import CustomProblem, Problem, domains, losses
 from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
-from .statistics import ask
+from .statistics import ask, evaluate
 
 __version__ = "0.1.0"
 
@@ -34,6 +34,7 @@ __all__ = [
     "VectorSum",
     "ask",
     "domains",
+    "evaluate",
     "losses",
     "minimize",
     "plan_scalar_sum",

@@ -2,23 +2,30 @@
 
 from .ask import Account, Answer, ask, plan_for
 from .check import check
+from .evaluate import Evaluation, evaluate
 from .histogram import Histogram, HistogramAnswer
 from .linear import LeastSquares, least_squares
 from .moments import Moments, MomentSums
 from .query import CustomQuery, Query
+from .scores import CellCounts, Errors, Score
 
 __all__ = [
     "Account",
     "Answer",
+    "CellCounts",
     "CustomQuery",
+    "Errors",
+    "Evaluation",
     "Histogram",
     "HistogramAnswer",
     "LeastSquares",
     "MomentSums",
     "Moments",
     "Query",
+    "Score",
     "ask",
     "check",
+    "evaluate",
     "least_squares",
     "plan_for",
 ]
