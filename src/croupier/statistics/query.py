@@ -114,7 +114,7 @@ class CustomQuery:
 
 def finite(vectors: Floats) -> Floats:
     """The vectors, blank where one is not finite: a record that says nothing is the zero vector."""
-    fine = np.isfinite(vectors).all(axis=1)
+    fine = np.asarray(np.isfinite(vectors).all(axis=1))
     return vectors if fine.all() else np.where(fine[:, np.newaxis], vectors, 0.0)
 
 
