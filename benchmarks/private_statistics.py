@@ -4,8 +4,8 @@
 
 DIR holds adult.npz and covtype.npz, and `load.py` with `load(task, normalise)` and `unit_rows`. Adult's target is age, Covertype's
 elevation; all other columns, one-hot, are features. delta = 1e-6, replace-one neighbours, medians of 5 fits. R^2 and times are of
-the protocol itself, with secure randomness. Coverage and evaluation draw the plan's noise as Gaussian, over many populations. Stores
-private_statistics.json and private_statistics.md; exit code 1 if a figure is worse than claimed.
+the protocol itself, with secure randomness. Coverage and evaluation draw the plan's noise as Gaussian, over many populations.
+Stores private_statistics.json and private_statistics.md; exit code 1 if a figure is worse than claimed.
 """
 
 from __future__ import annotations
@@ -203,9 +203,11 @@ def headline(results: dict[str, Any]) -> str:
 
 def markdown(results: dict[str, Any]) -> str:
     """The stored figures as tables."""
-    text = f"# Statistics in one round\n\ncroupier {results['version']}; delta = 1e-6, replace-one neighbours, all users follow the protocol."
-    text += "\n\nLeast squares (`ShuffleLinearRegression`), medians of 5 fits with secure randomness, R^2 on held-out people. The time\n"
-    text += "is that of the fit over scikit-learn's Ridge on the same rows, alternating; the machine is shared.\n\n"
+    text = (
+        f"# Statistics in one round\n\ncroupier {results['version']}; delta = 1e-6, replace-one neighbours, everybody honest.\n\n"
+    )
+    text += "Least squares (`ShuffleLinearRegression`), medians of 5 fits with secure randomness, R^2 on held-out people.\n"
+    text += "The time is that of the fit over scikit-learn's Ridge on the same rows, alternating; the machine is shared.\n\n"
     text += "| data | epsilon | R^2 | claimed | without privacy | time over Ridge |\n|---|--:|--:|--:|--:|--:|\n"
     text += "".join(
         f"| {r['task']} ({r['users']:,}) | {r['epsilon']:g} | {r['r2']:.3f} | {r['claimed']:g} | {r['without']:.3f} "

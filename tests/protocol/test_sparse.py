@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from croupier.privacy import ArgumentError, plan_sum
-from croupier.protocol import Randomizer, SeededRandom, SparseVectors
+from croupier.protocol import Randomizer, SeededRandom, SparseVectors, fused
 from croupier.statistics import Moments
 
 
@@ -76,3 +76,15 @@ def test_what_squares_cannot_hold_goes_the_dense_way(odd):
     else:
         with pytest.raises(ArgumentError):
             Randomizer(plan).encoded(vectors, SeededRandom(0))
+
+
+@pytest.mark.parametrize("levels", [7, 200, 5_000])
+def test_compiled_and_by_numpy_are_the_same_bits(monkeypatch, levels):
+    rows, targets = one_hot(np.random.default_rng(3), 3_000)
+    vectors = Moments(12).products(rows * 0.37, targets)
+    found = []
+    for patience in (10**18, -1):
+        monkeypatch.setattr(fused, "PATIENCE", patience)
+        assert (fused.entries_kernel(1) is None) == (patience > 0)
+        found.append(vectors.encoded(0.9, levels, SeededRandom(levels)).ones)
+    assert np.array_equal(*found)

@@ -267,7 +267,9 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
 
     def _sent(self, X: Any, y: NDArray[Any]) -> tuple[Any, NDArray[Any] | None]:
         """Rows of norm at most 1 with their constant, targets in [-1, 1]; several targets are columns beside the rows."""
-        rows = clip_rows(X, self.feature_norm_) * (1 / (self.feature_norm_ * math.hypot(1.0, self.constant_)))
+        scale = 1 / (self.feature_norm_ * math.hypot(1.0, self.constant_))
+        rows = clip_rows(X, self.feature_norm_)
+        rows = rows if scale == 1 else rows * scale
         rows = with_constant(rows, self.constant_ / math.hypot(1.0, self.constant_)) if self.constant_ else rows
         scales = [self._scale(target) for target in range(len(self.target_range_))]
         columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)

@@ -98,7 +98,7 @@ class Moments:
         """Rows of length at most 1, and targets whose length is at most 1 together."""
         if self.targets > 1:
             X, y = X[:, : self.features], X[:, self.features :]
-        rows = unit_rows(X, 1.0)
+        rows = unit_rows(X)
         if not self.targets:
             return rows, np.zeros((len(rows), 0))
         targets = np.clip(finite(np.array(y, dtype=np.float64).reshape(len(rows), self.targets)), -1, 1)

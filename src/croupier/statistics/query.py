@@ -118,16 +118,18 @@ def finite(vectors: Floats) -> Floats:
     return vectors if fine.all() else np.where(fine[:, np.newaxis], vectors, 0.0)
 
 
-def unit_rows(rows: Any, norm: float) -> Floats:
-    """Rows divided by `norm`, those longer than 1 scaled down to it, in double precision; rows that are not finite become zeros.
+def unit_rows(rows: Any) -> Floats:
+    """Rows in double precision, those longer than 1 scaled down to it; rows that are not finite become zeros.
 
     The true length of a row as computed is at most 1 + 1e-12 for up to some thousand entries.
     """
-    scaled = finite(np.array(rows, dtype=np.float64))
-    peak = np.abs(scaled).max(axis=1, initial=0.0)
-    scaled /= np.maximum(peak, norm)[:, np.newaxis]  # entries in [-1, 1]: squares cannot overflow
-    length = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
-    # a long row is one of length 1 in its own direction, a short one as it is
-    long = length * np.maximum(peak / norm, 1.0) > 1
-    scaled[long] /= length[long, np.newaxis]
+    numbers = np.asarray(rows, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        long = ~(np.einsum("ij,ij->i", numbers, numbers) <= 1)  # NaN is not below anything
+    if not long.any():
+        return numbers
+    odd = finite(numbers[long])
+    odd = odd / np.maximum(np.abs(odd).max(axis=1, initial=0.0), 1.0)[:, np.newaxis]  # squares of huge numbers overflow
+    scaled = numbers.copy()
+    scaled[long] = odd / np.maximum(np.sqrt(np.einsum("ij,ij->i", odd, odd)), 1e-300)[:, np.newaxis]
     return scaled
