@@ -31,20 +31,22 @@ _USUAL = (1e-30, 1e30)
 class SparseVectors:
     """Some users' vectors by their entries: each part has users with equally many, as (columns, values) of one row per user.
 
-    No user has two entries in one column; entries in the column `dim` are left out, and their values must be 0.
+    No user has two entries in one column; entries in the column `dim` are left out, and their values must be 0. `users` says for
+    each part which users' they are, so that `np.asarray` has them in their own order; one part after the other unless given.
     """
 
     dim: int
     parts: Sequence[tuple[Integers, Floats]]
+    users: Sequence[Integers] | None = None
 
     def __len__(self) -> int:
         return sum(len(columns) for columns, _ in self.parts)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.float64]:
         vectors, first = np.zeros((len(self), self.dim + 1)), 0
-        for columns, values in self.parts:
-            np.put_along_axis(vectors[first : first + len(columns)], columns, values, axis=1)
-            first += len(columns)
+        for number, (columns, values) in enumerate(self.parts):
+            rows = np.arange(first, first := first + len(columns)) if self.users is None else self.users[number]
+            vectors[rows[:, np.newaxis], columns] = values
         return vectors[:, : self.dim].astype(dtype or np.float64, copy=False)
 
     def usual(self, norm: float) -> bool:

@@ -120,14 +120,15 @@ class Moments:
         return min(self.dim, 4 * (self.features + 1))
 
     def products(self, X: Any, y: Any) -> Floats | SparseVectors:
-        """The same vectors, in any order of the users, by their entries where most of a row's are 0."""
+        """The same vectors by their entries, where most of a row's are 0."""
         rows, targets = self._records(X, y)
         there = rows != 0
         counts = there.sum(axis=1)
         if counts.size == 0 or float(counts.mean()) > self.features / 2:
             return self._dense(rows, targets)
-        parts = [self._entries(rows[some], there[some], targets[some], int(k)) for k in np.unique(counts) for some in [counts == k]]
-        return SparseVectors(self.dim, parts)
+        users = [np.flatnonzero(counts == k) for k in np.unique(counts)]
+        parts = [self._entries(rows[some], there[some], targets[some], int(counts[some[0]])) for some in users]
+        return SparseVectors(self.dim, parts, users)
 
     def _entries(self, rows: Floats, there: NDArray[np.bool_], targets: Floats, entries: int) -> tuple[Integers, Floats]:
         """Columns and values of the vectors of rows that have so many entries each."""
