@@ -5,6 +5,7 @@ from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
 from .linear import MostlyNoiseWarning
 from .private import PublicDataWarning, WeakPrivacyWarning
+from .regression import RegressionTable, ShuffleLinearRegression
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
 
@@ -13,7 +14,9 @@ __all__ = [
     "MostlyNoiseWarning",
     "PrivacyAccount",
     "PublicDataWarning",
+    "RegressionTable",
     "ShuffleHuberRegressor",
+    "ShuffleLinearRegression",
     "ShuffleLinearSVC",
     "ShuffleLogisticRegression",
     "ShuffleQuantileRegressor",

@@ -25,6 +25,7 @@ def plan_sum(
     calibration: str = "tight",
     max_inflation: float = 1.05,
     max_bits: int | None = None,
+    diameter: float | None = None,
 ) -> SumPlan:
     """Plan a private sum of `users` vectors of `dim` coordinates and l2 norm at most `norm`.
 
@@ -42,12 +43,24 @@ def plan_sum(
         relation to set beside add/remove figures of other libraries).
     calibration : "tight" (Theorem B of docs/accounting.md), "paper" (Theorem 3.2 as printed) or "paper-scaled" (the same
         with data scaled to unit range first, so that the levels do not depend on the unit of `norm`).
+    diameter : a proved bound on the l2 distance of any two users' vectors, the zero vector of a blank answer among them; twice
+        the norm unless given. Vectors without negative entries have sqrt(2) times the norm, which is 29 per cent less noise. The
+        sum clips to the norm alone: whoever gives a diameter sends vectors of a set that has it (`croupier.statistics`).
+        Under "zero-out" it changes nothing.
+
+    Guarantee
+    ---------
+    `plan.guarantee`, for a user who takes part in all rounds; with a diameter, if no two vectors that users may send are
+    further apart.
 
     Examples
     --------
     >>> plan = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100)
     >>> plan.bits_per_coordinate, plan.inflation <= 1.05, plan.certified_delta <= 1e-6
     (50, True, True)
+    >>> histogram = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100, diameter=2**0.5)
+    >>> histogram.noise_std <= 0.72 * plan.noise_std
+    True
 
     Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Section 3.
     """
@@ -64,6 +77,7 @@ def plan_sum(
             calibration=calibration,
             max_inflation=max_inflation,
             max_bits=max_bits,
+            diameter=diameter,
         )
     )
 

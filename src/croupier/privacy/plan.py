@@ -17,11 +17,18 @@ if TYPE_CHECKING:
     from .proof import Proof
 
 CALIBRATIONS = ("tight", "paper", "paper-scaled")
+# Coordinates up to which clipping moves no two vectors apart by more than the margin of S covers (accounting, section 6).
+MOST_COORDINATES = 10**6
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumRequest:
-    """What was asked for: the public facts of a private sum, checked."""
+    """What was asked for: the public facts of a private sum, checked.
+
+    `diameter` is a bound on the l2 distance of any two vectors that users may send, the zero vector of a blank answer among them;
+    None stands for twice the norm, which holds of any vectors. Nothing in a sum can enforce another: whoever claims it sends only
+    vectors of a set for which it is proved (`croupier.statistics`).
+    """
 
     epsilon: float
     delta: float
@@ -35,6 +42,7 @@ class SumRequest:
     max_inflation: float = 1.05
     max_bits: int | None = None
     scalar: bool = False
+    diameter: float | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -71,12 +79,25 @@ class SumRequest:
         if self.max_bits is not None:
             remedy = "Every coordinate needs at least one bit of data and one of noise."
             checked["max_bits"] = whole("max_bits", self.max_bits, at_least=2, at_most=2**31, remedy=remedy)
+        if self.diameter is not None:
+            checked["diameter"] = self._checked_diameter(checked["norm"], checked["dim"])
         if not isinstance(self.scalar, bool) or (self.scalar and self.dim != 1):
             raise ArgumentError(
                 "scalar", self.scalar, "true only for dim = 1", "Use plan_scalar_sum for numbers, plan_sum for vectors."
             )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    def _checked_diameter(self, norm: float, dim: int) -> float:
+        remedy = (
+            "Give a proved bound on the distance of any two vectors, zero among them, or leave it out: twice the norm always holds."
+        )
+        if self.calibration != "tight":
+            raise ArgumentError("diameter", self.diameter, "left out in the paper's calibration", "Use calibration='tight'.")
+        if dim > MOST_COORDINATES:
+            allowed = f"left out for more than {MOST_COORDINATES} coordinates, where lengths are not computed well enough for it"
+            raise ArgumentError("diameter", self.diameter, allowed, "Leave it out, or send fewer coordinates.")
+        return real("diameter", self.diameter, at_least=norm, at_most=2 * norm, remedy=remedy)
 
     @property
     def honest_users(self) -> int:
@@ -86,7 +107,9 @@ class SumRequest:
     @property
     def sensitivity(self) -> float:
         """l2 distance that one user can move the true sum by."""
-        return 2 * self.norm if self.neighbours == "replace-one" else self.norm
+        if self.neighbours != "replace-one":
+            return self.norm
+        return 2 * self.norm if self.diameter is None else self.diameter
 
     @property
     def central_noise_std(self) -> float:
@@ -94,12 +117,17 @@ class SumRequest:
         return central_noise_std(self.epsilon, self.delta, self.sensitivity, self.rounds)
 
     def encoded_shift(self, levels: int) -> float:
-        """l2 distance of neighbouring encodings (S of Theorem B): g, or g/2 where one of them is the zero vector."""
-        return float(levels) if self.neighbours == "replace-one" else levels / 2
+        """l2 distance of neighbouring encodings (S of Theorem B): g D / (2 Delta), or g/2 where one of them is the zero vector."""
+        if self.neighbours != "replace-one":
+            return levels / 2
+        return float(levels) if self.diameter is None else levels * (self.diameter / (2 * self.norm))
 
     def encoded_reach(self, levels: int) -> int:
         """Distance of neighbouring encodings in one coordinate, rounded up (K of Theorem B)."""
-        return levels if self.neighbours == "replace-one" else (levels + 1) // 2
+        if self.neighbours != "replace-one":
+            return (levels + 1) // 2
+        # no coordinate moves further than the whole vector does; the part in a million covers what the vector is off by
+        return min(levels, math.ceil(self.encoded_shift(levels) * (1 + 1e-6)))
 
     def noise_std_with(self, levels: int, noise_bits: int, probability: float, users: int) -> float:
         """Standard deviation per coordinate of the estimated sum of `users` vectors, at its largest over all inputs.
@@ -217,7 +245,10 @@ class SumPlan(SumRequest):
     def to_dict(self) -> dict[str, Any]:
         """Fields, then the figures that follow from them, in plain JSON types."""
         derived = {name: getattr(self, name) for name in _DERIVED}
-        return asdict(self) | derived
+        own = asdict(self)
+        if self.diameter is None:  # the secrets of rounds are derived from this text: that of plans without one stays as it was
+            del own["diameter"]
+        return own | derived
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict())
@@ -229,7 +260,7 @@ class SumPlan(SumRequest):
 
         if not isinstance(values, dict):
             raise ArgumentError("plan", values, "a JSON object", "Pass what SumPlan.to_json() gave.")
-        own = {name: value for name, value in values.items() if name not in _DERIVED}
+        own = {"diameter": None} | {name: value for name, value in values.items() if name not in _DERIVED}
         known_fields(cls, own)
         plan = cls(**own)
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
@@ -249,7 +280,8 @@ class SumPlan(SumRequest):
 
     def __str__(self) -> str:
         return (
-            f"({round_up(self.epsilon)}, {round_up(self.delta)})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}: "
+            f"({round_up(self.epsilon)}, {round_up(self.delta)})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}"
+            f"{'' if self.diameter is None else f' and diameter {self.diameter:g}'}: "
             f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) a coordinate, "
             f"noise {self.noise_std:.4g} = {self.inflation:.4g} x central; "
             f"proved: {proved_line(self.guarantee, self.epsilon)}"

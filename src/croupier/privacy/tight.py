@@ -39,7 +39,7 @@ def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: fl
         slack=request.dim * certificate.tau,
         neighbours=request.neighbours,
         honest=request.honest,
-        theorem=THEOREM,
+        theorem=THEOREM if request.diameter is None else f"{THEOREM}, by diameter",
     )
     return one_round.repeated(request.rounds)
 

@@ -8,6 +8,7 @@ from .randomness import KeyedRandom, NotPrivateWarning, RandomSource, SecureRand
 from .sampling import bernoulli, binomial, fair_binomial, permutation
 from .secret import Secret
 from .shuffler import BatchTooSmallError, Shuffler
+from .sparse import SparseVectors
 from .sums import ScalarSum, VectorSum
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "SeededRandom",
     "ShuffledBatch",
     "Shuffler",
+    "SparseVectors",
     "SumEstimate",
     "VectorSum",
     "bernoulli",

@@ -130,3 +130,26 @@ def _left(rows, coefficients, factors, shift, scale, places, rest):
         places[ties], rest[ties] = column, a - np.int32(a)
         ties += rest[ties] > 0
     return ties
+
+
+@_compiled
+def add_entries(values, factors, places, half, drawn, ones, there):
+    """Add rounded encodings to `ones` where they belong, and count them in `there`; returns where ties are open, and their rests.
+
+    One row of values and places per entry, one column per user; `half` is g / 2. As `sampling.carry`, operation by operation.
+    """
+    entries, users = values.shape
+    where, rests, ties = np.empty(values.size, np.int64), np.empty(values.size), 0
+    for row in range(entries):
+        for user in range(users):
+            scaled = (values[row, user] * factors[user] + 1.0) * half * 256.0
+            total = np.int64(scaled) + 255 - np.int64(drawn[row * users + user])
+            place = places[row, user]
+            ones[place] += total >> 8
+            there[place] += 1
+            if total & 255 == 255:
+                rest = scaled - np.floor(scaled)
+                if rest > 0:
+                    where[ties], rests[ties] = place, rest
+                    ties += 1
+    return where[:ties], rests[:ties]

@@ -55,6 +55,23 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
     return ones
 
 
+def entries_kernel(entries: int) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    """The pass over so many entries of sparse vectors, where it is to be had and worth having: see `compiled.add_entries`."""
+    _Work.entries += entries
+    return _entries_kernel() if _Work.entries > PATIENCE else None
+
+
+@cache
+def _entries_kernel() -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    try:
+        add_entries = importlib.import_module(f"{__package__}.compiled").add_entries
+        number, place = np.ones((1, 1)), np.zeros((1, 1), np.int64)
+        add_entries(number, np.ones(1), place, 1.0, np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    except Exception:
+        return None
+    return add_entries if hasattr(add_entries, "signatures") else None
+
+
 def _kind(unit: UnitVectors) -> tuple[str, bool]:
     """What the pass is compiled for: the type of the rows, and whether they may be written to, though it does not."""
     return unit.rows.dtype.name, unit.rows.flags.writeable

@@ -14,6 +14,7 @@ from .encoding import UnitVectors, as_linear, as_numbers, clip_to_ball, encode, 
 from .messages import Counts, Encoded, Report
 from .randomness import RandomSource
 from .sampling import binomial, carry, round_at_random, round_ties
+from .sparse import SparseVectors
 
 # Entries that are worked on at a time: a few arrays of this size fit the processor's cache.
 _PIECE = 1 << 17
@@ -43,9 +44,14 @@ class Randomizer:
         """The ones of many users added up, without making their bits."""
         return self.with_noise(self.encoded(vectors, random), random)
 
-    def encoded(self, vectors: ArrayLike | LinearVectors, random: RandomSource) -> Encoded:
+    def encoded(self, vectors: ArrayLike | LinearVectors | SparseVectors, random: RandomSource) -> Encoded:
         """The users' rounded encodings added up, still without noise: for adding up pieces before `with_noise`, not for release."""
+        if isinstance(vectors, SparseVectors) and vectors.dim == self.plan.dim and vectors.usual(self.plan.norm):
+            return vectors.encoded(self.plan.norm, self.plan.levels, random)
         linear = as_linear(vectors, self.plan.dim)
+        if self.plan.diameter is not None and linear.rows.dtype == np.float32:
+            # lengths in single precision would scale neighbours by factors that differ in the fourth digit
+            linear = LinearVectors(linear.rows.astype(np.float64), linear.coefficients, linear.shift)
         ones = np.zeros(self.plan.dim, dtype=np.int64)
         for unit in clip_to_ball(linear, self.plan.norm):
             fused.note_work(unit, self.plan.levels)

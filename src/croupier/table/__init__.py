@@ -1,6 +1,6 @@
 """Tables: public facts about columns, files of records, how a record becomes a row of numbers, and models fitted on files."""
 
-from .apply import evaluate_table, predict_table, prediction_columns, read_table
+from .apply import PlainScores, evaluate_privately, evaluate_table, predict_table, prediction_columns, read_table
 from .draft import draft
 from .encode import Encoder
 from .fit import fit_table
@@ -17,6 +17,7 @@ __all__ = [
     "Engine",
     "Numeric",
     "Piece",
+    "PlainScores",
     "Request",
     "RowStore",
     "Schema",
@@ -27,6 +28,7 @@ __all__ = [
     "Target",
     "Watcher",
     "draft",
+    "evaluate_privately",
     "evaluate_table",
     "fit_table",
     "predict_table",
