@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import ArgumentError, Guarantee, SumPlan, is_proved
+from ..privacy.json_text import JsonText
 from .messages import Counts, ShuffledBatch
 from .shuffler import require_crowd
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SumEstimate:
+class SumEstimate(JsonText):
     """An unbiased estimate of the users' sum, with its noise and what it reveals.
 
     Parameters
@@ -58,13 +58,6 @@ class SumEstimate:
         return self.noise_std / self.users
 
     def to_dict(self) -> dict[str, Any]:
-        """The estimate in plain JSON types.
-
-        Returns
-        -------
-        dict
-            Its fields by name.
-        """
         return {
             "sum": self.sum.tolist(),
             "users": self.users,
@@ -72,31 +65,8 @@ class SumEstimate:
             "guarantee": self.guarantee.to_dict() if self.guarantee else None,
         }
 
-    def to_json(self) -> str:
-        """The estimate as JSON.
-
-        Returns
-        -------
-        str
-            What `from_json` reads.
-        """
-        return json.dumps(self.to_dict())
-
     @classmethod
-    def from_json(cls, text: str) -> SumEstimate:
-        """Read an estimate from JSON.
-
-        Parameters
-        ----------
-        text : str
-            What `to_json` gave.
-
-        Returns
-        -------
-        SumEstimate
-            The same estimate; its sum to the last bit.
-        """
-        values = json.loads(text)
+    def from_dict(cls, values: dict[str, Any]) -> SumEstimate:
         guarantee = values["guarantee"]
         return cls(
             sum=np.asarray(values["sum"], dtype=np.float64),
