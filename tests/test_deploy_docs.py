@@ -75,6 +75,16 @@ def test_commands_in_pages_exist(page):
         check(command)
 
 
+def test_commands_of_the_front_page_exist():
+    text = (ROOT / "README.md").read_text()
+    names = {
+        check(command)
+        for command in [*blocks(text), *inline(text)]
+        if command.split()[1:2] not in (["serve"], ["join"]) or "--" in command
+    }
+    assert {"serve analyzer", "serve shuffler", "join", "demo", "fit", "plan"} <= names
+
+
 def test_the_page_on_deploying_shows_every_role():
     names = {check(command) for command in blocks((ROOT / "docs" / "deploy.md").read_text())}
     assert names == {"demo", "serve key", "serve enrol", "serve analyzer", "serve shuffler", "join"}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .problem import CustomProblem, Problem, domains, losses
     from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ArgumentError",

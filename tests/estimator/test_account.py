@@ -315,3 +315,17 @@ def test_steps_must_agree_who_is_a_user(people):
         warnings.simplefilter("ignore", BudgetWarning)
         pipe.fit(X, score > 0, shufflelogisticregression__groups=groups, shufflescaler__groups=groups)
     assert total_guarantee(pipe).epsilon(1e-6) > 1
+
+
+@pytest.mark.parametrize("kept", ["in memory", "in a file"])
+@pytest.mark.parametrize(
+    "again",
+    [{"guarantee": Guarantee(mu=50.0, slack=1e-9, theorem="a theorem")}, {"guarantee": None}, {"unit": "person"}],
+    ids=["more", "seeded", "another unit"],
+)
+def test_a_run_by_the_name_of_one_that_reveals_less_is_refused(tmp_path, kept, again):
+    account = PrivacyAccount(tmp_path / "account" if kept == "in a file" else None, epsilon=1.0)
+    charge = {"what": "a model", "users": 100, "guarantee": GUARANTEE, "run": "one run"}
+    assert account.charge(**charge) == account.charge(**charge) == 1
+    with pytest.raises(ArgumentError, match="run"):
+        account.charge(**charge | again)

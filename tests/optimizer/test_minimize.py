@@ -18,7 +18,7 @@ import croupier as cr
 from croupier.optimizer import Result, StopTraining, acsa, replay, run
 from croupier.optimizer.methods import METHODS
 from croupier.population import ArrayPopulation
-from croupier.privacy import honest_in_batch
+from croupier.privacy import Guarantee, honest_in_batch
 from croupier.privacy.audit import empirical_audit
 from croupier.privacy.ledger import BudgetExceededError, Ledger
 from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
@@ -677,6 +677,7 @@ def test_a_transcript_with_rounds_to_spare_does_not_replay(binary):
         lambda v: v["guarantee"].update(slack=v["guarantee"]["slack"] * (1 - 9e-7)),
         lambda v: v["guarantee"].update(mu=v["guarantee"]["mu"] * (1 - 1e-14)),
         lambda v: v["guarantee"].update(slack=0.0),
+        lambda v: v["guarantee"].update(watched=Guarantee(mu=0.0, theorem="nobody's").to_dict()),
         lambda v: (v["schedule"].update(shortfall=0.0), v["guarantee"].update(honest=v["schedule"]["phases"][0]["plan"]["honest"])),
         lambda v: (v["schedule"].update(honest=0.5), v["guarantee"].update(honest=0.5)),
     ],

@@ -355,3 +355,13 @@ def test_impossible_allocations_are_refused(mu, rounds):
 def test_lots_of_different_runs_are_not_the_same():
     with pytest.raises(ArgumentError):
         Allocation(mu=0.5, rounds=3).same_lots(Allocation(mu=0.5, rounds=4))
+
+
+@pytest.mark.parametrize("mu", [1e-300, 1e-12, 1e-9])
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])
+def test_a_mu_that_is_next_to_nothing_is_at_most_that_of_a_known_lot(mu, neighbours):
+    allocation = Allocation(mu=mu, rounds=20)
+    known = allocation.known(neighbours)
+    for epsilon in (0.0, 1e-10, 1.0):
+        assert 0 <= allocation.delta(epsilon, neighbours) <= gaussian_delta(epsilon, known)
+    assert 0 <= allocation.gaussian(neighbours, 1e-14) <= known

@@ -15,6 +15,7 @@ import croupier as cr
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleQuantileRegressor, ShuffleRidge, ShuffleScaler
 from croupier.optimizer.progress import noise_norms
 from croupier.privacy import round_up
+from croupier.privacy.words import RECORDS
 from croupier.report import Comparison, Method, compare, html_report
 from croupier.report.figures import plans_over_epsilon
 from croupier.report.svg import Axis, Figure, number, thinned
@@ -255,6 +256,15 @@ def test_what_has_no_training_is_refused():
     for other in (ShuffleScaler(feature_range=(-3, 3)).fit(X), ShuffleLogisticRegression(), None):
         with pytest.raises(cr.ArgumentError, match="a fitted classifier or regressor"):
             html_report(other)
+
+
+@pytest.mark.parametrize("invalid", ["refuse", "blank"])
+def test_what_is_assumed_of_records_stands_among_the_assumptions(invalid):
+    made = ShuffleLogisticRegression(classes=["no", "yes"], invalid=invalid).fit(*people())
+    text = Page(html_report(made)).words
+    assert RECORDS[invalid] in text
+    assert made.explain().count(RECORDS[invalid]) == 1
+    assert RECORDS["refuse"] in Page(html_report(made.result_)).words  # a result does not say
 
 
 def test_a_stopped_run_says_so():

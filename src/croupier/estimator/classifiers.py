@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from ..invalid import known_place
 from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge
 from ..validation import ArgumentError, RecordError, one_of
 from .linear import LinearModel
@@ -42,7 +43,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             index = np.where(self.classes_[index] == y, index, -1)
         else:  # by Python's equality
             place = {label: index for index, label in enumerate(self.classes_.tolist())}
-            index = np.array([place.get(label, -1) if isinstance(label, Hashable) else -1 for label in y.tolist()])
+            index = np.array([known_place(place, label) for label in y.tolist()])
         if self.invalid == "blank":
             return np.where(index < 0, np.nan, index)
         if (index < 0).any():

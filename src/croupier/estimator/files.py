@@ -104,7 +104,7 @@ def _check_promise(state: dict[str, Any]) -> None:
         )
     if (
         not isinstance(promise, Promise)
-        or claim.delta(promise.epsilon) > promise.delta * (1 + 1e-9)
+        or claim.delta(promise.epsilon) > promise.delta
         or (promise.neighbours, promise.honest) != (claim.neighbours, claim.honest)
     ):
         raise ArgumentError("promise", promise, f"kept by the guarantee: {claim}", "Do not use this file.")

@@ -42,6 +42,8 @@ _REACH_DOWN, _MANY = 8.0, 64
 _NEGLIGIBLE = 100
 # Beyond this exp(epsilon) is no float, and nothing is known but what one known round reveals.
 _LARGEST_EPSILON = 700.0
+# Below this, rounding errors of X are more than its spread, and nothing is known but that, either.
+_LEAST_MU = 1e-9
 # Slacks that a delta of a composition is tried with.
 SLACKS = tuple(10.0**-k for k in range(3, 12))
 
@@ -93,7 +95,7 @@ class Allocation:
             A number that is proved to be no smaller than delta(epsilon); never above that of a lot that is known.
         """
         known = gaussian_delta(epsilon, self.known(neighbours))
-        if self.rounds == 1 or epsilon > _LARGEST_EPSILON:
+        if self.rounds == 1 or self.mu < _LEAST_MU or epsilon > _LARGEST_EPSILON:
             return known
         best = known
         for depth in _DEPTHS:
@@ -185,7 +187,7 @@ class Allocation:
 @lru_cache(maxsize=4096)
 def _gaussian(mu: float, rounds: int, neighbours: str, slack: float) -> float:
     known = Allocation(mu=mu, rounds=rounds).known(neighbours)
-    if rounds == 1 or slack <= 0:
+    if rounds == 1 or mu < _LEAST_MU or slack <= 0:
         return known
     best = known
     for depth in _DEPTHS:

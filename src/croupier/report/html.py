@@ -96,6 +96,7 @@ class _Shown:
     not_covered: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    invalid: str = "refuse"  # a result does not say; the premise is stated where it may be needed
 
     @classmethod
     def of(cls, model: Any, facts: Mapping[str, str]) -> _Shown:
@@ -119,6 +120,7 @@ class _Shown:
             tuple(model.read_off_data_),
             parameters | {name: getattr(model, f"{name}_") for name in ("classes", "feature_norm") if hasattr(model, f"{name}_")},
             facts,
+            promise.invalid,
         )
 
     @property
@@ -302,6 +304,7 @@ def _assumed(shown: _Shown) -> str:
         f"<b>The others.</b> {_unbroken(shown.promise.crowd)}",
         "<b>A person</b> is what fit was told: one row, or all rows that groups gave the same name. For someone who is in the data "
         "under two names, epsilon doubles, and delta grows.",
+        f"<b>The records.</b> {escape(words.RECORDS.get(shown.invalid, words.RECORDS['refuse']))}",
         f"<b>The machines.</b> {escape(words.MACHINES)}",
         "<b>The public facts</b> below were chosen without looking at the data"
         + (", but for those named at the top." if shown.not_covered else "."),

@@ -238,7 +238,7 @@ def promise_words(chosen: Schedule) -> dict[str, str]:
     return {
         "short": f"epsilon {round_up(epsilon)}, delta {round_up(claim.delta)}",
         "words": f"{promise.meaning} {promise.guess}",
-        "if": f"Assumed of the shuffler. {words.SHUFFLER} Assumed of the others. {promise.crowd}",
+        "if": f"Assumed of the shuffler. {words.SHUFFLER} Assumed of the others. {promise.crowd} {words.RECORDS['refuse']}",
         "proved": words.proved_line(guarantee, epsilon),
     }
 

@@ -15,7 +15,7 @@ from pyarrow import compute
 
 from ..invalid import blanks
 from ..validation import ArgumentError, RecordError
-from .lenient import decoded, numbers
+from .lenient import decoded, is_text, numbers
 from .read import Piece
 from .schema import Category, Numeric, Schema, as_text
 
@@ -213,7 +213,7 @@ def _nobody(texts: Any) -> NDArray[np.bool_]:
 def _floats(piece: Piece, name: str, blank: bool) -> tuple[Floats, NDArray[np.bool_]]:
     """A column as numbers, NaN where there is none; and where there is a number, or nothing."""
     column = piece.column(name)
-    if blank and (pa.types.is_binary(column.type) or pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if blank and is_text(column.type):
         return numbers(column)
     try:
         if pa.types.is_temporal(column.type):
