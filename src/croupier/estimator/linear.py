@@ -40,7 +40,7 @@ class LinearModel(PrivateEstimator):
     radius : the largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm (and
         targets scaled to [-1, 1]).
     l2 : adds (l2 / 2) |weights|^2, for such rows. fit_intercept, intercept_scaling : a constant beside a row of norm 1.
-    interactivity, method, rule, rounds, clip, curvature, calibration, honest, neighbours, callbacks : see `croupier.minimize`.
+    interactivity, method, rule, rounds, clip, curvature, lots, calibration, honest, neighbours, callbacks : see `croupier.minimize`.
     epsilon, delta : what each user is promised. random_state : seeds the noise; NOT private. account : counts what fits spend.
     data_is_public : allows public facts that were left out to be read off the data.
     invalid : "refuse" stops at a record that is not valid (NaN, infinity, a label that was not declared) before anybody is asked,
@@ -59,6 +59,7 @@ class LinearModel(PrivateEstimator):
     rounds: int | None = None
     clip: float | None = None
     curvature: float | None = None
+    lots: str = "auto"
     callbacks: tuple[Callable[[Round], None], ...] = ()
 
     _numeric_target = False
@@ -234,6 +235,7 @@ class LinearModel(PrivateEstimator):
             "rounds": self.rounds,
             "clip": self.clip,
             "curvature": self.curvature,
+            "lots": self.lots,
             "neighbours": self.neighbours,
         }
 
@@ -281,7 +283,7 @@ class LinearModel(PrivateEstimator):
 def _warn_of_noise(chosen: Schedule, users: int) -> None:
     """Warn, from public facts alone, where the noise in the mean of all gradients rivals a gradient."""
     noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in chosen.phases))
-    share = noise / sum(p.rounds * p.batch for p in chosen.phases)
+    share = noise / math.fsum(p.rounds * p.mean_of for p in chosen.phases)
     if share > _MOSTLY_NOISE:
         warn_caller(
             f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "

@@ -53,6 +53,14 @@ class Randomizer:
             ones += fused.added(unit, self.plan.levels, random) if in_one_pass else self.added(unit, random)
         return Encoded(ones, len(linear))
 
+    def encoded_zeros(self, users: int, random: RandomSource) -> Encoded:
+        """`encoded` for so many zero vectors, to the same law: each coordinate is g/2, which is rounded by a fair coin if g is odd."""
+        lower, odd = divmod(self.plan.levels, 2)
+        ones = np.full(self.plan.dim, users * lower, dtype=np.int64)
+        if odd and users:
+            ones += binomial(random, users, 0.5, self.plan.dim)
+        return Encoded(ones, users)
+
     def added(self, unit: UnitVectors, random: RandomSource) -> NDArray[np.int64]:
         """The column sums of `rounded`, piece by piece; ties last, as in the compiled pass."""
         users, width = len(unit.rows), self.plan.dim
