@@ -160,7 +160,7 @@ class _Maker:
 
     def simulated(self, name: str, interactivity: str, baseline: Any, mechanism: Any) -> Method:
         """The same schedule with another mechanism's noise, and steps that suit this noise."""
-        chosen = self.estimator(interactivity).schedule_for(self.task.users, self.dim)
+        chosen = self.estimator(interactivity, lots="open").schedule_for(self.task.users, self.dim)
         other = baseline(chosen.phases[0].plan)
         people = _Simulated(self.task.X, self.task.y == self.task.classes[1], groups=self.task.groups)
         people.mechanism, people.once = mechanism, mechanism is simulate_central

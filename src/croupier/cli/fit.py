@@ -13,7 +13,7 @@ from rich.console import Console
 from ..estimator.linear import LinearModel
 from ..optimizer import Result
 from ..population import Population, UnreachableError
-from ..privacy.words import SEEDED, guarantee_line, not_private
+from ..privacy.words import SEEDED, guarantee_line, not_private, watched_line
 from ..table import Encoder, Schema, Source, draft
 from ..validation import ArgumentError, one_of
 from .engine import Engine, Interruptible
@@ -37,6 +37,10 @@ def fit(
     interactivity: Annotated[
         str, typer.Option(help="sequential (each user asked once) or full (all in every round).")
     ] = "sequential",
+    lots: Annotated[
+        str,
+        typer.Option(help="Of a sequential run: secret (less noise), open, or auto (secret where it can be)."),
+    ] = "auto",
     user_column: Annotated[
         str | None, typer.Option(help="Column that says whose a row is; otherwise each row is a person.")
     ] = None,
@@ -81,6 +85,7 @@ def fit(
         parameters={
             "epsilon": epsilon,
             "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
+            "lots": lots,
             "honest": honest,
             "rule": rule,
             "rounds": rounds,
@@ -220,6 +225,7 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
         "epsilon": estimator.epsilon,
         "delta": estimator.delta,
         "guarantee": guarantee.to_dict() if guarantee else None,
+        "if_watched": watched_line(guarantee, estimator.promise_.delta) if guarantee and guarantee.watched else None,
         "not_covered": list(estimator.read_off_data_),
         "users": result.users,
         "rounds": result.rounds,
@@ -230,7 +236,9 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
 
 def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Console) -> None:
     result = model.estimator.result_
-    if result.schedule.interactivity == "sequential":
+    if result.schedule.secret_lots:
+        asked = f"{result.users:,} users, each asked once at most, by secret lots"
+    elif result.schedule.interactivity == "sequential":
         asked = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once"
     else:
         asked = f"{result.users:,} users, all asked in every round"
@@ -252,6 +260,9 @@ def promise(model: TableModel) -> list[str]:
         lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
     else:
         lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
+        if guarantee.watched is not None:
+            known = watched_line(guarantee, estimator.promise_.delta)
+            lines.append(f"That is with secret lots. To somebody who also knows when each user answered: {known}.")
     if result.stopped:
         lines.append(
             f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."

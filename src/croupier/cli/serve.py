@@ -238,7 +238,8 @@ class Asked:
 
     @property
     def estimator(self) -> Any:
-        return self.request.estimator(self.facts, self.users)
+        """Its lots are open: a deployed shuffler deals users to batches openly."""
+        return self.request.estimator(self.facts, self.users).set_params(lots="open")
 
     def task(self) -> Any:
         """The task that clients see. Its identity follows from what it says: the same twice is the same task."""

@@ -53,11 +53,6 @@ class Phase:
         return self.batch if self.lots is None else self.lots.users_in_round
 
     def __post_init__(self) -> None:
-        if self.lots is not None:
-            facts = (self.lots.one_round, self.lots.rounds, self.lots.users, self.lots.size)
-            if facts != (self.plan, self.rounds, self.users, self.batch):
-                allowed = "with the plan, the rounds, the users and the size of its lots"
-                raise ArgumentError("phase", str(self), allowed, "Make it with schedule().")
         if (self.step is None, self.damping is None) != (self.algorithm == "acsa", self.algorithm != "acsa"):
             allowed = "with a step for descent, or a damping for acsa, and the other None"
             remedy = "Make it with schedule(); one that an earlier version wrote has a step where a damping is meant."
@@ -181,6 +176,9 @@ def _check_lots(chosen: Schedule, users: int, remedy: str) -> None:
     if lots is None or others or chosen.interactivity != "sequential":
         raise ArgumentError("chosen", str(chosen), "one sequential phase where lots are secret", remedy)
     whole("phase.users", phase.users, at_least=users, at_most=users, remedy=remedy)
+    facts = (lots.one_round, lots.rounds, lots.users, lots.size)
+    if facts != (phase.plan, phase.rounds, phase.users, phase.batch):
+        raise ArgumentError("chosen", str(phase), "a phase with the plan, the rounds, the users and the size of its lots", remedy)
     if lots.honest < chosen.honest or chosen.shortfall or lots.certified_delta > lots.delta:
         allowed = f"those that its lots prove: honest {lots.honest}, shortfall 0, delta {lots.delta}"
         raise ArgumentError("chosen", f"honest {chosen.honest}, shortfall {chosen.shortfall}", allowed, remedy)

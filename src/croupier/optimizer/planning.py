@@ -63,10 +63,10 @@ def schedule(
     (default: the Lipschitz constant, or for "practical" the steepest gradient at the start); `curvature` that of the mean loss for
     which practical steps are made: less is bolder, and needs fewer rounds until it swings about the minimiser.
 
-    `lots="secret"` draws every user's round by a lot that nobody learns, and fills every round up with blanks: the same promise then
-    takes a fraction of the noise (accounting, Theorem L), and says beside it what is left to somebody who knows when each user
-    answered. `"open"` is the paper's mode, disjoint batches that may be known. `"auto"`, the default, is secret where that has a
-    proof: sequential runs of one phase with tight calibration.
+    `lots="secret"` draws every user's round by a lot that nobody learns, and fills every round up with blanks: the same promise
+    then takes a fraction of the noise (accounting, Theorem L), and says beside it what is left to somebody who knows when each
+    user answered. `"open"` is the paper's mode, disjoint batches that may be known. `"auto"`, the default, is secret where that has
+    a proof: sequential runs of one phase with tight calibration; with rule="bound" if the bound on the loss is the smaller one.
     """
     refuse_renamed("schedule()", renamed, RENAMED)
     one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
@@ -105,7 +105,12 @@ def schedule(
         inner = inner_method(problem, method, interactivity)
         phases = _phased(problem, constants_used, budget, users, distance, inner, interactivity, groups)
     else:
-        phases = (_phase(problem, constants_used, budget, users, distance, method, interactivity, rounds, constants),)
+        parts = (users, distance, method, interactivity, rounds, constants)
+        phase = _phase(problem, constants_used, budget, *parts)
+        if secret and lots == "auto" and phase.bound is not None:
+            dealt = _phase(problem, constants_used, replace(budget, secret=False), *parts)
+            phase = min(phase, dealt, key=lambda one: one.bound or math.inf)
+        phases = (phase,)
     stable = not method.endswith("acsa") and (problem.smoothness is not None or isinstance(problem, Problem))
     on = "population" if interactivity != "full" or stable else "empirical"
     return Schedule(
@@ -116,13 +121,13 @@ def schedule(
         bound_on=on,
         why=why,
         honest=honest,
-        shortfall=0.0 if secret else max(budget.shortfall(phase.batch) for phase in phases),
+        shortfall=max(0.0 if phase.lots else budget.shortfall(phase.batch) for phase in phases),
     )
 
 
 def _secret_lots(lots: str, interactivity: str, calibration: str, method: str, constants: str) -> bool:
     """Whether lots are to be secret: as asked, or wherever they can be."""
-    one_of("lots", lots, LOTS, "'secret' hides who is in which round, 'open' is the paper's mode; 'auto' is secret where it can be.")
+    one_of("lots", lots, LOTS, "'secret' hides who is in which round, 'open' is the paper's mode, 'auto' secret where it can be.")
     usual = interactivity == "sequential" and calibration == "tight" and constants == "tight"
     if lots == "secret" and (not usual or method.startswith("phased")):
         allowed = "'open' but for sequential runs of one phase, with tight calibration and constants"

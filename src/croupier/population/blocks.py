@@ -244,8 +244,9 @@ def place(blocks: Iterable[Block]) -> list[Placed]:
 def released(question: Question, counts: Counts) -> SumEstimate:
     """The estimate from the counts of a whole batch, and of the blanks that fill up a secret lot."""
     if counts.users != question.batch.size:
-        found = f"{counts.users} users answered of {question.batch.size} in the batch" if question.lots is None else "users are missing"
-        raise UnreachableError(f"{found}; nothing was released")
+        how_many = "not all" if question.lots is not None else f"{counts.users}"  # how many have a lot is nobody's business
+        of = "those with the lot" if question.lots is not None else f"{question.batch.size} in the batch"
+        raise UnreachableError(f"{how_many} users answered of {of}; nothing was released")
     protocol = VectorSum(question.plan)
     if question.lots is not None:
         counts += protocol.blank_counts(question.blanks, _blanks_source(question))

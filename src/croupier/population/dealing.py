@@ -147,10 +147,8 @@ def draw_lots(secret: Secret, users: int, rounds: int, size: int) -> list[Batch]
     A ticket beyond the last whole lot has all draw anew (rejection), so that the law is exact.
     """
     width = int(_width(rounds))
-    for attempt in count():
-        order = Order(secret.derive("lots", attempt), users)
-        if (sizes := order.lots(rounds)) is not None:
-            break
+    orders = (Order(secret.derive("lots", attempt), users) for attempt in count())
+    order, sizes = next((order, sizes) for order in orders if (sizes := order.lots(rounds)) is not None)
     batches, first = [], 0
     for lot, drawn in enumerate(sizes.tolist()):
         low, high, last = lot * width, (lot + 1) * width - 1, first + drawn

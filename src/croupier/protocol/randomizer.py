@@ -54,7 +54,7 @@ class Randomizer:
         return Encoded(ones, len(linear))
 
     def encoded_zeros(self, users: int, random: RandomSource) -> Encoded:
-        """`encoded` for so many zero vectors, to the same law: each coordinate is g/2, which is rounded by a fair coin if g is odd."""
+        """`encoded` for so many zero vectors, to the same law: each coordinate is g/2, rounded by a fair coin if g is odd."""
         lower, odd = divmod(self.plan.levels, 2)
         ones = np.full(self.plan.dim, users * lower, dtype=np.int64)
         if odd and users:
