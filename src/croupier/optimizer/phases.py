@@ -179,7 +179,7 @@ def _check_lots(chosen: Schedule, users: int, remedy: str) -> None:
     facts = (lots.one_round, lots.rounds, lots.users, lots.size)
     if facts != (phase.plan, phase.rounds, phase.users, phase.batch):
         raise ArgumentError("chosen", str(phase), "a phase with the plan, the rounds, the users and the size of its lots", remedy)
-    if lots.honest < chosen.honest or chosen.shortfall or lots.certified_delta > lots.delta:
+    if lots.honest != chosen.honest or chosen.shortfall or lots.certified_delta > lots.delta:
         allowed = f"those that its lots prove: honest {lots.honest}, shortfall 0, delta {lots.delta}"
         raise ArgumentError("chosen", f"honest {chosen.honest}, shortfall {chosen.shortfall}", allowed, remedy)
 
