@@ -84,7 +84,7 @@ def test_an_account_counts_every_fit_of_a_search_without_a_warning(people):
 def test_a_limit_refuses_before_anybody_is_asked(people):
     X, score = people
     account = PrivacyAccount(epsilon=1.2, delta=1e-6)
-    model = ShuffleLogisticRegression(**BINARY, account=account).fit(X, score > 0)
+    model = ShuffleLogisticRegression(**BINARY, account=account, lots="open").fit(X, score > 0)
     kept = model.guarantee_
     with pytest.raises(BudgetExceededError, match=r"with this fit, 2 on this account.*Nobody was asked"):
         clone(model).fit(X, score > 0)

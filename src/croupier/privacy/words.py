@@ -306,6 +306,8 @@ def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
         line = f"no promise at any delta of use, {_conditions(guarantee)}"
     else:
         line = _line(guarantee, *map(round_up, usual))
+        if guarantee.watched is not None:
+            figures.append(f"and to somebody who also knows when each user answered {watched_line(guarantee, usual[1])}")
     return f"{line} ({', '.join(figures)})"
 
 
