@@ -37,7 +37,7 @@ from croupier.cli.serve import JsonLines
 from croupier.client import Client, RefusedTaskError
 from croupier.estimator import BudgetWarning, PrivacyAccount, ShuffleLogisticRegression, WeakPrivacyWarning
 from croupier.optimizer import Round
-from croupier.privacy import Guarantee, SumPlan, plan_sum
+from croupier.privacy import Guarantee, LotsPlan, SumPlan, plan_sum
 from croupier.privacy.audit import EmpiricalAudit, empirical_audit
 from croupier.privacy.filter import Caps, gaussian_bound
 from croupier.privacy.ledger import BudgetExceededError
@@ -132,11 +132,26 @@ def together(*parts: dict[str, float | tuple[float, ...]]) -> Values:
 def proof(guarantee: Guarantee, epsilon: float | None = None, delta: float = 1e-6) -> Values:
     """What a guarantee is printed as: at an epsilon, or at a delta."""
     pair = (guarantee.epsilon(delta), delta) if epsilon is None else (epsilon, guarantee.delta(epsilon))
-    return together(dict(zip(("epsilon", "delta"), pair, strict=True)), fields(guarantee))
+    known = watched(guarantee, delta) if epsilon is None else {}
+    return together(dict(zip(("epsilon", "delta"), pair, strict=True)), fields(guarantee), known)
 
 
 def fields(guarantee: Guarantee) -> Values:
-    return together({"mu": guarantee.mu, "slack": guarantee.slack, "honest": guarantee.honest})
+    mu = tuple(one.mu for one in guarantee.allocations) or guarantee.mu
+    return together({"mu": mu, "slack": guarantee.slack, "honest": guarantee.honest})
+
+
+def all_fields(guarantee: Guarantee) -> Values:
+    """The same as JSON has them, with those of the second promise of secret lots."""
+    known = fields(guarantee.watched) if guarantee.watched else {}
+    return together(fields(guarantee), {"mu": guarantee.mu} if guarantee.allocations else {}, known)
+
+
+def watched(guarantee: Guarantee | None, delta: float) -> Values:
+    """Where lots are secret, what holds to somebody who also knows when each user answered."""
+    if guarantee is None or guarantee.watched is None:
+        return {}
+    return together({"epsilon": guarantee.watched.epsilon(delta), "delta": delta})
 
 
 def meaning(epsilon: float, delta: float, guarantee: Guarantee | None = None) -> Values:
@@ -187,7 +202,7 @@ class Made:
         self.file = TableModel.load(case.folder / "model.json").estimator
         public = Ed25519PrivateKey.generate().public_key()
         problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=3, radius=5.0))
-        schedule = cr.schedule(problem, USERS, **case.asked, rounds=2, interactivity=case.interactivity)
+        schedule = cr.schedule(problem, USERS, **case.asked, rounds=2, interactivity=case.interactivity, lots="open")
         self.task = Task("masked-sum", USERS, problem, schedule, public, patience=60.0)
 
     def croupier(self, *arguments: str) -> str:
@@ -236,7 +251,9 @@ Surface = tuple[str, Values]
 def explained(model: ShuffleLogisticRegression, case: Case) -> Surface:
     guarantee = getattr(model, "guarantee_", None) if hasattr(model, "result_") else None
     users = together({"users": USERS}) if guarantee else {}
-    return model.explain(), together(case.asked, meaning(case.epsilon, case.delta, guarantee), users)
+    planned = model.schedule_.guarantee if hasattr(model, "result_") else None
+    known = watched(planned, case.delta)
+    return model.explain(), together(case.asked, meaning(case.epsilon, case.delta, guarantee), users, known)
 
 
 def report(made: Made) -> Surface:
@@ -246,7 +263,8 @@ def report(made: Made) -> Surface:
         case.asked,
         proof(model.guarantee_, case.epsilon),
         meaning(case.epsilon, case.delta, model.guarantee_),
-        {"users": (USERS, model.schedule_.phases[0].batch)},
+        watched(model.guarantee_, case.delta),
+        {"users": USERS if model.schedule_.secret_lots else (USERS, model.schedule_.phases[0].batch)},
     )
 
 
@@ -411,16 +429,22 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
     "explain": lambda made: explained(made.model, made.case),
     "explain before a fit": lambda made: explained(made.fresh, made.case),
     "explain, seeded": seeded,
-    "print(model)": lambda made: (str(made.model), together(made.case.asked, CROWD)),
+    "print(model)": lambda made: (
+        str(made.model),
+        together(made.case.asked, CROWD, watched(made.model.guarantee_, made.case.delta)),
+    ),
     "print(model) before a fit": lambda made: (str(made.fresh), together(made.case.asked)),
     "print(guarantee)": lambda made: (str(made.model.guarantee_), proof(made.model.guarantee_)),
     "guarantee as JSON": lambda made: (
         made.model.guarantee_.to_json(),
-        together(fields(made.model.guarantee_), {"pure epsilon": 0.0}),
+        together(all_fields(made.model.guarantee_), {"pure epsilon": 0.0}),
     ),
     "print(plan)": lambda made: (str(made.plan), together(made.case.asked, proof(made.plan.guarantee, made.case.epsilon))),
     "print(plan), the paper's": paper_plan,
-    "print(schedule)": lambda made: (str(made.model.schedule_), together({"users": made.model.schedule_.phases[0].batch})),
+    "print(schedule)": lambda made: (
+        str(made.model.schedule_),
+        {} if made.model.schedule_.secret_lots else together({"users": made.model.schedule_.phases[0].batch}),
+    ),
     "print(result)": lambda made: (str(made.model.result_), together(proof(made.model.guarantee_), CROWD)),
     "print(estimate)": lambda made: (str(made.estimate), together(proof(made.plan.guarantee), CROWD)),
     "print(account)": account,
@@ -445,6 +469,7 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
         together(
             {"epsilon": made.case.epsilon, "delta": made.file.guarantee_.delta(made.case.epsilon), "honest": made.case.honest},
             CROWD,
+            watched(made.file.guarantee_, made.case.delta),
         ),
     ),
     "croupier show": lambda made: (
@@ -454,6 +479,7 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
             {"delta": made.file.guarantee_.delta(made.case.epsilon)},
             meaning(made.case.epsilon, made.case.delta, made.file.guarantee_),
             CROWD,
+            watched(made.file.guarantee_, made.case.delta),
         ),
     ),
     "model file": lambda made: (
@@ -461,7 +487,8 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
         together(
             made.case.asked,
             plan_values(made.file.schedule_.phases[0].plan),
-            fields(made.file.guarantee_),
+            all_fields(made.file.guarantee_),
+            lots_values(made.file.schedule_.phases[0].lots),
             CROWD,
         ),
     ),
@@ -485,6 +512,14 @@ def plan_values(plan: SumPlan) -> Values:
     """What a plan's JSON holds: exactly the values."""
     names = {"epsilon": plan.epsilon, "delta": (plan.delta, plan.certified_delta), "mu": plan.mu, "slack": plan.slack}
     return together(names, {"honest": plan.honest, "users": (plan.users, plan.honest_users), "pure epsilon": plan.pure_epsilon})
+
+
+def lots_values(lots: LotsPlan | None) -> Values:
+    """The same of secret lots: what one round is planned for, and the whole run."""
+    if lots is None:
+        return {}
+    whole = {"epsilon": lots.epsilon, "delta": (lots.delta, lots.certified_delta), "honest": lots.honest, "users": lots.users}
+    return together(whole, all_fields(lots.guarantee))
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda name: name.replace(" ", "-"))

@@ -223,7 +223,7 @@ def test_audit_of_everything_is_one_table_with_claim_estimate_and_bound():
     assert plain["passed"]
     assert plain["private"]
     assert plain["false_alarm"] == 1e-6
-    assert len(plain["rows"]) == len({row["kind"] for row in plain["rows"]}) == 11
+    assert len(plain["rows"]) == len({row["kind"] for row in plain["rows"]}) == 12
     assert sum(row["false_alarm"] for row in plain["rows"]) == pytest.approx(1e-6)
 
 

@@ -53,7 +53,7 @@ def test_methods_come_in_the_order_that_theory_says(tmp_path):
     # the same noise within 5 %, so the same loss within what luck does in 20 dimensions
     assert excess["Croupier, full"] < 4 * excess["central DP, full"] + 0.002
     bits = {method["name"]: method["bits_per_user"] for method in figures["methods"]}
-    assert bits["Croupier, sequential"] < bits["local DP, sequential"]
+    assert bits["Croupier, sequential"] < bits["Croupier, full"] / 3  # secret lots round more finely than the local model's 64 bits
     assert (tmp_path / "here.html").exists()
 
 

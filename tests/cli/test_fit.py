@@ -111,7 +111,8 @@ def theta(path):
 def test_fit_says_what_it_promises_and_what_to_do_next(folder):
     out, err = croupier("fit", "people.csv", "--schema", "facts.toml")
     for words in (
-        "of 3,000 users, each asked once",
+        "Trained on 3,000 users, each asked once at most, by secret lots",
+        "That is with secret lots. To somebody who also knows when each user answered: epsilon",
         "(1, ",
         "replace-one",
         "model.json",
@@ -431,7 +432,7 @@ def test_a_foreign_newer_or_broken_model_file_is_refused(folder, change, words):
 def test_a_model_that_promises_more_than_its_plans_is_refused(folder):
     croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
     values = json.loads((folder / "model.json").read_text())
-    values["estimator"]["fitted"]["result_"]["of"]["guarantee"]["mu"] /= 2
+    values["estimator"]["fitted"]["result_"]["of"]["guarantee"]["allocations"][0]["mu"] /= 2
     (folder / "model.json").write_text(json.dumps(values))
     assert "no stronger than its plans" in refused("show", "model.json")
 

@@ -31,7 +31,8 @@ GUARANTEE = Guarantee(mu=0.2, slack=1e-9, theorem="a theorem")
 
 
 def by_hand(*guarantees):
-    """epsilon at 1e-6 by the definition: squares of mu and slacks add up."""
+    """epsilon at 1e-6 by the definition: squares of mu and slacks add up. Of runs with open lots."""
+    assert not any(g.allocations for g in guarantees)
     mu = np.sqrt(sum(g.mu**2 for g in guarantees))
     return Guarantee(mu=float(mu), slack=sum(g.slack for g in guarantees), theorem="by hand").epsilon(1e-6)
 
@@ -67,7 +68,7 @@ def test_a_copy_from_a_pickle_warns(people):
 def test_an_account_counts_every_fit_of_a_search_without_a_warning(people):
     X, score = people
     account = PrivacyAccount()
-    model = ShuffleLogisticRegression(**BINARY, account=account)
+    model = ShuffleLogisticRegression(**BINARY, account=account, lots="open")
     search = GridSearchCV(model, {"epsilon": [0.5, 1.0]}, cv=3).fit(X, score > 0)
     assert len(account.fits) == 7
     assert [fit.users for fit in account.fits[:6]] == [3333, 3333, 3334] * 2
@@ -83,7 +84,7 @@ def test_an_account_counts_every_fit_of_a_search_without_a_warning(people):
 def test_a_limit_refuses_before_anybody_is_asked(people):
     X, score = people
     account = PrivacyAccount(epsilon=1.2, delta=1e-6)
-    model = ShuffleLogisticRegression(**BINARY, account=account).fit(X, score > 0)
+    model = ShuffleLogisticRegression(**BINARY, account=account, lots="open").fit(X, score > 0)
     kept = model.guarantee_
     with pytest.raises(BudgetExceededError, match=r"with this fit, 2 on this account.*Nobody was asked"):
         clone(model).fit(X, score > 0)
@@ -280,7 +281,7 @@ def pipeline(people):
         Normalizer(),
         FunctionTransformer(),
         ShuffleScaler(epsilon=0.5, feature_range=(-1, 1)),
-        ShuffleLogisticRegression(**BINARY),
+        ShuffleLogisticRegression(**BINARY, lots="open"),
     )
     return make_pipeline(*steps).fit(X, score > 0)
 

@@ -202,7 +202,8 @@ def test_a_declared_class_that_nobody_has(people):
 @pytest.mark.parametrize("honest", [1.0, 0.8])
 def test_the_guarantee_is_that_of_the_plans(people, interactivity, rounds, honest):
     X, score = people
-    model = ShuffleLogisticRegression(**BINARY, interactivity=interactivity, rounds=rounds, honest=honest).fit(X, score > 0)
+    how = {"interactivity": interactivity, "rounds": rounds, "honest": honest, "lots": "open"}
+    model = ShuffleLogisticRegression(**BINARY, **how).fit(X, score > 0)
     assert model.guarantee_ == model.result_.guarantee
     assert model.guarantee_.delta(1.0) <= 1e-6
     assert model.guarantee_.epsilon(1e-6) <= 1.0

@@ -14,13 +14,21 @@ import pytest
 
 from croupier import ArgumentError
 from croupier.game import FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, kinds, play_all
-from croupier.optimizer import pan_private
+from croupier.optimizer import pan_private, training
+from croupier.population import deal
 from croupier.privacy.audit import empirical
 from croupier.protocol import randomizer
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 # A run of training takes milliseconds; what takes less is played long enough to notice half of the noise bits.
-SLOW = {"scaler", "sequential training", "full training", "several rows a person", "pan-private, before"}
+SLOW = {
+    "scaler",
+    "sequential training",
+    "sequential training, secret lots",
+    "full training",
+    "several rows a person",
+    "pan-private, before",
+}
 
 
 def play(name, trials, seed=3):
@@ -48,8 +56,8 @@ def test_the_real_thing_passes_and_the_game_is_near_the_claim(name):
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_half_of_the_noise_is_caught_in_every_kind(name, monkeypatch):
-    """Half the standard deviation where a run is slow, half of the bits where it is not."""
-    sabotage(monkeypatch, 4 if name in SLOW else 2)
+    """Half the standard deviation where a run is slow (a quarter where lots hide most), half of the bits where it is not."""
+    sabotage(monkeypatch, 16 if name.endswith("secret lots") else 4 if name in SLOW else 2)
     row = play(name, {"scaler": 800}.get(name, 300) if name in SLOW else 2000)
     assert not row.passed
     assert row.audit.mu_lower > row.audit.mu_claimed
@@ -115,3 +123,43 @@ def test_nothing_below_the_game_imports_it():
     code = "import croupier, croupier.estimator, croupier.report, croupier.table, sys; print('croupier.game' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+def in_the_open(epsilon, delta, coins):
+    """Training by secret lots, of which the player takes user 0's round from the sizes of the rounds, or was told it."""
+    users = kinds._ROUNDS * kinds._USERS
+    populations = kinds._neighbours(users, 1, (-1.0, 1.0))
+    phase = kinds._svc(epsilon, delta, "sequential", coins, lots="secret").schedule_for(users, 1).phases[0]
+
+    def released(neighbour):
+        trained = kinds._svc(epsilon, delta, "sequential", coins, lots="secret")
+        population = Telling(*trained.records(populations[neighbour], np.ones(users, dtype=int)))
+        history = trained.fit_population(population, features=1).result_.history
+        left = [-phase.mean_of * round.gradient[0] - others for round, others in zip(history, population.others, strict=True)]
+        return float(sum(one for one, mine in zip(left, population.mine, strict=True) if mine))
+
+    return phase.guarantee, released
+
+
+class Telling(kinds._Allotted):
+    told = True  # whose lot it is; else it is where the others are fewer than the known size
+
+    def answer(self, question):
+        estimate = super().answer(question)
+        known = question.batch.members(0, 1).size > 0 if self.told else self.others[-1] < kinds._USERS
+        self.mine = [*getattr(self, "mine", []), known]
+        return estimate
+
+
+@pytest.mark.parametrize("sabotage", ["lots known to the analyzer", "batches by a permutation"])
+def test_lots_that_do_not_stay_secret_are_caught(sabotage, monkeypatch):
+    """The same runs under the same claim pass where the player has to do without the lot: see the kind itself."""
+    monkeypatch.setattr(kinds, "_ROUNDS", 24)
+    if sabotage == "batches by a permutation":
+        monkeypatch.setattr(Telling, "told", False)
+        equal = [kinds._USERS] * 24
+        monkeypatch.setattr(training, "draw_lots", lambda secret, users, rounds, size: deal(secret, users, equal))
+    kind = kinds.Kind(sabotage, "the transcript and the person's lot", in_the_open)
+    (row,) = play_all([kind], epsilon=2.0, trials=200, seed=5).rows
+    assert not row.passed
+    assert row.audit.mu_lower > 0

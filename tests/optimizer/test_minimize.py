@@ -450,7 +450,7 @@ def test_a_guarantee_pasted_onto_a_seeded_result_is_refused(binary):
 
 def test_practical_steps_are_public_and_clip_at_the_steepest_gradient_of_the_start():
     problem = Problem(loss=Logistic(), domain=Ball(dim=20, radius=50.0), feature_norm=2.0)
-    chosen = cr.schedule(problem, 30_000, epsilon=1.0, delta=1e-6, rule="practical")
+    chosen = cr.schedule(problem, 30_000, epsilon=1.0, delta=1e-6, rule="practical", lots="open")
     phase = chosen.phases[0]
     assert (chosen.method, chosen.bound, phase.plan.norm) == ("acsa", None, 1.0)
     # T minimises 2 beta D^2 / (T (T + 1)) + (2 / sqrt 3) D sigma / sqrt T for the practical beta, D and L, by brute force
@@ -469,7 +469,7 @@ def test_practical_steps_are_public_and_clip_at_the_steepest_gradient_of_the_sta
 def test_practical_steps_of_a_kink_balance_its_bias_with_the_curvature_of_the_mean(loss, radius, usual, interactivity):
     users, D, L = 30_000, radius / 3, loss.slope_bound(0.0)
     problem = Problem(loss=loss, domain=Ball(dim=20, radius=radius), feature_norm=1.0)
-    options = {"epsilon": 1.0, "delta": 1e-6, "rule": "practical", "interactivity": interactivity}
+    options = {"epsilon": 1.0, "delta": 1e-6, "rule": "practical", "interactivity": interactivity, "lots": "open"}
     phase = cr.schedule(problem, users, **options).phases[0]
     full, s = interactivity == "full", phase.plan.noise_std
 
@@ -552,7 +552,8 @@ def test_practical_runs_keep_the_guarantee_and_learn(loss, interactivity):
 def test_clipping_halves_the_noise_and_forfeits_the_bound(binary):
     problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0)
     plain, clipped, beyond = (
-        cr.schedule(problem, 4000, epsilon=1.0, delta=1e-6, rounds=8, clip=clip) for clip in (None, problem.lipschitz / 2, 100.0)
+        cr.schedule(problem, 4000, epsilon=1.0, delta=1e-6, rounds=8, clip=clip, lots="open")
+        for clip in (None, problem.lipschitz / 2, 100.0)
     )
     assert clipped.phases[0].plan.noise_std == pytest.approx(plain.phases[0].plan.noise_std / 2, rel=1e-6)
     assert clipped.bound is None

@@ -102,7 +102,8 @@ def test_a_stopped_result_has_the_guarantee_of_the_plans_begun(interactivity):
     result = cr.minimize(
         problem, (X, X[:, 0] > 0), epsilon=1.0, delta=DELTA, interactivity=interactivity, rounds=ROUNDS, callbacks=stop
     )
-    plan = result.schedule.phases[result.history[-1].phase - 1].plan
+    planned = result.schedule.phases[result.history[-1].phase - 1].guarantee
     assert (result.stopped, result.rounds) == (True, 2)
-    assert result.guarantee.mu >= plan.guarantee.mu
-    assert result.guarantee.slack >= plan.guarantee.slack + result.schedule.shortfall
+    assert result.guarantee.mu >= planned.mu
+    assert result.guarantee.allocations == planned.allocations
+    assert result.guarantee.slack >= planned.slack + result.schedule.shortfall

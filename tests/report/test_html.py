@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from dataclasses import replace
@@ -119,7 +120,9 @@ def test_figures_are_those_of_the_guarantee_rounded_up(model):
     assert f"{round_up(50 * (1 + guarantee.delta(0.0)), 3)} %" in words
     assert f"factor of at most {round_up(math.e, 3)}" in words
     assert f"(1, {round_up(guarantee.delta(1.0))})-differentially private for replace-one neighbours" in words
-    assert f"(mu = {round_up(guarantee.mu)}, slack = {round_up(guarantee.slack)})" in words
+    (lots,) = guarantee.allocations
+    assert f"(mu = {round_up(lots.mu)} in one of {lots.rounds} secret rounds, slack = {round_up(guarantee.slack)})" in words
+    assert f"it is epsilon {round_up(guarantee.if_watched.epsilon(1e-6))} at delta 1e-06" in words
     assert f"{model.schedule_.bits_per_user:,} in the whole training" in words
     assert f"{plan.noise_std:.4g}" in words
     assert f"{plan.central_noise_std:.4g}" in words
@@ -289,14 +292,19 @@ def test_the_band_holds_what_noise_alone_gives():
 
 def test_plans_over_epsilon_keep_everything_else_and_leave_out_what_cannot_be_proved():
     plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=500, dim=3, rounds=2)
-    plans = plans_over_epsilon(plan, 1.0)
+    phase = ShuffleLogisticRegression(classes=[0, 1], lots="open").schedule_for(500, 2).phases[0]
+    plans = plans_over_epsilon(dataclasses.replace(phase, plan=plan), 1.0)
     assert plans[1.0] is plan
     assert list(plans) == sorted(plans)
     noises = [made.noise_std for made in plans.values()]
     assert noises == sorted(noises, reverse=True)
     assert {(made.users, made.dim, made.rounds) for made in plans.values()} == {(500, 3, 2)}
     paper = cr.plan_sum(epsilon=1.0, delta=1e-6, users=500, dim=3, calibration="paper")
-    assert 1.0 in plans_over_epsilon(paper, 1.0)
+    assert 1.0 in plans_over_epsilon(dataclasses.replace(phase, plan=paper), 1.0)
+    lots = ShuffleLogisticRegression(classes=[0, 1], rounds=5).schedule_for(500, 2).phases[0]
+    noises = [made.noise_std for made in plans_over_epsilon(lots, 1.0).values()]
+    assert len(noises) > 3
+    assert noises == sorted(noises, reverse=True)
 
 
 def test_axes_have_round_ticks_inside():

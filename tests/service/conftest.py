@@ -26,7 +26,7 @@ PROBLEM = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, 
 def small_schedule(interactivity: str = "sequential", users: int = USERS) -> cr.Schedule:
     """Two rounds with few messages: 4 users x 14 a coordinate, or 8 x 9 where all take part in both."""
     asked: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-2, "max_inflation": 3.0}
-    return cr.schedule(PROBLEM, users, **asked, rounds=2, method="acsa", interactivity=interactivity)
+    return cr.schedule(PROBLEM, users, **asked, rounds=2, method="acsa", interactivity=interactivity, lots="open")
 
 
 def _json(values: dict[str, Any]) -> bytes:

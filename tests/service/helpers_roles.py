@@ -62,7 +62,7 @@ class World:
         domain = cr.domains.Ball(dim=DIM, radius=5.0)
         problem = cr.Problem(loss=cr.losses.Logistic(), domain=domain, feature_norm=3.0)
         options = {"epsilon": 8.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1e9}
-        chosen = cr.schedule(problem, users, **options | asked)
+        chosen = cr.schedule(problem, users, **options | asked, lots="open")
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}

@@ -101,7 +101,9 @@ def test_a_batch_again_is_acknowledged_and_changes_nothing(make_world, transport
     """At once; while the next round, of a phase with another plan, is waited for; and when the run has ended."""
     world = make_world(transport=transport, users=12)
     first, second = (
-        cr.schedule(world.task.problem, users, epsilon=epsilon, delta=1e-2, method="acsa", rounds=users // 4, max_inflation=1e9)
+        cr.schedule(
+            world.task.problem, users, epsilon=epsilon, delta=1e-2, method="acsa", rounds=users // 4, max_inflation=1e9, lots="open"
+        )
         for users, epsilon in ((8, 8.0), (4, 2.0))
     )
     phases = first.phases + second.phases
@@ -188,7 +190,7 @@ def test_the_analyzer_asks_nothing_that_its_task_does_not_say(make_world):
     users = Users(Order(Secret.of_seed(1), 12), 0, 4, 0, 0)
     with pytest.raises(ArgumentError, match="gradients of the task's problem"):
         population.answer(Question(lambda X, y: X, users, plan, Secret.of_seed(1)))
-    other = cr.schedule(world.task.problem, 12, epsilon=9.0, delta=1e-2, rounds=3, method="acsa", max_inflation=1e9)
+    other = cr.schedule(world.task.problem, 12, epsilon=9.0, delta=1e-2, rounds=3, method="acsa", max_inflation=1e9, lots="open")
     with pytest.raises(ArgumentError, match="a round of the task's schedule"):
         run(world.task.problem, population, other, start=np.zeros(DIM))
     assert world.rows("analyzer", "SELECT count(*) FROM asked") == [(0,)]

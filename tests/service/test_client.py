@@ -725,7 +725,7 @@ def test_a_promise_about_other_neighbours_is_refused(tmp_path, roles):
     """Zero-out neighbours differ by half as much: the same epsilon is a weaker promise."""
     asked = {"epsilon": 20.0, "delta": 1e-2, "max_inflation": 3.0, "rounds": 2, "method": "acsa", "neighbours": "zero-out"}
     task = roles.task()
-    with Service(tmp_path, roles, replace(task, schedule=cr.schedule(task.problem, task.users, **asked))) as service:
+    with Service(tmp_path, roles, replace(task, schedule=cr.schedule(task.problem, task.users, **asked, lots="open"))) as service:
         service.open()
         with pytest.raises(RefusedTaskError, match="zero-out neighbours"):
             service.client().take_part(X, Y)

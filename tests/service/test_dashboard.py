@@ -50,7 +50,7 @@ class Run:
         self.y = (self.X[:, 0] > 0).astype(float)
         self.problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
         asked = {"epsilon": EPSILON, "delta": DELTA, "rounds": rounds, "honest": honest, "interactivity": interactivity}
-        self.schedule = cr.schedule(self.problem, USERS, **asked)
+        self.schedule = cr.schedule(self.problem, USERS, **asked, lots="open")
         self.key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         public = self.shuffler_key.public_key()
         self.task = Task("masked-sum", USERS, self.problem, self.schedule, public, patience=patience)

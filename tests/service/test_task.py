@@ -273,7 +273,7 @@ def test_the_identity_of_a_task_is_that_of_every_word_in_it(roles):
 
 
 def test_a_task_whose_batches_no_database_keeps_is_refused(roles):
-    huge = cr.schedule(roles.task().problem, 3_000_000, epsilon=1.0, delta=1e-6, rounds=1, method="acsa")
+    huge = cr.schedule(roles.task().problem, 3_000_000, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", lots="open")
     for transport, fits in (("masked-sum", True), ("messages", False)):
         document = roles.task(transport, users=3_000_000, schedule=huge).document(roles.analyzer)
         if fits:
@@ -409,3 +409,12 @@ def test_a_round_has_a_number_of_its_phase(roles):
             else:
                 with pytest.raises(WireError, match="none of its phase"):
                     TaskRound.read(document, task, key)
+
+
+def test_secret_lots_are_refused_as_a_deployed_shuffler_deals_openly(roles):
+    secret = cr.schedule(
+        roles.task().problem, roles.task().users, epsilon=4.0, delta=1e-2, rounds=2, method="acsa", lots="secret", max_inflation=2.0
+    )
+    document = replace(roles.task(), schedule=secret).document(roles.analyzer)
+    with pytest.raises(WireError, match="plans do not fit"):
+        Task.read(document, roles.analyzer.public_key())

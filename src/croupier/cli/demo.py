@@ -159,7 +159,7 @@ class _Maker:
 
     def simulated(self, name: str, interactivity: str, baseline: Any, mechanism: Any) -> Method:
         """The same schedule with another mechanism's noise, and steps that suit this noise."""
-        chosen = self.estimator(interactivity).schedule_for(self.task.users, self.dim)
+        chosen = self.estimator(interactivity, lots="open").schedule_for(self.task.users, self.dim)
         other = baseline(chosen.phases[0].plan)
         people = _Simulated(self.task.X, self.task.y == self.task.classes[1], groups=self.task.groups)
         people.mechanism, people.once = mechanism, mechanism is simulate_central
@@ -221,14 +221,14 @@ class _Simulated(ArrayPopulation):
             total += vectors.sum(axis=0) if self.once else self.mechanism(vectors, plan, self.rng)
         if self.once:
             total = self.mechanism(total[np.newaxis], plan, self.rng)
-        return SumEstimate(sum=total, users=question.batch.size, noise_std=plan.noise_std, guarantee=None)
+        return SumEstimate(sum=total, users=question.size, noise_std=plan.noise_std, guarantee=None)
 
 
 def _with_noise(chosen: Schedule, problem: Problem, noise_std: float) -> Schedule:
     """The schedule with AC-SA's damping for another noise: 2 beta + c sigma, where sigma is the error of a mean gradient."""
     (phase,) = chosen.phases
     curvature = 2 * (problem.usual_smoothness or 0.0)
-    extra = problem.dim * (noise_std**2 - phase.plan.noise_std**2) / phase.batch**2
+    extra = problem.dim * (noise_std**2 - phase.plan.noise_std**2) / phase.mean_of**2
     times = math.sqrt(max(0.0, phase.gradient_std**2 + extra)) / phase.gradient_std
     return replace(chosen, phases=(replace(phase, damping=curvature + (cast(float, phase.damping) - curvature) * times),))
 

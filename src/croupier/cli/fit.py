@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ..optimizer import Result, Schedule
 from ..population import UnreachableError
+from ..privacy.words import watched_line
 from ..report import promise_lines
 from ..table import TASKS, Engine, Schema, Source, TableModel, draft, fit_table
 from ..validation import ArgumentError, one_of
@@ -36,6 +37,10 @@ def fit(
     interactivity: Annotated[
         str, typer.Option(help="sequential (each user asked once) or full (all in every round).")
     ] = "sequential",
+    lots: Annotated[
+        str,
+        typer.Option(help="Of a sequential run: secret (less noise), open, or auto (secret where it can be)."),
+    ] = "auto",
     user_column: Annotated[
         str | None, typer.Option(help="Column that says whose a row is; otherwise each row is a person.")
     ] = None,
@@ -78,6 +83,7 @@ def fit(
     parameters = {
         "epsilon": epsilon,
         "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
+        "lots": lots,
         "honest": honest,
         "rule": rule,
         "rounds": rounds,
@@ -199,6 +205,7 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
         "epsilon": estimator.epsilon,
         "delta": estimator.delta,
         "guarantee": guarantee.to_dict() if guarantee else None,
+        "if_watched": watched_line(guarantee, estimator.promise_.delta) if guarantee and guarantee.watched else None,
         "not_covered": list(estimator.read_off_data_),
         "users": result.users,
         "rounds": result.rounds,
@@ -209,7 +216,9 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
 
 def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Console) -> None:
     result = model.estimator.result_
-    if result.schedule.interactivity == "sequential":
+    if result.schedule.secret_lots:
+        people = f"{result.users:,} users, each asked once at most, by secret lots"
+    elif result.schedule.interactivity == "sequential":
         people = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once"
     else:
         people = f"{result.users:,} users, all asked in every round"

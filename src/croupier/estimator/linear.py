@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..optimizer import Result, Round, Schedule, run, schedule
 from ..optimizer.planning import RENAMED
 from ..population import Population, require_population
-from ..privacy import Guarantee
+from ..privacy import Guarantee, words
 from ..problem import Ball, Loss, Problem
 from ..problem.rows import clip_rows, row_norms, with_constant
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
@@ -40,7 +40,8 @@ class LinearModel(PrivateEstimator):
     radius : the largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm (and
         targets scaled to [-1, 1]).
     l2 : adds (l2 / 2) |weights|^2, for such rows. fit_intercept, intercept_scaling : a constant beside a row of norm 1.
-    interactivity, method, rule, rounds, clip, curvature, calibration, honest, neighbours, callbacks : see `croupier.minimize`.
+    interactivity, lots, method, rule, rounds, clip, curvature, calibration, honest, neighbours, callbacks : see
+        `croupier.minimize`.
     epsilon, delta : what each user is promised. random_state : seeds the noise; NOT private. account : counts what fits spend.
     data_is_public : allows public facts that were left out to be read off the data.
     invalid : "refuse" stops at a record that is not valid (NaN, infinity, a label that was not declared) before anybody is asked,
@@ -59,6 +60,7 @@ class LinearModel(PrivateEstimator):
     rounds: int | None = None
     clip: float | None = None
     curvature: float | None = None
+    lots: str = "auto"
     callbacks: tuple[Callable[[Round], None], ...] = ()
 
     _numeric_target = False
@@ -234,6 +236,7 @@ class LinearModel(PrivateEstimator):
             "rounds": self.rounds,
             "clip": self.clip,
             "curvature": self.curvature,
+            "lots": self.lots,
             "neighbours": self.neighbours,
         }
 
@@ -263,11 +266,17 @@ class LinearModel(PrivateEstimator):
         """What the whole training reveals about one user; None where it was seeded."""
         return self._covering(self.result_.guarantee)
 
+    def _watched(self, delta: float) -> str:
+        result: Result | None = vars(self).get("result_")
+        secret = result is not None and result.schedule.secret_lots
+        return words.watched_line((self.guarantee_ or self.schedule_.guarantee), delta) if secret else ""
+
     def _asked_how(self) -> tuple[str, str]:
         result: Result | None = vars(self).get("result_")
         interactivity = self.interactivity if result is None else result.schedule.interactivity
         once = "Each user is asked at most once" if interactivity == "sequential" else "All users are asked in every round"
-        asked = f"{once}, for the noisy sum of their gradients."
+        secret = " in a round that is drawn by lot and kept secret" if result is not None and result.schedule.secret_lots else ""
+        asked = f"{once}{secret}, for the noisy sum of their gradients."
         if result is not None and result.stopped:
             asked += f" Training was cut short after {result.rounds} of {result.schedule.rounds} rounds."
         return f"{interactivity} interactivity", asked
@@ -281,7 +290,7 @@ class LinearModel(PrivateEstimator):
 def _warn_of_noise(chosen: Schedule, users: int) -> None:
     """Warn, from public facts alone, where the noise in the mean of all gradients rivals a gradient."""
     noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in chosen.phases))
-    share = noise / sum(p.rounds * p.batch for p in chosen.phases)
+    share = noise / math.fsum(p.rounds * p.mean_of for p in chosen.phases)
     if share > _MOSTLY_NOISE:
         warn_caller(
             f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "

@@ -169,6 +169,10 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     def _asked_how(self) -> tuple[str, str]:
         """The interactivity, and in words how often users are asked."""
 
+    def _watched(self, delta: float) -> str:
+        """What a fit with secret lots leaves to somebody who knows when each user answered; empty where there are none."""
+        return ""
+
     def _promise(self) -> Promise:
         """What the fit promised; before it, what it will promise."""
         fitted: Promise | None = vars(self).get("promise_")
@@ -180,6 +184,8 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         promise += f", {self._asked_how()[0]}, honest: {words.crowd(made.honest, 'users')}"
         if not hasattr(self, "promise_"):
             return f"{type(self).__name__} (not fitted): {promise}"
+        if watched := self._watched(made.delta):
+            promise += f"; secret lots, and to somebody who also knows when each user answered: {watched}"
         notes = "" if self.guarantee_ else f"; NOT PRIVATE ({self._why_not_private()})"
         notes += f"; read off the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
         return f"{type(self).__name__} of {self.n_users_} users: {promise}{notes}"
@@ -198,6 +204,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             neighbours=made.neighbours,
             honest=made.honest,
             kept=guarantee is not None if fitted else self.random_state is None,
+            watched=self._watched(delta),
         )
         alarms = [] if promise.kept else [words.not_private(self._why_not_private())]
         alarms += [words.not_covered(self.read_off_data_)] if self.read_off_data_ else []
@@ -206,11 +213,13 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             "",
             *alarms,
             promise.headline,
+            *([promise.if_watched] if promise.watched else []),
             f"A user is one person: one row, or all rows that fit(groups=...) gave the same label. {self._asked_how()[1]}",
             promise.meaning,
             promise.guess,
             words.IN_GENERAL,
             f"Assumed of the shuffler. {words.SHUFFLER}",
+            *([f"Assumed of the lots. {words.LOTS}"] if promise.watched else []),
             f"Assumed of the others. {promise.crowd}",
             words.RECORDS.get(made.invalid, words.RECORDS["refuse"]),
             words.MACHINES,

@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleScaler
 from ..optimizer import PanPrivate
@@ -136,8 +137,54 @@ class _Watched(ArrayPopulation):
         return super().answer(question)
 
 
+class _Allotted(ArrayPopulation):
+    """Notes how many of the others, who all stand at one end, were in each round: the player knows their lots, not user 0's."""
+
+    def answer(self, question: Question) -> SumEstimate:
+        others = question.batch.size - question.batch.members(0, 1).size
+        self.others = [*getattr(self, "others", []), others]
+        return super().answer(question)
+
+
+def _lots(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """Training by secret lots. The number is the ratio of likelihoods that user 0 is at one end in some round, or at the other."""
+    users = _ROUNDS * _USERS
+    populations = _neighbours(users, 1, (-1.0, 1.0))
+
+    def model() -> ShuffleLinearSVC:
+        return _svc(epsilon, delta, "sequential", coins, lots="secret")
+
+    phase = model().schedule_for(users, 1).phases[0]
+    scale, precision = phase.mean_of, phase.plan.norm / phase.plan.noise_std**2
+
+    def released(neighbour: bool) -> float:
+        X, trained = populations[neighbour], model()
+        population = _Allotted(*trained.records(X, np.ones(len(X), dtype=int)))
+        history = trained.fit_population(population, features=1).result_.history
+        left = np.array([-scale * round.gradient[0] for round in history]) - np.array(population.others)
+        return float(logsumexp(precision * left) - logsumexp(-precision * left))
+
+    return phase.guarantee, released
+
+
+def _svc(epsilon: float, delta: float, interactivity: str, coins: Coins, lots: str) -> ShuffleLinearSVC:
+    """The hinge loss over a ball in which nobody's margin is reached, so that gradients are -y x wherever training goes."""
+    return ShuffleLinearSVC(
+        epsilon=epsilon,
+        delta=delta,
+        classes=[0, 1],
+        interactivity=interactivity,
+        lots=lots,
+        rounds=_ROUNDS,
+        radius=0.25,
+        fit_intercept=False,
+        account=PrivacyAccount(),
+        random_state=coins.seed(),
+    )
+
+
 def _training(interactivity: str, rows_of_a_person: int = 1) -> Callable[[float, float, Coins], tuple[Guarantee, Mechanism]]:
-    """Training on the hinge loss over a ball in which nobody's margin is reached, so that gradients are -y x wherever it goes."""
+    """Training with open lots."""
 
     def game(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
         users = _ROUNDS * _USERS
@@ -145,17 +192,7 @@ def _training(interactivity: str, rows_of_a_person: int = 1) -> Callable[[float,
         populations = [rows[person_of_row] for rows in _neighbours(users, 1, (-1.0, 1.0))]
 
         def model() -> ShuffleLinearSVC:
-            return ShuffleLinearSVC(
-                epsilon=epsilon,
-                delta=delta,
-                classes=[0, 1],
-                interactivity=interactivity,
-                rounds=_ROUNDS,
-                radius=0.25,
-                fit_intercept=False,
-                account=PrivacyAccount(),
-                random_state=coins.seed(),
-            )
+            return _svc(epsilon, delta, interactivity, coins, lots="open")
 
         def released(neighbour: bool) -> float:
             X, trained = populations[neighbour], model()
@@ -215,6 +252,11 @@ KINDS = (
     Kind("two sums, composed", f"both sums of the same people; {_REPLACED}", _two_sums),
     Kind("scaler", "means and squares; one person's value at the two points whose moments are farthest apart", _scaler),
     Kind("sequential training", "the transcript and the batches; one person's row turned round", _training("sequential")),
+    Kind(
+        "sequential training, secret lots",
+        "the transcript and the others' lots, not the person's; one person's row turned round",
+        _lots,
+    ),
     Kind("full training", "the transcript; one person's row turned round", _training("full")),
     Kind("several rows a person", "the transcript of full training; all rows of one person turned round", _training("full", 5)),
     Kind("pan-private, after", "the state right after the record came; the record turned round", _stream("after")),

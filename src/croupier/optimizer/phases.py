@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..privacy import Guarantee, SumPlan, honest_in_batch
+from ..privacy import Guarantee, LotsPlan, SumPlan, honest_in_batch
 from ..privacy.crowd import surely_honest
 from ..privacy.guarantee import known_fields
 from ..problem import Objective, Problem, Smoothed
@@ -22,7 +22,11 @@ INTERACTIVITY = ("sequential", "full", "stream")
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One run of an inner algorithm: `rounds` rounds of `batch` users each, under one plan."""
+    """One run of an inner algorithm: `rounds` rounds of `batch` users each, under one plan.
+
+    With secret lots (`lots`) every one of `users` is in one round that only the dealer knows. `plan` is then that of one round's
+    sum, `batch` the public number of its reports, blanks included, and the promise is that of `lots` over all rounds.
+    """
 
     algorithm: str  # "descent" or "acsa"
     rounds: int
@@ -36,6 +40,17 @@ class Phase:
     bound: float | None  # on the expected excess loss of this phase's output; None where the steps or the clipping have none
     plan: SumPlan = field(repr=False)
     paper_steps: bool = False
+    lots: LotsPlan | None = field(default=None, repr=False)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a user of this phase is promised: by the plan of a round, or by all secret rounds together."""
+        return self.plan.guarantee if self.lots is None else self.lots.guarantee
+
+    @property
+    def mean_of(self) -> float:
+        """What a round's sum is divided by: the users of a batch, or with secret lots users / rounds. Public."""
+        return self.batch if self.lots is None else self.lots.users_in_round
 
     def __post_init__(self) -> None:
         if (self.step is None, self.damping is None) != (self.algorithm == "acsa", self.algorithm != "acsa"):
@@ -46,7 +61,9 @@ class Phase:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:
         known_fields(cls, values, defaults=True)
-        return cls(**values | {"plan": SumPlan.from_dict(values["plan"])})
+        lots = values.get("lots")
+        plans = {"plan": SumPlan.from_dict(values["plan"]), "lots": None if lots is None else LotsPlan.from_dict(lots)}
+        return cls(**values | plans)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +91,18 @@ class Schedule:
         return max(per_user)
 
     @property
+    def secret_lots(self) -> bool:
+        """Whether users' rounds are drawn by lots that nobody learns."""
+        return any(phase.lots is not None for phase in self.phases)
+
+    @property
     def guarantee(self) -> Guarantee:
         """What a whole run reveals about one user."""
         return self.guarantee_of(self.phases)
 
     def guarantee_of(self, phases: Iterable[Phase]) -> Guarantee:
         """What these phases reveal: the worst of their plans, as no user is in two, and the chance that a batch falls short."""
-        first, *others = [phase.plan.guarantee for phase in phases]
+        first, *others = [phase.guarantee for phase in phases]
         return self.with_shortfall(first.worst_of(*others))
 
     def with_shortfall(self, guarantee: Guarantee) -> Guarantee:
@@ -92,6 +114,10 @@ class Schedule:
         plain = asdict(self)
         for phase, made in zip(plain["phases"], self.phases, strict=True):
             phase["plan"] = made.plan.to_dict()
+            if made.lots is None:
+                del phase["lots"]
+            else:
+                phase["lots"] = made.lots.to_dict()
         return plain
 
     @classmethod
@@ -109,8 +135,9 @@ class Schedule:
     def __str__(self) -> str:
         sizes = ", ".join(f"{p.rounds} x {p.batch}" for p in self.phases)
         promise = "no bound" if self.bound is None else f"excess {self.bound_on} loss <= {self.bound:.4g}"
+        people = "reports, secret lots" if self.secret_lots else "users"
         return (
-            f"{self.method} ({self.interactivity}): {self.rounds} rounds ({sizes} users), {promise}, "
+            f"{self.method} ({self.interactivity}): {self.rounds} rounds ({sizes} {people}), {promise}, "
             f"{self.bits_per_user} bits a user; {self.why}"
         )
 
@@ -124,6 +151,9 @@ def check_schedule(chosen: Schedule, users: int) -> None:
     if not chosen.phases or sum(phase.users for phase in chosen.phases) > users:
         needed = sum(phase.users for phase in chosen.phases)
         raise ArgumentError("chosen", f"a schedule for {needed} users", f"one for at most {users}", remedy)
+    if chosen.secret_lots:
+        _check_lots(chosen, users, remedy)
+        return
     for phase in chosen.phases:
         whole("phase.rounds", phase.rounds, at_least=1, at_most=phase.plan.rounds if full else None, remedy=remedy)
         whole("phase.batch", phase.batch, at_least=1, at_most=phase.users, remedy=remedy)
@@ -140,6 +170,21 @@ def check_schedule(chosen: Schedule, users: int) -> None:
         if phase.plan.honest_users > held:
             allowed = f"enough for the {phase.plan.honest_users} honest users that a batch's plan counts on, not {held}"
             raise ArgumentError("chosen.shortfall", chosen.shortfall, allowed, remedy)
+
+
+def _check_lots(chosen: Schedule, users: int, remedy: str) -> None:
+    """Refuse secret lots that are not drawn among exactly these users, once, for the rounds of the only phase."""
+    phase, *others = chosen.phases
+    lots = phase.lots
+    if lots is None or others or chosen.interactivity != "sequential":
+        raise ArgumentError("chosen", str(chosen), "one sequential phase where lots are secret", remedy)
+    whole("phase.users", phase.users, at_least=users, at_most=users, remedy=remedy)
+    facts = (lots.one_round, lots.rounds, lots.users, lots.size)
+    if facts != (phase.plan, phase.rounds, phase.users, phase.batch):
+        raise ArgumentError("chosen", str(phase), "a phase with the plan, the rounds, the users and the size of its lots", remedy)
+    if lots.honest != chosen.honest or chosen.shortfall or lots.certified_delta > lots.delta:
+        allowed = f"those that its lots prove: honest {lots.honest}, shortfall 0, delta {lots.delta}"
+        raise ArgumentError("chosen", f"honest {chosen.honest}, shortfall {chosen.shortfall}", allowed, remedy)
 
 
 def objective_of(problem: Objective, phase: Phase) -> Objective:

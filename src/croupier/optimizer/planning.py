@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import NoCertificateError, SumPlan, central_noise_std, honest_in_batch, plan_sum
+from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, honest_in_batch, plan_lots, plan_sum
 from ..problem import Objective, Problem
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
+from .lots import MOST_ROUNDS, drift, expected_mu, spread
 from .methods import choose, choose_practical, inner_method
 from .phases import INTERACTIVITY, Phase, Schedule
 
 Floats = NDArray[np.float64]
 RULES = ("bound", "practical")
+LOTS = ("auto", "secret", "open")
 # Arguments by the names that they had, and have now.
 RENAMED = {"schedule": "rule"}
 _INFLATION = 1.05
@@ -51,6 +53,7 @@ def schedule(
     rule: str = "bound",
     max_inflation: float = _INFLATION,
     neighbours: str = "replace-one",
+    lots: str = "auto",
     **renamed: Any,
 ) -> Schedule:
     """The schedule that `minimize` would run, with its bound, computed from public facts alone.
@@ -59,6 +62,11 @@ def schedule(
     bound on the loss comes with it, the same guarantee of privacy does. `clip` is the norm to which gradients are clipped
     (default: the Lipschitz constant, or for "practical" the steepest gradient at the start); `curvature` that of the mean loss for
     which practical steps are made: less is bolder, and needs fewer rounds until it swings about the minimiser.
+
+    `lots="secret"` draws every user's round by a lot that nobody learns, and fills every round up with blanks: the same promise
+    then takes a fraction of the noise (accounting, Theorem L), and says beside it what is left to somebody who knows when each
+    user answered. `"open"` is the paper's mode, disjoint batches that may be known. `"auto"`, the default, is secret where that has
+    a proof: sequential runs of one phase with tight calibration; with rule="bound" if the bound on the loss is the smaller one.
     """
     refuse_renamed("schedule()", renamed, RENAMED)
     one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
@@ -87,8 +95,9 @@ def schedule(
         raise ArgumentError("clip", clip, "left out for phased methods", "Their phases are planned by the bound.")
     if clip is not None:
         constants_used = constants_used.clipped(clip, problem.lipschitz)
+    secret = _secret_lots(lots, interactivity, calibration, method, constants)
     crowd = None if interactivity == "stream" else users  # a stream comes in an order that is not ours
-    budget = _Budget(problem, constants_used.clip, epsilon, delta, calibration, honest, max_inflation, neighbours, crowd)
+    budget = _Budget(problem, constants_used.clip, epsilon, delta, calibration, honest, max_inflation, neighbours, crowd, secret)
     distance = problem.domain.distance_bound(problem.domain.start() if start is None else start)
     if not distance > 0:
         raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")
@@ -96,7 +105,12 @@ def schedule(
         inner = inner_method(problem, method, interactivity)
         phases = _phased(problem, constants_used, budget, users, distance, inner, interactivity, groups)
     else:
-        phases = (_phase(problem, constants_used, budget, users, distance, method, interactivity, rounds, constants),)
+        parts = (users, distance, method, interactivity, rounds, constants)
+        phase = _phase(problem, constants_used, budget, *parts)
+        if secret and lots == "auto" and phase.bound is not None:
+            dealt = _phase(problem, constants_used, replace(budget, secret=False), *parts)
+            phase = min(phase, dealt, key=lambda one: one.bound or math.inf)
+        phases = (phase,)
     stable = not method.endswith("acsa") and (problem.smoothness is not None or isinstance(problem, Problem))
     on = "population" if interactivity != "full" or stable else "empirical"
     return Schedule(
@@ -107,8 +121,18 @@ def schedule(
         bound_on=on,
         why=why,
         honest=honest,
-        shortfall=max(budget.shortfall(phase.batch) for phase in phases),
+        shortfall=max(0.0 if phase.lots else budget.shortfall(phase.batch) for phase in phases),
     )
+
+
+def _secret_lots(lots: str, interactivity: str, calibration: str, method: str, constants: str) -> bool:
+    """Whether lots are to be secret: as asked, or wherever they can be."""
+    one_of("lots", lots, LOTS, "'secret' hides who is in which round, 'open' is the paper's mode, 'auto' secret where it can be.")
+    usual = interactivity == "sequential" and calibration == "tight" and constants == "tight"
+    if lots == "secret" and (not usual or method.startswith("phased")):
+        allowed = "'open' but for sequential runs of one phase, with tight calibration and constants"
+        raise ArgumentError("lots", f"{lots}, of {method} with {interactivity} interactivity", allowed, "Leave lots out.")
+    return lots != "open" and usual and not method.startswith("phased")
 
 
 @dataclass(frozen=True)
@@ -121,7 +145,7 @@ class _Rule:
     nearer: float = 1.0  # D is the distance divided by this
     trust: float = 1.0  # factor of the noise's part of AC-SA's damping
     enough: float = 1.05  # full interactivity: the fewest rounds whose bound is within this factor of the best, as rounds cost bits
-    most_rounds: int | None = None  # full interactivity
+    most_rounds: int | None = None  # full interactivity, and secret lots
 
     @classmethod
     def practical(cls, problem: Objective) -> _Rule:
@@ -151,6 +175,7 @@ class _Budget:
     max_inflation: float
     neighbours: str
     crowd: int | None  # all users, of whom batches are random parts
+    secret: bool = False  # whether lots are
 
     def shortfall(self, batch: int) -> float:
         """The part of delta for the event that a random batch holds too few honest users."""
@@ -185,6 +210,23 @@ class _Budget:
             return self._paper_noise(rounds)
         return self.max_inflation * self._central * math.sqrt(rounds / self.honest_of(batch))
 
+    def plan_lots(self, users: int, rounds: int) -> LotsPlan:
+        return plan_lots(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            users=users,
+            rounds=rounds,
+            dim=self.problem.dim,
+            norm=self.norm,
+            honest=self.honest,
+            neighbours=self.neighbours,
+            max_inflation=self.max_inflation,
+        )
+
+    def lots_noise(self, rounds: int) -> float:
+        """s of one of so many secret rounds, to a few percent."""
+        return self.max_inflation * self.norm / expected_mu(self.norm / self._central, rounds) / math.sqrt(self.honest)
+
     @cached_property
     def _central(self) -> float:
         return central_noise_std(self.epsilon, self.delta, self.norm * (2 if self.neighbours == "replace-one" else 1))
@@ -205,25 +247,32 @@ def _phase(
     constants: str = "tight",
 ) -> Phase:
     """The best number of rounds for `users` users who start within `distance`, and everything that follows from it."""
-    full = interactivity == "full"
+    full, secret = interactivity == "full", budget.secret
     # A stream's batch gets two draws of the noise: one for intruders after a record, one for those before it.
     draws = 2 if interactivity == "stream" else 1
     fixed = budget.expected_noise(users, 1) if budget.calibration != "tight" and not full else None  # costs a plan
 
     def noise(T: int) -> float:
+        if secret:
+            return budget.lots_noise(T)
         one = fixed if fixed is not None else budget.expected_noise(users if full else users // T, T if full else 1)
         return one * math.sqrt(draws)
 
     def evaluate(T: int, s: float) -> tuple[float, float, float | None, float]:
-        return _bound(problem, rule, method, distance / rule.nearer, users, users if full else users // T, T, s, full)
+        size = users if full else users / T if secret else users // T
+        return _bound(problem, rule, method, distance / rule.nearer, users, size, T, s, full, secret)
 
     if rounds is None:
-        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], users, rule if full else None)
+        most = min(users, MOST_ROUNDS) if secret else users
+        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], most, rule if full or secret else None)
     rounds = whole("rounds", rounds, at_least=1, at_most=None if full else users, remedy="Sequential rounds share the users.")
-    batch = users if full else users // rounds
-    plan = budget.plan(batch, rounds if full else 1)
+    lots = budget.plan_lots(users, rounds) if secret else None
+    batch = lots.size if lots else users if full else users // rounds
+    plan = lots.one_round if lots else budget.plan(batch, rounds if full else 1)
     noise_std = plan.noise_std_with(plan.levels, draws * plan.noise_bits, plan.noise_probability, batch)
     bound, pace, smoothing, std = evaluate(rounds, noise_std)
+    if lots is not None:  # a round may be too full for all of its users; nobody loses more than L times the diameter then
+        bound += lots.overflow * problem.lipschitz * problem.domain.diameter
     accelerated = method.endswith("acsa")
     if constants == "paper" and accelerated:
         pace = (rounds + 2) ** 1.5 * std / distance + (smoothing or problem.smoothness or 0.0)
@@ -240,18 +289,21 @@ def _phase(
         bound=bound if rule.bounded and constants == "tight" else None,
         plan=plan,
         paper_steps=constants == "paper" and accelerated,
+        lots=lots,
     )
 
 
 def _bound(
-    problem: Objective, rule: _Rule, method: str, D: float, users: int, batch: int, T: int, s: float, full: bool
+    problem: Objective, rule: _Rule, method: str, D: float, users: int, batch: float, T: int, s: float, full: bool, secret: bool
 ) -> tuple[float, float, float | None, float]:
     """(bound, step or damping, smoothing, sigma) of T rounds with noise s per coordinate of a sum."""
     L, beta = rule.clip, rule.smoothness
     v = problem.dim * s**2 / batch**2
+    late = drift(T, method != "sgd") * L * problem.domain.diameter / math.sqrt(users) if secret and rule.bounded else 0.0
     if method == "sgd":  # Thm 4.1, erratum 2
-        step = D / math.sqrt(T * (L**2 + v))
-        return D * math.sqrt((L**2 + v) / T), step, None, math.sqrt(v + L**2 / batch)
+        square = v + L**2 * (1 + T / users if secret else 1)  # a round's size is random
+        step = D / math.sqrt(T * square)
+        return D * math.sqrt(square / T) + late, step, None, math.sqrt(v + L**2 / batch)
     if method == "gd":  # Thm 4.9, erratum 7
         step = D / math.sqrt(T * (L**2 + v) + 2 * L**2 * T**2 / users)
         kink = beta is None and isinstance(problem, Problem)
@@ -260,7 +312,7 @@ def _bound(
         stability = L**2 * T * step / users if kink or beta is not None else 0.0  # without smoothness: empirical loss only
         excess = D**2 / (2 * step * T) + step * (L**2 + v) / 2 + stability
         return excess + (L**2 * step / 4 if kink else 0.0), step, 2 / step if kink else None, math.sqrt(v)
-    sigma = math.sqrt(v + (0.0 if full else L**2 / batch))
+    sigma = math.sqrt(v + (0.0 if full else L**2 / batch * (spread(T) if secret else 1)))
     curvature, smoothing = beta or 0.0, None
     if method == "smoothed-acsa":  # Thm 4.7, erratum 4: the smoothing whose bias is as large as the term that curvature adds
         steepest = L * math.sqrt(T * (T + 1)) / (2 * D)
@@ -268,11 +320,12 @@ def _bound(
         smoothing = steepest * (steepest / curvature)
     damping = 2 * curvature + rule.trust * sigma / D * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)  # erratum 3
     bias = L**2 / (2 * smoothing) if smoothing else 0.0
-    return 2 * curvature * D**2 / (T * (T + 1)) + 2 / math.sqrt(3) * D * sigma / math.sqrt(T) + bias, damping, smoothing, sigma
+    bound = 2 * curvature * D**2 / (T * (T + 1)) + 2 / math.sqrt(3) * D * sigma / math.sqrt(T) + bias + late
+    return bound, damping, smoothing, sigma
 
 
 def _best_rounds(bound: Callable[[int], float], users: int, full: _Rule | None) -> int:
-    """The whole T of the smallest bound, or in the full model the fewest rounds that are enough."""
+    """The whole T of the smallest bound, or in the full model and with secret lots the fewest rounds that are enough."""
     grid = sorted({max(1, round(users ** (i / 300))) for i in range(301)})
     values = [bound(T) for T in grid]
     best = int(np.argmin(values))

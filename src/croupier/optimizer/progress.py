@@ -13,9 +13,12 @@ from ..privacy import SumPlan
 BAND = 0.95
 
 
-def noise_norms(plan: SumPlan, users: int) -> tuple[float, float]:
-    """Between which lengths the noise of a mean gradient lies: dim independent coordinates, close to Gaussian."""
-    std = plan.noise_std_for(users) / users
+def noise_norms(plan: SumPlan, users: int, mean_of: float | None = None) -> tuple[float, float]:
+    """Between which lengths the noise of a mean gradient lies: dim independent coordinates, close to Gaussian.
+
+    `users` are the reports of a round, and `mean_of` is what their sum was divided by: `Phase.mean_of`, or the users.
+    """
+    std = plan.noise_std_for(users) / (mean_of or users)
     low, high = _unit_norms(plan.dim)
     return std * low, std * high
 

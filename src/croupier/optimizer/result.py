@@ -22,7 +22,11 @@ _ANOTHER_PROCESSOR = 1e-12
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Round:
-    """One round as everyone may know it: the point asked about, the private mean gradient that came back, and of how many users."""
+    """One round as everyone may know it: the point asked about, the private mean gradient that came back, and of how many users.
+
+    Where lots are secret, `users` is the public number of reports, blanks included, the same in every round; the sum was divided by
+    all users / rounds (`Phase.mean_of`).
+    """
 
     index: int
     phase: int
@@ -133,18 +137,33 @@ class Result:
             whole("history.phase", entry.phase, at_least=before.phase if before else 1, at_most=begun, remedy=remedy)
             whole("history.index", entry.index, at_least=place, at_most=place, remedy=remedy)
             phase = self.schedule.phases[entry.phase - 1]
-            whole("history.users", entry.users, at_least=phase.plan.honest_users, at_most=phase.batch, remedy=remedy)
+            fewest = phase.plan.honest_users if phase.lots is None else phase.batch  # with blanks all rounds are as large
+            whole("history.users", entry.users, at_least=fewest, at_most=phase.batch, remedy=remedy)
         for number, rounds in Counter(entry.phase for entry in self.history).items():
             whole("rounds in history", rounds, at_least=1, at_most=self.schedule.phases[number - 1].rounds, remedy=remedy)
         proved = self.schedule.guarantee_of(self.schedule.phases[:begun])
-        figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
-        weaker = all(getattr(claim, name) >= getattr(proved, name) * (1 - _ANOTHER_PROCESSOR) for name in figures)
-        alike = ("neighbours", "theorem", "allocations", "watched")
-        same = all(getattr(claim, name) == getattr(proved, name) for name in alike)
-        if not (weaker and same):
+        kept = _no_stronger(claim, proved)
+        if kept is None:
             raise ArgumentError("guarantee", str(claim), f"no stronger than its plans: {proved}", remedy)
-        return replace(claim, **{name: max(getattr(claim, name), getattr(proved, name)) for name in figures})
+        return kept
 
     def __str__(self) -> str:
         promise = str(self.guarantee) if self.guarantee else f"NOT PRIVATE ({words.SEEDED_OR_STAND_IN})"
         return f"{self.method}, {self.rounds} rounds over {self.users} users; {promise}"
+
+
+def _no_stronger(claim: Guarantee, proved: Guarantee) -> Guarantee | None:
+    """The claim, no figure of it stronger than the proved one; None where it claims more than another processor could have."""
+    figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
+    pairs = list(zip(claim.allocations, proved.allocations, strict=False))
+    weaker = all(getattr(claim, name) >= getattr(proved, name) * (1 - _ANOTHER_PROCESSOR) for name in figures)
+    weaker &= all(one.mu >= other.mu * (1 - _ANOTHER_PROCESSOR) and one.rounds == other.rounds for one, other in pairs)
+    names = [(g.neighbours, g.theorem, len(g.allocations), g.watched is None) for g in (claim, proved)]
+    if not weaker or names[0] != names[1]:
+        return None
+    watched = claim.watched and proved.watched and _no_stronger(claim.watched, proved.watched)
+    if claim.watched is not None and watched is None:
+        return None
+    allocations = tuple(replace(one, mu=max(one.mu, other.mu)) for one, other in pairs)
+    raised = {name: max(getattr(claim, name), getattr(proved, name)) for name in figures}
+    return replace(claim, **raised, allocations=allocations, watched=watched)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..invalid import blanks
-from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal
+from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal, draw_lots
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
 from ..problem import Objective, Problem, Smoothed
@@ -51,6 +51,7 @@ def minimize(
     interactivity: str = "sequential",
     calibration: str = "tight",
     honest: float = 1.0,
+    lots: str = "auto",
     start: ArrayLike | None = None,
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
@@ -61,7 +62,8 @@ def minimize(
     """Minimise the population loss of `problem` privately over the users in `data`.
 
     `data` is (X, y), X alone, or a Population. Each round asks a batch of users for the sum of their clipped gradients through
-    one private vector sum; nothing else leaves a user. `honest` is the fraction of all users that is counted on.
+    one private vector sum; nothing else leaves a user. `honest` is the fraction of all users that is counted on. `lots` says
+    whether it stays secret which round a user is in: see `schedule`.
     `overrides` go to `schedule`: rule="practical", rounds, clip, curvature, groups, constants, neighbours,
     max_inflation. Guarantee:
     (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
@@ -97,6 +99,7 @@ def minimize(
         interactivity=interactivity,
         calibration=calibration,
         honest=honest,
+        lots=lots,
         start=begin,
         **overrides,
     )
@@ -115,7 +118,7 @@ def run(
     invalid: str = "refuse",
     pay: Callable[[str], None] = lambda run: None,
 ) -> Result:
-    """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data.
+    """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots.
 
     Callbacks see every round, those of an earlier process too. `pay` is called with the run's name after the records were checked
     and before anybody is asked; by the same name once more where a checkpoint is taken up again. `invalid` as in `minimize`.
@@ -176,10 +179,13 @@ class _Run:
     def _dealt(self) -> Iterator[list[Batch]]:
         """For every phase the batches of its rounds; in the full model all rounds have the same."""
         full, phases = self.chosen.interactivity == "full", self.chosen.phases
-        asked = [[phase.batch] * (1 if full else phase.rounds) for phase in phases]
-        sizes = [[*sizes, phase.users - sum(sizes)] for sizes, phase in zip(asked, phases, strict=True)]
         # Where the secret is gone, all rounds are in the journal, and only ranks matter.
         secret = (self.journal.secret or Secret(bytes(32), private=False)).derive("deal")
+        if phases[0].lots is not None:
+            yield draw_lots(secret, self.population.users, phases[0].rounds, phases[0].batch)
+            return
+        asked = [[phase.batch] * (1 if full else phase.rounds) for phase in phases]
+        sizes = [[*sizes, phase.users - sum(sizes)] for sizes, phase in zip(asked, phases, strict=True)]
         batches = iter(deal(secret, self.population.users, [size for some in sizes for size in some if size]))
         for phase, some in zip(phases, sizes, strict=True):
             mine = [next(batches) for size in some if size][: len(some) - 1]
@@ -187,11 +193,15 @@ class _Run:
 
     def _oracle(self, number: int, phase: Phase, batches: Sequence[Batch]) -> Callable[[Floats], Floats]:
         """The private mean gradient at theta over the next batch of users."""
-        objective, plan, left = objective_of(self.problem, phase), phase.plan.to_json(), iter(batches)
+        objective, left = objective_of(self.problem, phase), iter(batches)
+        plan = (phase.lots or phase.plan).to_json()
 
         def gradient(theta: Floats) -> Floats:
             batch, index = next(left), len(self.history) + 1
-            self.ledger.charge(batch.first, batch.last, phase.plan)
+            if phase.lots is None:
+                self.ledger.charge(batch.first, batch.last, phase.plan)
+            else:  # nobody knows who is asked: everybody is charged, for all rounds
+                self.ledger.charge(0, self.population.users, phase.lots)
             known = self.journal.recorded(index, theta)
             done, private = known or self._asked(number, index, Gradients(objective, theta, self.blank), batch, phase, plan)
             self.private = self.private and private
@@ -207,11 +217,15 @@ class _Run:
             raise ValueError("the run has ended, and its secret is gone: it cannot ask anybody any more")
         query = replace(query, theta=self.journal.ask(index, query.theta))
         about = (index, query.theta.tobytes(), batch.first, batch.last, plan)
-        question = Question(query, batch, phase.plan, self.journal.secret.derive("round", *about), index)
+        question = Question(query, batch, phase.plan, self.journal.secret.derive("round", *about), index, phase.lots)
         self.answering = True
         estimate = self.population.answer(question)
         self.answering = False
-        done = Round(index=index, phase=number, theta=query.theta, gradient=estimate.mean, users=estimate.users)
+        if phase.lots is not None and estimate.users != phase.batch:
+            allowed = "one that fills a round of a secret lot up with blanks"
+            raise ArgumentError("population", type(self.population).__name__, allowed, 'Use lots="open"; nothing was released.')
+        gradient = estimate.mean if phase.lots is None else estimate.sum / phase.mean_of
+        done = Round(index=index, phase=number, theta=query.theta, gradient=gradient, users=estimate.users)
         self.journal.answer(done, estimate.private)
         return done, estimate.private
 

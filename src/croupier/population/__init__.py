@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from .arrays import ArrayPopulation
 from .blocks import Block, BlockPopulation, CheckedBlock, NamedBlock
 from .cluster import RayPopulation
-from .dealing import Batch, Order, deal
+from .dealing import Batch, Order, deal, draw_lots
 from .population import (
     ParallelQuery,
     Population,
@@ -47,6 +47,7 @@ __all__ = [
     "UnreachableError",
     "WorkerError",
     "deal",
+    "draw_lots",
     "require_population",
     "row_group_runs",
 ]

@@ -11,13 +11,14 @@ import hmac
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import Counts, Report, SumEstimate, VectorSum
+from ..protocol.randomness import KeyedRandom
 from ..validation import ArgumentError, whole
 from .dealing import Seats
 from .population import ParallelQuery, Question, SparseQuery, Test, UnreachableError, Vectors
@@ -104,7 +105,7 @@ class Shard:
     def counts(self, question: Question) -> Counts:
         """The shard's users of the batch: their vectors, clipped, encoded and rounded, and their noise. Only the sum leaves."""
         total = Counts(np.zeros(question.plan.dim, dtype=np.int64), 0, question.secret.private)
-        threads = min(self._threads, len(self.placed), question.batch.size * question.plan.dim // ENTRIES_PER_THREAD)
+        threads = min(self._threads, len(self.placed), question.size * question.plan.dim // ENTRIES_PER_THREAD)
         if threads < 2 or not (isinstance(question.query, ParallelQuery) and question.query.parallel):
             return sum((self._counts(placed, question) for placed in self.placed), start=total)
         with ThreadPoolExecutor(threads) as pool:
@@ -216,10 +217,11 @@ class BlockPopulation:
     def answer(self, question: Question) -> SumEstimate:
         """One private round over the users of the batch."""
         protocol = VectorSum(question.plan)
-        protocol.check_round(question.batch.size, self.mode)
+        protocol.check_round(question.size, self.mode)
         if self.mode == "faithful":
-            reports = list(self.shard.reports(question))
-            return protocol.analyze(protocol.shuffle(reports, question.secret.derive("shuffle").source()))
+            reports = [*self.shard.reports(question), *protocol.blank_reports(question.blanks, _blanks_source(question))]
+            estimate = protocol.analyze(protocol.shuffle(reports, question.secret.derive("shuffle").source()))
+            return replace(estimate, guarantee=question.promised(estimate.guarantee))
         return released(question, self.shard.counts(question))
 
 
@@ -241,10 +243,20 @@ def place(blocks: Iterable[Block]) -> list[Placed]:
 
 
 def released(question: Question, counts: Counts) -> SumEstimate:
-    """The estimate from the counts of a whole batch."""
+    """The estimate from the counts of a whole batch, and of the blanks that fill up a secret lot."""
     if counts.users != question.batch.size:
-        raise UnreachableError(f"{counts.users} users answered of {question.batch.size} in the batch; nothing was released")
-    return VectorSum(question.plan).analyze(counts)
+        how_many = "not all" if question.lots is not None else f"{counts.users}"  # how many have a lot is nobody's business
+        of = "those with the lot" if question.lots is not None else f"{question.batch.size} in the batch"
+        raise UnreachableError(f"{how_many} users answered of {of}; nothing was released")
+    protocol = VectorSum(question.plan)
+    if question.lots is not None:
+        counts += protocol.blank_counts(question.blanks, _blanks_source(question))
+    estimate = protocol.analyze(counts)
+    return replace(estimate, guarantee=question.promised(estimate.guarantee))
+
+
+def _blanks_source(question: Question) -> KeyedRandom:
+    return question.secret.derive("blanks").source()
 
 
 def joint_digest(key: bytes, digests: Iterable[bytes]) -> bytes:

@@ -97,7 +97,7 @@ class RayPopulation:
 
     def answer(self, question: Question) -> SumEstimate:
         """One private round over the users of the batch: the workers' counts, added up."""
-        VectorSum(question.plan).check_round(question.batch.size)
+        VectorSum(question.plan).check_round(question.size)
         seal = self._seal or self._sealed(_anything, os.urandom(32))
         first, *others = self._all("counts", [(question, seal.key, digests) for digests in seal.digests])
         return released(question, sum(others, start=first))

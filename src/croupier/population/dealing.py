@@ -1,7 +1,8 @@
 """Who takes part in which round: users are dealt to rounds by secret tickets, which any machine can draw for its own users.
 
 There is no list of all users anywhere. User i's ticket is the i-th 64-bit number of a keystream, and users are ranked by their
-tickets: that is a uniformly random order, whatever the data. A batch is a range of ranks, so a range of tickets.
+tickets: that is a uniformly random order, whatever the data. A batch is a range of ranks, so a range of tickets. With secret lots
+(`draw_lots`) a round is one of so many equal ranges of tickets, and how many users have it is nobody's business.
 """
 
 from __future__ import annotations
@@ -33,6 +34,21 @@ class Order:
         start = first // _PAGE * _PAGE
         pages = [self._page(page, min(_PAGE, last - page)) for page in range(start, last, _PAGE)]
         return np.concatenate(pages or [np.zeros(0, dtype=np.uint64)])[first - start :]
+
+    def lots(self, rounds: int) -> NDArray[np.int64] | None:
+        """How many users have each of so many lots; None where a ticket is beyond the last lot, which all have to draw anew."""
+        width, counts = _width(rounds), np.zeros(rounds, dtype=np.int64)
+        for tickets in self._pages():
+            lots = tickets // width
+            if lots.max() >= rounds:
+                return None
+            counts += np.bincount(lots.astype(np.int64), minlength=rounds)
+        return counts
+
+    def smallest(self, low: int, high: int, count: int) -> int:
+        """The ticket after the `count` smallest from `low` to `high`, of which there are more."""
+        kept = [tickets[(tickets >= np.uint64(low)) & (tickets <= np.uint64(high))] for tickets in self._pages()]
+        return int(np.sort(np.concatenate(kept))[count])
 
     def ranked(self, ranks: Iterable[int]) -> dict[int, int]:
         """The tickets of these ranks: counted by their leading bits first, so that only those near a rank are ever held."""
@@ -113,6 +129,40 @@ def deal(secret: Secret, users: int, sizes: Sequence[int]) -> list[Batch]:
         if all(tickets[end - 1] < tickets[end] for end in ends if 0 < end < users):
             break
     return [Batch(order, first, last, tickets[first], tickets[last - 1]) for first, last in pairwise(ends)]
+
+
+def draw_lots(secret: Secret, users: int, rounds: int, size: int) -> list[Batch]:
+    """Batches of users with the same lot. Law: every user's lot is uniform on the rounds, and independent of all others'.
+
+    Parameters
+    ----------
+    secret : what lots are drawn from; whoever has it knows them.
+    users : all users. rounds : how many lots there are.
+    size : the most users that a round has room for; of more, those with the largest tickets are left out, whatever their data.
+
+    Returns
+    -------
+    list of Batch : one a round. Their sizes are as secret as the lots.
+
+    A ticket beyond the last whole lot has all draw anew (rejection), so that the law is exact.
+    """
+    width = int(_width(rounds))
+    orders = (Order(secret.derive("lots", attempt), users) for attempt in count())
+    order, sizes = next((order, sizes) for order in orders if (sizes := order.lots(rounds)) is not None)
+    batches, first = [], 0
+    for lot, drawn in enumerate(sizes.tolist()):
+        low, high, last = lot * width, (lot + 1) * width - 1, first + drawn
+        if drawn > size:
+            high = order.smallest(low, high, size) - 1
+            last = first + int(sum(np.count_nonzero((t >= np.uint64(low)) & (t <= np.uint64(high))) for t in order._pages()))
+        batches.append(Batch(order, first, last, low, high))
+        first += drawn
+    return batches
+
+
+def _width(rounds: int) -> np.uint64:
+    """Tickets of a lot: those above the last of them have none."""
+    return np.uint64(min(2**64 // rounds, _LARGEST))
 
 
 def _leading(tickets: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import SumPlan
+from ..privacy import Guarantee, LotsPlan, SumPlan
 from ..protocol import LinearVectors, Secret, SparseVectors, SumEstimate
 from ..validation import ArgumentError
 from .dealing import Batch
@@ -102,6 +102,9 @@ class Question:
     Whoever asks owes a secret that belongs to this question alone: see `Secret`. `number` is that of the round in its run,
     counted from 1, for those who tell rounds apart. A plan that counts on a diameter is refused for a query that does not
     have it (`RangedQuery`): gradients, say, are anywhere in their ball.
+
+    With `lots` the batch are the users of a secret lot, and `plan` is that of one round of it. Whoever answers adds blanks, reports
+    of the zero vector, up to the public `size`, and says of the estimate's `users` nothing but this size: not the batch's.
     """
 
     query: Query
@@ -109,6 +112,21 @@ class Question:
     plan: SumPlan
     secret: Secret
     number: int = 1
+    lots: LotsPlan | None = None
+
+    @property
+    def size(self) -> int:
+        """Reports in the round, blanks included: public."""
+        return self.batch.size if self.lots is None else self.lots.size
+
+    @property
+    def blanks(self) -> int:
+        """Reports that fill the round up. As secret as the lots."""
+        return self.size - self.batch.size
+
+    def promised(self, guarantee: Guarantee | None) -> Guarantee | None:
+        """What the round's estimate may claim, where the round by itself would claim `guarantee`: with lots that of the run."""
+        return guarantee if self.lots is None or guarantee is None else self.lots.guarantee
 
     def __post_init__(self) -> None:
         if self.plan.diameter is None:

@@ -39,7 +39,7 @@ class SurrogatePopulation(ArrayPopulation):
             raise ArgumentError("mode", self.mode, "'counting' for a stand-in", "Messages are those of an ArrayPopulation.")
 
     def answer(self, question: Question) -> SumEstimate:
-        plan, users = question.plan, question.batch.size
+        plan, users = question.plan, question.size
         VectorSum(plan).check_round(users)
         total, noise_std = np.zeros(plan.dim), plan.noise_std_for(users)
         for placed in self.shard.placed:

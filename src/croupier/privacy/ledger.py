@@ -6,6 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from .guarantee import Guarantee
+from .lots import LotsPlan
 from .plan import SumPlan
 
 
@@ -19,7 +20,7 @@ class _Charged:
 
     first: int
     last: int
-    plan: SumPlan
+    plan: SumPlan | LotsPlan
     rounds: int
 
 
@@ -28,6 +29,7 @@ class Ledger:
 
     Sequential interactivity is a plan with rounds = 1; full interactivity one with rounds = T, asked T times of one batch. The
     guarantee of everything charged so far is the worst over the plans, since no user is under two of them (accounting, section 4).
+    With secret lots everybody is charged, under a LotsPlan, whenever a round is asked: it covers all of its rounds together.
     Memory is that of the batches, however many users they have.
 
     Parameters
@@ -44,15 +46,15 @@ class Ledger:
         self._users = users
         self._charged: list[_Charged] = []  # disjoint, ascending
 
-    def charge(self, first: int, last: int, plan: SumPlan) -> None:
+    def charge(self, first: int, last: int, plan: SumPlan | LotsPlan) -> None:
         """Record that users `first` up to `last` take part in one more round, or refuse and record nothing.
 
         Parameters
         ----------
         first, last : int
             The users `first`, ..., `last` - 1 of the order.
-        plan : SumPlan
-            The plan of the round.
+        plan : SumPlan or LotsPlan
+            The plan of the round, or of all rounds that users are dealt to by secret lots.
 
         Raises
         ------
@@ -74,7 +76,7 @@ class Ledger:
         self._charged.insert(place, _Charged(first, last, plan, 1))
 
     @staticmethod
-    def _charge_again(charged: _Charged, plan: SumPlan) -> None:
+    def _charge_again(charged: _Charged, plan: SumPlan | LotsPlan) -> None:
         if charged.plan != plan:
             raise BudgetExceededError("a user of this batch has already taken part under another plan; nothing was released")
         if charged.rounds >= plan.rounds:

@@ -39,6 +39,11 @@ RECORDS = {
     'stops at one that is not, so that it stopped says that there is one. invalid="blank" needs no such assumption.',
     "blank": "Assumed of the records: nothing. One that is not valid counts as a blank, which is the same whatever it holds.",
 }
+LOTS = (
+    "Which round a person was asked in is drawn by lot and told to nobody who sees the rounds' sums. Rounds are filled up with "
+    "blanks, noisy answers that say nothing, so that how many people were in one does not show. The lots, and the secret that they "
+    "are drawn from, stay where the data is."
+)
 PUBLIC = "Taken as public: the parameters, the number of people, the names and number of the columns."
 ONCE = "Fitting again on the same people, or publishing scores on them, spends more than this."
 SEEDED = "the randomness was seeded"
@@ -114,12 +119,15 @@ class PromiseWords:
         The fraction of all people that is counted on to add noise.
     kept : bool
         False where the randomness was seeded: the sentences then say what secure randomness would have promised.
+    watched : str
+        Where lots are secret, what `watched_line` says; else empty.
     """
 
     claim: Claim
     neighbours: str
     honest: float
     kept: bool = True
+    watched: str = ""
 
     @property
     def headline(self) -> str:
@@ -127,6 +135,17 @@ class PromiseWords:
         promises = "It promises" if self.kept else "With secure randomness it would promise"
         return (
             f"{promises} epsilon = {round_up(self.claim.epsilon)} and delta = {round_up(self.claim.delta)} to every single person."
+        )
+
+    @property
+    def if_watched(self) -> str:
+        """Where lots are secret, what holds to whom; else empty."""
+        if not self.watched:
+            return ""
+        holds = "holds" if self.kept else "would hold"
+        return (
+            f"That {holds} with secret lots: to whoever does not know in which round a person was asked. To somebody who also "
+            f"knows when each person answered, even if it is the shuffler who tells, it is {self.watched}."
         )
 
     @property
@@ -287,6 +306,8 @@ def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
         line = f"no promise at any delta of use, {_conditions(guarantee)}"
     else:
         line = _line(guarantee, *map(round_up, usual))
+        if guarantee.watched is not None:
+            figures.append(f"and to somebody who also knows when each user answered {watched_line(guarantee, usual[1])}")
     return f"{line} ({', '.join(figures)})"
 
 

@@ -133,6 +133,14 @@ class Randomizer:
             ones += fused.added(unit, self.plan.levels, random) if in_one_pass else self.added(unit, random)
         return Encoded(ones, len(linear))
 
+    def encoded_zeros(self, users: int, random: RandomSource) -> Encoded:
+        """`encoded` for so many zero vectors, to the same law: each coordinate is g/2, rounded by a fair coin if g is odd."""
+        lower, odd = divmod(self.plan.levels, 2)
+        ones = np.full(self.plan.dim, users * lower, dtype=np.int64)
+        if odd and users:
+            ones += binomial(random, users, 0.5, self.plan.dim)
+        return Encoded(ones, users)
+
     def added(self, unit: UnitVectors, random: RandomSource) -> NDArray[np.int64]:
         """Add up the columns of `rounded`, piece by piece; ties are decided last, as in the compiled pass.
 

@@ -256,6 +256,15 @@ class VectorSum:
                 reports += 1
                 progress(reports)
 
+    def blank_counts(self, count: int, random: RandomSource) -> Counts:
+        """The ones of so many blanks, reports of the zero vector, their noise included, by counting."""
+        return self._randomizer.with_noise(self._randomizer.encoded_zeros(count, random), random)
+
+    def blank_reports(self, count: int, random: RandomSource) -> Iterator[Report]:
+        """The same, message by message."""
+        zero = np.zeros(self.plan.dim)
+        return (self.randomize(zero, random) for _ in range(count))
+
     def check_round(self, users: int, mode: str = "counting") -> None:
         """Refuse a round that is too small for its guarantee or too large to be run, before anybody is asked.
 

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from ..optimizer import Phase
 from ..privacy import SumPlan, central_noise_std
+from ..privacy.plan import SumRequest
 
 Floats = NDArray[np.float64]
 
@@ -55,12 +57,12 @@ def central(plan: SumPlan) -> Baseline:
     return Baseline("central Gaussian", plan.central_noise_std, 64, "a curator")
 
 
-def local(plan: SumPlan) -> Baseline:
+def local(plan: SumPlan | SumRequest) -> Baseline:
     """The better of two local mechanisms: Gaussian noise on every device, or the sphere sampler of Duchi, Jordan and Wainwright.
 
     Parameters
     ----------
-    plan : SumPlan
+    plan : SumPlan or SumRequest
         Whose guarantee is to be had.
 
     Returns
@@ -73,6 +75,24 @@ def local(plan: SumPlan) -> Baseline:
     if gaussian <= sphere:
         return Baseline("local Gaussian", gaussian, 64, "nobody")
     return Baseline("local (Duchi et al.)", sphere, 64, "nobody")
+
+
+def alone_request(phase: Phase, epsilon: float) -> SumPlan | SumRequest:
+    """What the users of a round would have to keep alone: the plan's promise, or that of the whole run where lots are secret.
+
+    Everybody's own message is seen in the local model, so lots hide nothing there.
+    """
+    if phase.lots is None:
+        return phase.plan
+    lots, plan = phase.lots, phase.plan
+    return SumRequest(
+        epsilon=epsilon,
+        delta=lots.delta,
+        users=max(1, round(lots.users_in_round)),
+        dim=plan.dim,
+        norm=plan.norm,
+        neighbours=lots.neighbours,
+    )
 
 
 def simulate_central(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:

@@ -9,12 +9,12 @@ from html import escape
 
 import numpy as np
 
-from ..optimizer import Result
+from ..optimizer import Phase, Result
 from ..optimizer.progress import BAND, noise_norms
-from ..privacy import NoCertificateError, SumPlan, plan_sum, round_up
+from ..privacy import NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
 from ..privacy.plan import REQUEST_FIELDS
 from ..validation import ArgumentError
-from .baselines import local
+from .baselines import alone_request, local
 from .compare import Comparison, Method
 from .svg import Axis, Figure
 
@@ -27,8 +27,9 @@ def gradient_figure(result: Result) -> str:
     """The length of every round's mean gradient, and of the noise alone."""
     history = result.history
     rounds = [float(entry.index) for entry in history]
-    plans = [result.schedule.phases[entry.phase - 1].plan for entry in history]
-    ends = [noise_norms(plan, entry.users) for plan, entry in zip(plans, history, strict=True)]
+    phases = [result.schedule.phases[entry.phase - 1] for entry in history]
+    mean_of = [phase.mean_of if phase.lots else float(entry.users) for phase, entry in zip(phases, history, strict=True)]
+    ends = [noise_norms(phase.plan, entry.users, some) for phase, entry, some in zip(phases, history, mean_of, strict=True)]
     low, high = [end[0] for end in ends], [end[1] for end in ends]
     least = 0.7 * min(low)  # the logarithm's axis begins here
     norms = [max(least, float(np.linalg.norm(entry.gradient))) for entry in history]
@@ -100,29 +101,36 @@ def _references(comparison: Comparison) -> list[Method]:
     return [method for method in comparison.methods if method.kind == "reference"]
 
 
-def plans_over_epsilon(plan: SumPlan, chosen: float) -> dict[float, SumPlan]:
+def plans_over_epsilon(phase: Phase, chosen: float) -> dict[float, SumPlan]:
     """The plan of a round at other epsilons, where one can be proved; at the chosen one, the plan itself."""
+    plan, lots = phase.plan, phase.lots
     request = {name: getattr(plan, name) for name in REQUEST_FIELDS if name != "scalar"}
     plans = {chosen: plan}
+    if lots is not None:
+        whole_run = {name: getattr(lots, name) for name in ("delta", "users", "rounds", "honest", "neighbours")}
+        request = {name: request[name] for name in ("dim", "norm", "max_inflation", "max_bits")} | whole_run
     for epsilon in _EPSILONS:
         if epsilon == chosen:
             continue
         try:
-            plans[epsilon] = plan_sum(**request | {"epsilon": epsilon})
+            asked = request | {"epsilon": epsilon}
+            plans[epsilon] = plan_sum(**asked) if lots is None else plan_lots(**asked).one_round
         except (ArgumentError, NoCertificateError):  # too few people for so small an epsilon, or beyond the paper's theorems
             continue
     return dict(sorted(plans.items()))
 
 
-def noise_figure(epsilon: float, plans: Mapping[float, SumPlan]) -> str:
+def noise_figure(epsilon: float, plans: Mapping[float, SumPlan], phase: Phase) -> str:
     """Noise over epsilon, beside the local model's."""
 
     def share(noise_std: float, plan: SumPlan) -> float:
-        return math.sqrt(plan.dim) * noise_std / plan.users / plan.norm
+        return math.sqrt(plan.dim) * noise_std / (plan.users if phase.lots is None else phase.mean_of) / plan.norm
 
     epsilons = list(plans)
     ours = [share(plan.noise_std, plan) for plan in plans.values()]
-    locals_ = [share(local(plan).noise_std, plan) for plan in plans.values()]
+    locals_ = [
+        share(local(plan if phase.lots is None else alone_request(phase, other)).noise_std, plan) for other, plan in plans.items()
+    ]
     here = share(plans[epsilon].noise_std, plans[epsilon])
     figure = Figure(
         name="noise",

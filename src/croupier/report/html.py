@@ -10,13 +10,11 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-import numpy as np
-
 from .. import __version__
 from ..optimizer import Phase, Result
 from ..privacy import Guarantee, round_up, words
 from ..validation import ArgumentError
-from .baselines import central, local
+from .baselines import alone_request, central, local
 from .compare import Comparison, Method, public_comparison
 from .figures import (
     bits_figure,
@@ -27,7 +25,7 @@ from .figures import (
     plans_over_epsilon,
     sweep_figure,
 )
-from .svg import number
+from .pieces import bytes_text, facts_table, figure_item, ours_class, score_text, unbroken, value_text, wide_table
 
 # Parameters that are objects of the process which fitted, or said elsewhere on the page.
 _LEFT_OUT = ("account", "callbacks", "epsilon", "delta", "honest", "neighbours", "random_state", "data_is_public")
@@ -120,7 +118,8 @@ class _Shown:
     @classmethod
     def of(cls, model: Any, facts: Mapping[str, str]) -> _Shown:
         if isinstance(model, Result):
-            plan, schedule = model.schedule.phases[0].plan, model.schedule
+            schedule = model.schedule
+            plan = schedule.phases[0].lots or schedule.phases[0].plan
             promised = (plan.epsilon, plan.delta + schedule.shortfall, schedule.honest, plan.neighbours)
             return cls("A model", model, model.guarantee, *promised, facts=facts)
         if not isinstance(getattr(model, "result_", None), Result):
@@ -151,7 +150,9 @@ class _Shown:
     def promise(self) -> words.PromiseWords:
         """What is promised, or would be, in words."""
         claim = words.Claim.of(self.epsilon, self.delta, self.planned)
-        return words.PromiseWords(claim=claim, neighbours=self.neighbours, honest=self.honest, kept=self.guarantee is not None)
+        watched = words.watched_line(self.planned, self.delta) if self.planned.watched else ""
+        kept = self.guarantee is not None
+        return words.PromiseWords(claim=claim, neighbours=self.neighbours, honest=self.honest, kept=kept, watched=watched)
 
     @property
     def last(self) -> Phase:
@@ -197,16 +198,20 @@ def _promise(shown: _Shown) -> str:
     promise = shown.promise
     return f"""<h2>The promise</h2>
 <p class="big">{escape(promise.difference)}</p>
-<p>{_unbroken(promise.headline)} {_unbroken(promise.meaning)}</p>
-<p>{_unbroken(promise.guess)} {escape(words.IN_GENERAL)}</p>
+<p>{unbroken(promise.headline)} {unbroken(promise.meaning)}</p>
+<p>{unbroken(promise.guess)} {escape(words.IN_GENERAL)}</p>{_if_watched(promise)}
 <ul class="figures">
-{_figure("epsilon", round_up(shown.epsilon), f"smaller is more private; {words.SCALE}")}
-{_figure("delta", round_up(shown.delta), "chance that more is revealed")}
-{_figure("best guess", promise.claim.best_guess, "of somebody who knows all the others; 50 % is chance")}
-{_figure("people", f"{shown.result.users:,}", "in the crowd that hides each of them")}
-{_figure("rounds", f"{shown.result.rounds:,}", "each person in " + ("all of them" if shown.full else "one at most"))}
-{_figure("bits", f"{shown.result.bits_per_user:,}", "sent by a person, at most: " + _bytes(shown.result.bits_per_user))}
+{figure_item("epsilon", round_up(shown.epsilon), f"smaller is more private; {words.SCALE}")}
+{figure_item("delta", round_up(shown.delta), "chance that more is revealed")}
+{figure_item("best guess", promise.claim.best_guess, "of somebody who knows all the others; 50 % is chance")}
+{figure_item("people", f"{shown.result.users:,}", "in the crowd that hides each of them")}
+{figure_item("rounds", f"{shown.result.rounds:,}", "each person in " + ("all of them" if shown.full else "one at most"))}
+{figure_item("bits", f"{shown.result.bits_per_user:,}", "sent by a person, at most: " + bytes_text(shown.result.bits_per_user))}
 </ul>"""
+
+
+def _if_watched(promise: words.PromiseWords) -> str:
+    return f"\n<p>{unbroken(promise.if_watched)}</p>" if promise.watched else ""
 
 
 def _how_good(comparison: Comparison | None) -> str:
@@ -234,12 +239,12 @@ def _how_good(comparison: Comparison | None) -> str:
     note = f" {escape(comparison.note)}" if comparison.note else ""
     return (
         f"<h2>How good is it?</h2>\n<p>On {comparison.rows:,} rows that were declared public for this comparison.{note}</p>\n"
-        f"{_table('method', rows, left=('must trust',))}"
+        f"{wide_table('method', rows, left=('must trust',))}"
     )
 
 
 def _cells(method: Method) -> dict[str, str]:
-    return {name: _score(name, value) for name, value in method.scores.items()} | {
+    return {name: score_text(name, value) for name, value in method.scores.items()} | {
         "epsilon": "-" if method.epsilon is None else round_up(method.epsilon),
         "must trust": escape(method.trust),
         "bits a person": "-" if method.bits_per_user is None else f"{method.bits_per_user:,}",
@@ -258,18 +263,18 @@ def _training(shown: _Shown, comparison: Comparison | None) -> str:
 
 def _noise(shown: _Shown) -> str:
     plan = shown.last.plan
-    base = central(plan)
+    base, alone = central(plan), local(alone_request(shown.last, shown.epsilon))
     ways = [
         (base.name, base.noise_std, base.trust),
         ("shuffled", plan.noise_std, "a shuffler"),
-        (local(plan).name, local(plan).noise_std, "nobody"),
+        (alone.name, alone.noise_std, "nobody"),
     ]
     most = max(noise for _, noise, _ in ways)
     items = []
     for name, noise, trust in ways:
         times = "" if noise == base.noise_std else f", {noise / base.noise_std:.3g} times the curator's"
         items.append(
-            f"<li{_ours(name == 'shuffled')}><b>{escape(name)}</b>: {noise:.4g}{times}; must trust {escape(trust)}"
+            f"<li{ours_class(name == 'shuffled')}><b>{escape(name)}</b>: {noise:.4g}{times}; must trust {escape(trust)}"
             f'<span class="bar" style="width:{max(0.4, 100 * noise / most):.2f}%"></span></li>'
         )
     return f"""<h2>What it costs not to trust a curator</h2>
@@ -284,10 +289,13 @@ bits, or by everybody alone. The noise in one coordinate of a round's sum of gra
 
 
 def _trade_off(shown: _Shown, comparison: Comparison | None) -> str:
-    plans = plans_over_epsilon(shown.last.plan, shown.epsilon)
+    plans = plans_over_epsilon(shown.last, shown.epsilon)
     figures = []
     if len(plans) > 1:
-        figures = [noise_figure(shown.epsilon, plans), bits_figure(shown.epsilon, plans, shown.last.rounds if shown.full else 1)]
+        figures = [
+            noise_figure(shown.epsilon, plans, shown.last),
+            bits_figure(shown.epsilon, plans, shown.last.rounds if shown.full else 1),
+        ]
     if comparison is not None and comparison.sweep:
         figures.append(sweep_figure(shown.epsilon, comparison))
     if not figures:
@@ -301,7 +309,8 @@ def _trade_off(shown: _Shown, comparison: Comparison | None) -> str:
 def _assumed(shown: _Shown) -> str:
     items = [
         f"<b>The shuffler.</b> {escape(words.SHUFFLER)}",
-        f"<b>The others.</b> {_unbroken(shown.promise.crowd)}",
+        *([f"<b>The lots.</b> {escape(words.LOTS)}"] if shown.promise.watched else []),
+        f"<b>The others.</b> {unbroken(shown.promise.crowd)}",
         "<b>A person</b> is what fit was told: one row, or all rows that groups gave the same name. For someone who is in the data "
         "under two names, epsilon doubles, and delta grows.",
         f"<b>The records.</b> {escape(words.RECORDS.get(shown.invalid, words.RECORDS['refuse']))}",
@@ -319,7 +328,7 @@ def _details(shown: _Shown) -> str:
     proved = words.proved_line(guarantee, shown.epsilon)
     facts = {
         "method": f"{result.method}, {result.schedule.interactivity} interactivity; {result.schedule.why}",
-        "rounds": ", then ".join(f"{phase.rounds:,} of {phase.batch:,} people" for phase in result.schedule.phases),
+        "rounds": ", then ".join(_rounds(phase) for phase in result.schedule.phases),
         "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         f"coordinate",
@@ -327,62 +336,11 @@ def _details(shown: _Shown) -> str:
         "proved": proved if shown.guarantee else "nothing: not private",
         "bound on the loss": bound,
     }
-    public = {name: _value(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
-    parts = ["<h2>Taken as public</h2>", _facts_table(public)] if public else []
-    return "\n".join([*parts, "<h2>How it was made</h2>", _facts_table(facts)])
+    public = {name: value_text(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
+    parts = ["<h2>Taken as public</h2>", facts_table(public)] if public else []
+    return "\n".join([*parts, "<h2>How it was made</h2>", facts_table(facts)])
 
 
-# --- pieces of HTML -------------------------------------------------------------------------------------------------------------
-
-
-def _figure(name: str, value: str, what: str) -> str:
-    return f"<li>{escape(name)}<b>{escape(value)}</b><span>{escape(what)}</span></li>"
-
-
-def _unbroken(text: str) -> str:
-    """A sentence whose figures are not broken over two lines."""
-    return re.sub(r"(?:epsilon|delta) = [^ ,;)]+|1 in [\d,]+|[\d.]+ %", r'<span class="kept">\g<0></span>', escape(text))
-
-
-def _ours(ours: bool) -> str:
-    return ' class="ours"' if ours else ""
-
-
-def _table(first: str, rows: list[tuple[str, dict[str, str], bool]], left: tuple[str, ...]) -> str:
-    """A table that becomes a list of cards on a phone; cells are HTML already."""
-    kinds = {name: "left" if name in left else "n" for name in rows[0][1]}
-    head = f"<th>{first}</th>" + "".join(f'<th class="{kinds[name]}">{escape(name)}</th>' for name in kinds)
-    body = [
-        f"<tr{_ours(ours)}><td>{name}</td>"
-        + "".join(_cell(kinds[column], column, cell) for column, cell in cells.items())
-        + "</tr>"
-        for name, cells, ours in rows
-    ]
-    return f'<table class="wide">\n<thead><tr>{head}</tr></thead>\n<tbody>\n' + "\n".join(body) + "\n</tbody>\n</table>"
-
-
-def _cell(kind: str, column: str, cell: str) -> str:
-    return f'<td class="{kind}{" none" if cell == "-" else ""}" data-name="{escape(column)}">{cell}</td>'
-
-
-def _facts_table(facts: Mapping[str, str]) -> str:
-    rows = "\n".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in facts.items())
-    return f'<table class="facts">\n{rows}\n</table>'
-
-
-def _score(name: str, value: float) -> str:
-    return f"{100 * value:.2f} %" if name == "accuracy" else f"{value:.4f}" if 1e-3 < value < 10 else number(value)
-
-
-def _value(value: Any) -> str:
-    """A parameter as text, long lists cut short."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value[:30])) + (f" and {len(value) - 30} more" if len(value) > 30 else "")
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _bytes(bits: int) -> str:
-    size = bits / 8
-    return f"{size:,.0f} bytes" if size < 10_000 else f"{size / 1000:,.0f} kB" if size < 1e7 else f"{size / 1e6:,.0f} MB"
+def _rounds(phase: Phase) -> str:
+    who = "people" if phase.lots is None else "reports, blanks included, by secret lots"
+    return f"{phase.rounds:,} of {phase.batch:,} {who}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..privacy.words import SEEDED, guarantee_line, not_private
+from ..privacy.words import SEEDED, guarantee_line, not_private, watched_line
 from ..table.schema import Category, Column, Schema
 
 
@@ -26,6 +26,9 @@ def promise_lines(estimator: Any) -> list[str]:
         lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
     else:
         lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
+        if guarantee.watched is not None:
+            known = watched_line(guarantee, estimator.promise_.delta)
+            lines.append(f"That is with secret lots. To somebody who also knows when each user answered: {known}.")
     if result.stopped:
         lines.append(
             f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."

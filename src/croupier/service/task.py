@@ -202,7 +202,8 @@ class TaskRound:
 
 
 def _fits(phase: Phase, problem: Problem) -> bool:
-    return phase.plan.dim == problem.dim and is_proved(phase.plan)
+    """Whether a phase's plan is proved and fits. A deployed shuffler deals users to batches openly: secret lots are refused."""
+    return phase.plan.dim == problem.dim and is_proved(phase.plan) and phase.lots is None
 
 
 def _parameters(part: Loss | Domain) -> dict[str, Any]:

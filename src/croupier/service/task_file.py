@@ -138,8 +138,10 @@ class TaskFile:
 
     @property
     def estimator(self) -> LinearModel:
-        """The estimator that is trained, for the task's users; not fitted yet."""
-        return self.request.estimator(self.facts, self.users)
+        """The estimator that is trained, for the task's users; not fitted yet. A deployed shuffler deals openly."""
+        estimator = self.request.estimator(self.facts, self.users)
+        estimator.lots = "open"
+        return estimator
 
     def task(self) -> Task:
         """The task that clients see. Its identity follows from what it says: the same twice is the same task.

@@ -218,7 +218,7 @@ def _trade_off(claim: Guarantee, alpha: float) -> float:
 
 def _gaussian_equivalent(claim: Guarantee, delta: float) -> float:
     """The claim as one mu: its own, or that of the Gaussian with the same epsilon at delta."""
-    return claim.mu if not claim.pure_rounds else gaussian_mu(claim.epsilon(delta), delta)
+    return gaussian_mu(claim.epsilon(delta), delta) if claim.pure_rounds or claim.allocations else claim.mu
 
 
 def _detectable(mu: float, trials: int, false_alarm: float) -> float:
