@@ -16,7 +16,7 @@ from ..estimator.base import LinearModel
 from ..population import ArrayPopulation, BlockPopulation, Population, Question, RayPopulation, UnreachableError, row_group_runs
 from ..population.population import Test
 from ..protocol import SumEstimate
-from ..table import Encoder, Piece, Source, Store
+from ..table import Dialect, Encoder, Piece, Source, Store
 from ..validation import ArgumentError, one_of
 from .progress import Interrupt, counted, say, waiting
 
@@ -95,6 +95,7 @@ class TableBlock:
     users: int
     encoder: Encoder = field(repr=False)
     maker: LinearModel = field(repr=False)
+    dialect: Dialect = field(default_factory=Dialect)
 
     @property
     def file_name(self) -> str:
@@ -103,7 +104,7 @@ class TableBlock:
     def read(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         if not self.file.exists():
             raise UnreachableError(f"{self.file} is gone; bring it back. Nothing was released in this round")
-        pieces = Source(self.file).pieces(self.encoder.types(target=True), _most(self.encoder), self.row_groups)
+        pieces = Source(self.file, self.dialect).pieces(self.encoder.types(target=True), _most(self.encoder), self.row_groups)
         rows, targets = zip(*(_records(self.encoder, self.maker, piece) for piece in pieces), strict=True)
         return np.concatenate(rows), np.concatenate(targets)
 
@@ -124,7 +125,9 @@ def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: Store, 
 
 def _blocks(source: Source, encoder: Encoder, maker: LinearModel) -> list[TableBlock]:
     rows = source.count_rows(next(iter(encoder.types(target=True))))
-    blocks = [TableBlock(file.absolute(), groups, users, encoder, maker) for file, groups, users in _parts(source, rows)]
+    blocks = [
+        TableBlock(file.absolute(), groups, users, encoder, maker, source.dialect) for file, groups, users in _parts(source, rows)
+    ]
     if not blocks:
         raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
     return blocks

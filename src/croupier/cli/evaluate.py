@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ..table import Encoder, Source
+from ..table import Dialect, Encoder, Source
 from ..validation import ArgumentError
+from .data_options import Decimal, Encoding, Sep
 from .model import TableModel
 from .progress import counted, messages, say
 
@@ -26,11 +27,14 @@ _REMINDER = (
 def evaluate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet with the feature columns and the target.")],
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Compare a model's predictions with the truth: accuracy and log-loss, or errors in the target's unit."""
     made = TableModel.load(model)
-    source, encoder = Source(data), Encoder(made.schema)
+    source, encoder = Source(data, Dialect(sep, decimal, encoding)), Encoder(made.schema)
     types = encoder.types(target=True)
     source.require(list(types))
     console = messages()

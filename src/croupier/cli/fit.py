@@ -14,8 +14,9 @@ from ..estimator.base import LinearModel
 from ..optimizer import Result
 from ..population import Population, UnreachableError
 from ..privacy.words import SEEDED, guarantee_line, not_private
-from ..table import Encoder, Schema, Source, draft
+from ..table import Dialect, Encoder, Schema, Source, draft
 from ..validation import ArgumentError, one_of
+from .data_options import Decimal, Encoding, Sep
 from .engine import Engine, Interruptible
 from .files import check_output
 from .model import TASKS, Request, TableModel
@@ -59,6 +60,9 @@ def fit(
         Path | None, typer.Option(help="File that lets a run that was cut off go on. SECRET until the run ends.")
     ] = None,
     work_dir: Annotated[Path | None, typer.Option(help="Folder for rows during training (4 bytes a feature).")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -71,7 +75,7 @@ def fit(
     _check_checkpoint(checkpoint, output, data, schema)
     console = messages()
     shown = console.is_terminal and not (quiet or as_json)
-    source = Source(data)
+    source = Source(data, Dialect(sep, decimal, encoding))
     facts = _facts(source, schema, target, user_column, data_is_public, console)
     request = Request(
         task=task_of(task, facts),

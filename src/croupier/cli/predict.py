@@ -12,9 +12,10 @@ import pyarrow.csv as arrow_csv
 import typer
 from pyarrow import parquet
 
-from ..table import Encoder, Source
+from ..table import Dialect, Encoder, Source
 from ..table.schema import as_text
 from ..validation import ArgumentError
+from .data_options import Decimal, Encoding, Sep
 from .files import check_output, written_whole
 from .model import TableModel
 from .progress import counted, messages, say
@@ -29,6 +30,9 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; otherwise printed as CSV.")
     ] = None,
     proba: Annotated[bool, typer.Option("--proba", help="A probability for every class as well.")] = False,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Predict for every row of DATA, in its order. What is asked of the model afterwards costs no privacy."""
@@ -39,7 +43,7 @@ def predict(
         if output.suffix not in (".csv", ".parquet"):
             raise ArgumentError("-o", str(output), "named .csv or .parquet", "The ending says which it is to be.")
         check_output(output, force)
-    source, encoder = Source(data), Encoder(made.schema)
+    source, encoder = Source(data, Dialect(sep, decimal, encoding)), Encoder(made.schema)
     source.require(list(encoder.types()))
     console, rows = messages(), 0
     with _writer(output, _columns(made, proba)) as write:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..service.wire import WireError
-from ..table import Encoder, Piece, Schema, Source
+from ..table import Dialect, Encoder, Piece, Schema, Source
 from ..validation import ArgumentError
 from .model import Request
 
@@ -60,9 +60,9 @@ class Reader:
         if features != list(self._encoder.names):
             raise WireError("a task whose features are in another order than its columns make them, or others")
 
-    def of_file(self, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    def of_file(self, path: Path, dialect: Dialect | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Rows and targets of a CSV or Parquet file."""
-        source, types = Source(path), self._encoder.types(target=True)
+        source, types = Source(path, dialect), self._encoder.types(target=True)
         source.require(list(types))
         return self.of_pieces(source.pieces(types), str(path))
 
