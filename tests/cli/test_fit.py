@@ -458,6 +458,8 @@ def interrupted(folder, *arguments, after, times, pause=0.1):
     """A run whose rounds are slow, interrupted in round `after`."""
     command = [sys.executable, "-c", SLOW, "fit", "people.csv", "--schema", "facts.toml", *arguments]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        first = process.stderr.readline()
+        assert "about to run" in first
         for _ in range(after):
             assert process.stderr.readline() == "asking\n"
         for _ in range(times):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ..estimator.base import LinearModel
 from ..optimizer import Result
+from ..optimizer.log import left_over
 from ..population import Population, UnreachableError
 from ..privacy.words import SEEDED, guarantee_line, not_private
 from ..table import Dialect, Encoder, Schema, Source, draft
@@ -20,7 +21,7 @@ from .data_options import Decimal, Encoding, Sep
 from .engine import Engine, Interruptible
 from .files import check_output
 from .model import TASKS, Request, TableModel
-from .progress import Interrupt, Stopped, messages, rounds_shown, say, warnings_said
+from .progress import Interrupt, Stopped, announced, messages, rounds_shown, say, warnings_said
 
 # The exit code of a run that was stopped and left a model.
 CUT_SHORT = 3
@@ -94,13 +95,13 @@ def fit(
         delta=delta,
     )
     where = Engine(engine, work_dir, address, workers)
-    with warnings_said(console):
+    with warnings_said(console), announced(console, not (quiet or as_json)):
         model = _fitted(source, facts, request, where, checkpoint, console, shown)
     model.save(output)
     if checkpoint is not None and not model.estimator.result_.stopped:
         checkpoint.resolve().unlink(missing_ok=True)
     if as_json:
-        typer.echo(json.dumps(_figures(model, output), indent=2))
+        typer.echo(json.dumps(model_figures(model, output), indent=2))
     elif not quiet:
         _tell(model, output, checkpoint, Console())
     if model.estimator.result_.stopped:
@@ -211,7 +212,8 @@ def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
     return f"{said}: no model was saved. {spent} {onward}"
 
 
-def _figures(model: TableModel, output: Path) -> dict[str, Any]:
+def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
+    """What a fitted model is and promises, for programs."""
     estimator = model.estimator
     result, guarantee = estimator.result_, estimator.guarantee_
     return {
@@ -223,6 +225,7 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
         "guarantee": guarantee.to_dict() if guarantee else None,
         "not_covered": list(estimator.read_off_data_),
         "users": result.users,
+        "users_asked": max(result.batch_sizes) if result.schedule.interactivity == "full" else sum(result.batch_sizes),
         "rounds": result.rounds,
         "rounds_planned": result.schedule.rounds,
         "stopped": result.stopped,
@@ -232,7 +235,7 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
 def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Console) -> None:
     result = model.estimator.result_
     if result.schedule.interactivity == "sequential":
-        asked = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once"
+        asked = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
     else:
         asked = f"{result.users:,} users, all asked in every round"
     say(console, f"Trained on {asked}, in {result.rounds} rounds.")

@@ -1,17 +1,20 @@
 """scikit-learn's face: estimators whose fit is a private training run, a private scaler, and an account of what fits spend."""
 
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
-from .base import MostlyNoiseWarning, PublicDataWarning, WeakPrivacyWarning
+from .base import PublicDataWarning, WeakPrivacyWarning
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
+from .warnings import FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
 
 __all__ = [
     "BudgetWarning",
+    "FewPeopleWarning",
     "MostlyNoiseWarning",
     "PrivacyAccount",
     "PublicDataWarning",
+    "RadiusWarning",
     "ShuffleHuberRegressor",
     "ShuffleLinearSVC",
     "ShuffleLogisticRegression",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,13 +27,12 @@ from .account import BudgetWarning, PrivacyAccount
 from .blank import blanked, target_column, validated
 from .files import JsonModel, Promise
 from .rows import clip_rows, row_norms, with_constant
+from .warnings import warn, warn_of_few, warn_of_radius
 
 Floats = NDArray[np.float64]
 # An epsilon beyond which a promise is hardly one: odds may change by a factor of 22 000.
 _WEAK_EPSILON = 10.0
 _NO_PROMISE = 100.0
-# Noise in the mean of all gradients, relative to the largest gradient that one user can have.
-_MOSTLY_NOISE = 0.5
 _NOTHING: tuple[str, ...] = ()
 _NOT_RECORDED: str | None = None
 
@@ -46,10 +43,6 @@ class PublicDataWarning(UserWarning):
 
 class WeakPrivacyWarning(UserWarning):
     """epsilon is so large that the guarantee says little."""
-
-
-class MostlyNoiseWarning(UserWarning):
-    """Too few users for this budget: what was learned is noise for the most part."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -129,7 +122,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         name, seeded = type(self).__name__, self.random_state is not None or not getattr(population, "private", True)
         if self.epsilon > _WEAK_EPSILON:
             text = f"epsilon = {round_up(self.epsilon)}: the odds of what can be concluded about a person may change by a factor of"
-            _warn(f"{text} {factor_up(self.epsilon, 1)}; epsilon {words.SCALE}", WeakPrivacyWarning)
+            warn(f"{text} {factor_up(self.epsilon, 1)}; epsilon {words.SCALE}", WeakPrivacyWarning)
         promised = None if seeded else guarantee
         self.unit_ = unit = getattr(population, "unit", "user")
         if self.account is not None:
@@ -146,7 +139,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             self._own_account = PrivacyAccount()
             self._own_account.charge(name, population.users, promised, run, unit=unit)
         if which and not seeded:
-            _warn(
+            warn(
                 f"{name}: {which}. Every fit on the same people spends budget anew{total}. Tuning on private data is paid for: "
                 f"give account=PrivacyAccount() to count it (or one account each, if the fits saw different people). Scores on "
                 f"held-out people are releases that no account covers.",
@@ -164,7 +157,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
                 "given, since it would have to be read off the data",
                 f"{how} If the data may be seen by everyone, data_is_public=True reads it off.",
             )
-        _warn(f"{name} is read off the data, which no guarantee covers, since data_is_public=True", PublicDataWarning)
+        warn(f"{name} is read off the data, which no guarantee covers, since data_is_public=True", PublicDataWarning)
         self.read_off_data_ = (*self.read_off_data_, name)
         return read()
 
@@ -362,7 +355,7 @@ class LinearModel(PrivateEstimator):
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
         chosen = schedule(problem, population.users, **self._schedule_options())
-        _warn_of_noise(chosen, population.users)
+        warn_of_few(chosen, population.users, self.epsilon)
         self.result_ = run(
             problem,
             population,
@@ -374,6 +367,7 @@ class LinearModel(PrivateEstimator):
             invalid=self.invalid,
             pay=lambda name: self._charge(population, chosen.guarantee, name),
         )
+        warn_of_radius(self.result_, problem, self.radius)
         self.constant_ = constant
         self._set_theta()
         self.promise_ = self._promise()
@@ -471,23 +465,3 @@ class LinearModel(PrivateEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _warn_of_noise(chosen: Schedule, users: int) -> None:
-    """Warn, from public facts alone, where the noise in the mean of all gradients rivals a gradient."""
-    noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in chosen.phases))
-    share = noise / sum(p.rounds * p.batch for p in chosen.phases)
-    if share > _MOSTLY_NOISE:
-        _warn(
-            f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "
-            f"the model will say little. Ask more users, use fewer features, or spend a larger epsilon.",
-            MostlyNoiseWarning,
-        )
-
-
-def _warn(text: str, category: type[Warning]) -> None:
-    """A warning about the line that called us, however deep in this package we are."""
-    level = 2
-    while level < 20 and sys._getframe(level - 1).f_globals["__name__"].startswith("croupier."):
-        level += 1
-    warnings.warn(text, category, stacklevel=level)

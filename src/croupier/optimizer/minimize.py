@@ -25,6 +25,7 @@ from .acsa import acsa
 from .blank import Shape, blank_products, blank_vectors
 from .descent import descent
 from .journal import Journal
+from .log import begin, tell
 from .phases import Phase, Schedule, check_schedule, objective_of, start_point
 from .result import Result, Round
 from .schedule import schedule
@@ -132,6 +133,7 @@ def run(
             key = journal.secret.derive("records").key if journal.kept and journal.secret else None
             journal.confirm(population.prepare(Shape(problem) if blank else _test(problem), key))
         pay(journal.run)
+        begin(chosen, population.users)
         return _Run(problem, population, chosen, start, seed, journal, functions, blank).result()
 
 
@@ -196,6 +198,7 @@ class _Run:
             done, private = known or self._asked(number, index, Gradients(objective, theta, self.blank), batch, phase, plan)
             self.private = self.private and private
             self.history.append(done)
+            tell(self.chosen, done)
             for callback in self.callbacks:
                 callback(done)
             return done.gradient
