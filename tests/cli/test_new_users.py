@@ -108,3 +108,15 @@ def test_show_prints_json(folder):
     assert shown["schema"]["target"] == {"column": "ill", "classes": ["gesund", "krank"]}
     assert "epsilon" in shown["explained"]
     assert "few for" in croupier("fit", "plain.csv", "--schema", "facts.toml", "--epsilon", "0.1", "--force").stderr
+
+
+def test_class_weights_are_public_and_named_by_class(folder):
+    croupier("schema", "plain.csv", "--target", "ill", "-o", "facts.toml")
+    command = ("fit", "plain.csv", "--schema", "facts.toml", "--epsilon", "4", "--seed", "0", "--force", "--interactivity", "full")
+    found = {}
+    for weight in ("0.05", "20"):
+        assert croupier(*command, "--rounds", "10", "--class-weight", f"krank={weight}").returncode == 0
+        found[weight] = croupier("predict", "model.json", "plain.csv").stdout.count("krank")
+    assert 2 * found["0.05"] < found["20"]
+    for wrong in ("sick=3", "krank", "krank=many", "krank=-1", "balanced"):
+        assert "weight" in refused(*command, "--class-weight", wrong)

@@ -17,6 +17,7 @@ from ..population import Population, UnreachableError
 from ..privacy.words import SEEDED, guarantee_line, not_private
 from ..table import Dialect, Encoder, Schema, Source, draft
 from ..validation import ArgumentError, one_of
+from .class_weights import class_weights
 from .data_options import Decimal, Encoding, Sep
 from .engine import Engine, Interruptible
 from .files import check_output
@@ -47,6 +48,9 @@ def fit(
     schedule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
     rounds: Annotated[int | None, typer.Option(help="Rounds; by the schedule unless given.")] = None,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
+    class_weight: Annotated[
+        list[str] | None, typer.Option(help="CLASS=WEIGHT, a public weight for a rare class; may be given several times.")
+    ] = None,
     invalid: Annotated[
         str, typer.Option(help="refuse (stop at a record that is not valid) or blank (count it as a public default).")
     ] = "refuse",
@@ -91,7 +95,8 @@ def fit(
             "invalid": invalid,
         }
         | ({} if radius is None else {"radius": radius})
-        | _quantile(task, quantile),
+        | _quantile(task, quantile)
+        | class_weights(class_weight or (), facts),
         delta=delta,
     )
     where = Engine(engine, work_dir, address, workers)
