@@ -112,7 +112,7 @@ def test_row_numbers_and_ids_are_left_out_with_a_word(tmp_path):
         "nr": 1 + rng.permutation(users),
         "PassengerId": 10_000 + 3 * rng.permutation(users),
         "count": rng.integers(0, 50, users),
-        "paid": rng.integers(0, 10, users),
+        "paid": 5 + 7 * rng.permutation(users),
         "ill": rng.choice(["n", "y"], users),
     }
     schema, _, left_out = drafted(tmp_path, columns)

@@ -21,7 +21,7 @@ _NEAR = 0.5
 _ORDERS = 100.0
 # Fewer rows than this say nothing about whether they are numbered.
 _FEW_ROWS = 10
-_ID_NAME = re.compile(r"(^|[^A-Za-z])(id|key|index|row|uuid|nr|no)$|[a-z](Id|ID)$|^unnamed\b|^$", flags=re.IGNORECASE)
+_ID_NAME = re.compile(r"(^|[^A-Za-z])(id|key|index|row|uuid|nr|no)$|^unnamed\b|^$", flags=re.IGNORECASE)
 _CAMEL_ID = re.compile(r"[a-z](Id|ID|Key|Index)$")
 
 
