@@ -121,7 +121,7 @@ def test_fit_says_what_it_promises_and_what_to_do_next(folder):
     ):
         assert words in out
     assert "NOT" not in out
-    assert err == ""
+    assert err == "acsa: about to run 24 rounds; each user is asked at most once.\n"
     out, _ = croupier("show", "model.json")
     assert "classify of 'ill' from age, weight, sex" in out
     assert "Assumed of the shuffler" in out
