@@ -42,7 +42,8 @@ gallery: $(VENV)/dev.stamp
 	for name in mean_pictures price_of_privacy prediction_band stream; do $(BIN)/python examples/$$name.py || exit 1; done
 
 docs: $(VENV)/docs.stamp
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python tools/reference.py
+	$(BIN)/zensical build --clean --strict
 	@echo "the site is in site/index.html"
 
 clean:
@@ -57,7 +58,7 @@ $(VENV)/demo.stamp: $(BIN)/python pyproject.toml
 
 $(VENV)/dev.stamp: $(BIN)/python pyproject.toml
 	$(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -e ".[dev]",$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]")
-	touch $@ $(VENV)/demo.stamp
+	touch $@ $(VENV)/demo.stamp $(VENV)/docs.stamp
 
 $(VENV)/docs.stamp: $(BIN)/python pyproject.toml
 	$(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -e ".[docs]",$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]")

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from croupier.cli.app import app
-from croupier.cli.serve import _FIELDS, Asked
+from croupier.service.task_file import FIELDS, TaskFile
 from croupier.table import Schema
 
 ROOT = Path(__file__).parent.parent
@@ -75,6 +75,16 @@ def test_commands_in_pages_exist(page):
         check(command)
 
 
+def test_commands_of_the_front_page_exist():
+    text = (ROOT / "README.md").read_text()
+    names = {
+        check(command)
+        for command in [*blocks(text), *inline(text)]
+        if command.split()[1:2] not in (["serve"], ["join"]) or "--" in command
+    }
+    assert {"serve analyzer", "serve shuffler", "join", "demo", "fit", "plan"} <= names
+
+
 def test_the_page_on_deploying_shows_every_role():
     names = {check(command) for command in blocks((ROOT / "docs" / "deploy.md").read_text())}
     assert names == {"demo", "serve key", "serve enrol", "serve analyzer", "serve shuffler", "join"}
@@ -102,7 +112,7 @@ def test_a_wrong_command_would_be_found():
 
 
 def test_the_example_task_is_one_that_the_analyzer_takes():
-    asked = Asked.load(EXAMPLES / "task.toml")
+    asked = TaskFile.load(EXAMPLES / "task.toml")
     assert (asked.users, asked.transport, asked.patience) == (20_000, "masked-sum", 3600)
     assert asked.facts == Schema.load(EXAMPLES / "schema.toml")
     task = asked.task()
@@ -120,9 +130,9 @@ def test_the_task_table_of_the_page_is_the_commands():
     text = (ROOT / "docs" / "deploy.md").read_text()
     table = text[text.index("| key | meaning | unless given |") :].split("\n\n")[0]
     named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert named == set(_FIELDS)
+    assert named == set(FIELDS)
     (block,) = re.findall(r"```toml\n(.*?)```", text, flags=re.S)
-    assert set(tomllib.loads(block)) <= set(_FIELDS)
+    assert set(tomllib.loads(block)) <= set(FIELDS)
 
 
 def test_the_sizes_of_reports_that_the_page_states():

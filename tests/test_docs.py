@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
+import sys
+import tomllib
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import croupier as cr
 from croupier.estimator import BudgetWarning
@@ -39,6 +45,47 @@ def test_readme_table_is_what_the_code_says():
     assert f"noise {tight.noise_std:.4g} = {tight.inflation:.4g} x central" in text
 
 
+def test_readme_prints_what_its_first_code_prints(capsys):
+    """The guarantee to the letter. The noise is secret: six fits were within 0.01 of 0.815, the tolerance is five times that."""
+    code, output = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S).groups()
+    assert sum(bool(line.strip()) for line in code.splitlines()) == 8
+    exec(code, {})
+    printed, shown = (text.splitlines() for text in (capsys.readouterr().out, output))
+    assert printed[1:] == shown[1:]
+    assert float(printed[0].split()[1]) == pytest.approx(float(shown[0].split()[1]), abs=0.05)
+
+
+def test_readme_accuracies_are_the_stored_ones():
+    text, stored = (ROOT / "README.md").read_text(), json.loads((ROOT / "benchmarks/results/accuracy.json").read_text())["accuracy"]
+    fits = {(fit["task"], fit["interactivity"]): fit for fit in stored if (fit["rule"], fit["epsilon"]) == ("practical", 1.0)}
+    for task, title in (("adult", "Adult, {} people"), ("covtype", "Covertype, {}"), ("mnist10", "MNIST, ten classes, {}")):
+        once, always = fits[task, "sequential"], fits[task, "full"]
+        name = title.format(f"{once['users']:,}".replace(",", " "))
+        assert f"| {name} | {once['median']:.3f} | {always['median']:.3f} |" in text
+
+
+def test_front_pages_agree():
+    """docs/index.md has the tables of the README, to the letter, but for its own links."""
+    readme, index = ((ROOT / name).read_text() for name in ("README.md", "docs/index.md"))
+    for title in ("Who must trust whom", "Is it for me?", "Limits"):
+        section = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## )", readme, flags=re.M | re.S)[1].strip()
+        assert section.replace("](docs/", "](") in index, title
+    for name in (readme, index):
+        assert "`fit` simulates all parties in one process" in name
+        assert "`croupier serve` and `croupier join` run" in name
+
+
+def test_badges_and_citation_say_what_the_package_says():
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = re.findall(r"Python :: (3\.\d+)", " ".join(package["classifiers"]))
+    assert " | ".join(versions) in (ROOT / "docs/badges/python.svg").read_text()
+    assert package["license"] in (ROOT / "docs/badges/licence.svg").read_text()
+    assert any("Alpha" in line for line in package["classifiers"]) == ("alpha" in (ROOT / "docs/badges/status.svg").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (citation["version"], citation["license"]) == (cr.__version__, package["license"])
+    assert f"## {cr.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_accounting_table_is_what_the_code_says():
     rows = re.findall(
         r"^\| ([\d ]+) \| ([\d ]+) \| ([\d ]+) \| (\d+) x \| (\d+) \| (\d+) \| (\d+) \|$",
@@ -61,3 +108,28 @@ def test_notation_table_names_exist():
     for name in ("users", "dim", "norm", "honest_users", "levels", "noise_bits", "noise_probability", "bits_per_user", "inflation"):
         assert f"`{name}`" in text
         assert hasattr(plan, name)
+
+
+def test_notation_of_training_names_what_is_there():
+    table = (ROOT / "docs/notation.md").read_text().partition("## Training")[2]
+    rows = re.findall(r"^\| (\$.*?) \| `(\w+)`.*\| `(\S+)` \|$", table, flags=re.M)
+    symbols = " ".join(symbol for symbol, _, _ in rows)
+    for symbol in (r"\alpha_t", "L_t", r"\theta_t^{md}", r"\theta_t^{ag}", r"\eta", r"\beta", "D", r"\sigma", r"\lambda"):
+        assert symbol in symbols
+    assert len(rows) == table.count("\n| $")
+    for _, name, path in rows:
+        assert re.search(rf"\b{name}\b", inspect.getsource(_resolved(path))), (name, path)
+
+
+def _resolved(path: str) -> Any:
+    """What a dotted path leads to: a module, a class, a method; for a field without a default the class that has it."""
+    found, names = cr, path.split(".")
+    while names:
+        name = names.pop(0)
+        if f"{found.__name__}.{name}" in sys.modules:  # before a function of the same name
+            found = sys.modules[f"{found.__name__}.{name}"]
+        elif hasattr(found, name):
+            found = getattr(found, name)
+        else:
+            assert name in found.__annotations__, path
+    return getattr(found, "fget", found)

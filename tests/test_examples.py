@@ -24,4 +24,5 @@ def test_the_gallery_shows_every_example():
     assert len(NAMES) >= 4
     for name in NAMES:
         assert f"`examples/{name}.py`" in page
+        assert f'--8<-- "examples/{name}.py"' in page  # the site shows the code
         assert f"(gallery/{name}.svg)" in page

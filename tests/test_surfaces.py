@@ -32,7 +32,6 @@ from rich.console import Console
 
 import croupier as cr
 from croupier.cli import main
-from croupier.cli.model import TableModel
 from croupier.cli.progress import rounds_shown
 from croupier.cli.serve import JsonLines
 from croupier.client import Client, RefusedTaskError
@@ -47,6 +46,7 @@ from croupier.protocol.shuffler import BatchTooSmallError
 from croupier.report import html_report
 from croupier.service.dashboard import page, run_state
 from croupier.service.task import Task
+from croupier.table import TableModel
 from croupier.validation import ArgumentError
 
 SOURCE = Path(cr.__file__).parent
@@ -241,12 +241,12 @@ def explained(model: ShuffleLogisticRegression, case: Case) -> Surface:
 
 def report(made: Made) -> Surface:
     model, case = made.model, made.case
-    text = page_words(html_report(model)).replace(f"{model.plan_.phases[0].rounds} of ", "")
+    text = page_words(html_report(model)).replace(f"{model.schedule_.phases[0].rounds} of ", "")
     return text, together(
         case.asked,
         proof(model.guarantee_, case.epsilon),
         meaning(case.epsilon, case.delta, model.guarantee_),
-        {"users": (USERS, model.plan_.phases[0].batch)},
+        {"users": (USERS, model.schedule_.phases[0].batch)},
     )
 
 
@@ -373,7 +373,7 @@ def public_report(made: Made) -> Surface:
     _, values = report(made)
     other, rows = 2.3456123, slice(2000)
     longer = html_report(made.model, X=made.X[rows], y=made.y[rows], data_is_public=True, epsilons=[other])
-    text = page_words(longer).replace(f"{made.model.plan_.phases[0].rounds} of ", "").replace("one answer for all", "constant")
+    text = page_words(longer).replace(f"{made.model.schedule_.phases[0].rounds} of ", "").replace("one answer for all", "constant")
     return text, together(values, {"epsilon": other})
 
 
@@ -420,7 +420,7 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
     ),
     "print(plan)": lambda made: (str(made.plan), together(made.case.asked, proof(made.plan.guarantee, made.case.epsilon))),
     "print(plan), the paper's": paper_plan,
-    "print(schedule)": lambda made: (str(made.model.plan_), together({"users": made.model.plan_.phases[0].batch})),
+    "print(schedule)": lambda made: (str(made.model.schedule_), together({"users": made.model.schedule_.phases[0].batch})),
     "print(result)": lambda made: (str(made.model.result_), together(proof(made.model.guarantee_), CROWD)),
     "print(estimate)": lambda made: (str(made.estimate), together(proof(made.plan.guarantee), CROWD)),
     "print(account)": account,
@@ -460,7 +460,7 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
         (made.case.folder / "model.json").read_text(),
         together(
             made.case.asked,
-            plan_values(made.file.plan_.phases[0].plan),
+            plan_values(made.file.schedule_.phases[0].plan),
             fields(made.file.guarantee_),
             CROWD,
         ),

@@ -15,7 +15,7 @@ from scipy.special import expit
 
 import croupier as cr
 from croupier.optimizer import run
-from croupier.optimizer.acsa import acsa
+from croupier.optimizer.accelerated import acsa
 from croupier.population import ArrayPopulation
 from croupier.privacy.tight import parameters
 
@@ -23,7 +23,7 @@ from ..datasets import loader
 from ..protocol import Results
 from ..timing import turns
 
-BOUND, PRACTICAL = {"method": "acsa"}, {"schedule": "practical"}
+BOUND, PRACTICAL = {"method": "acsa"}, {"rule": "practical"}
 # (task, classes, radius, delta or None for 1/n^2, interactivity, epsilons, what to override, accuracy asked for)
 ROWS: list[tuple[str, int, float, float | None, str, tuple[float, ...], dict[str, str], tuple[float, ...]]] = [
     ("adult", 2, 20.0, None, "sequential", (0.5, 1.0, 4.0), BOUND, (0.80, 0.81, 0.83)),
@@ -70,7 +70,7 @@ def accuracies(load: Any, rows: list[Any], seeds: int) -> list[dict[str, Any]]:
         assert result.guarantee is not None
         table.append(
             {"task": task, "users": len(X), "dim": problem.dim, "radius": radius, **budget}
-            | {"schedule": overrides.get("schedule", "bound"), "rounds": result.rounds, "bits_per_user": result.bits_per_user}
+            | {"rule": overrides.get("rule", "bound"), "rounds": result.rounds, "bits_per_user": result.bits_per_user}
             | {"median": statistics.median(found), "least": min(found), "most": max(found), "seeds": seeds, "asked": asked}
             | {"seconds": statistics.median(seconds), "epsilon_spent": result.guarantee.epsilon(budget["delta"])}
         )
@@ -94,7 +94,7 @@ def cost_of_privacy(load: Any, repeats: int) -> dict[str, float]:
             rows, signs = X[batch].astype(np.float64), np.where(y[batch] > 0, 1.0, -1.0)
             return -((signs * expit(-signs * (rows @ theta))) @ rows) / phase.batch
 
-        return acsa(gradient, problem.domain.project, np.zeros(problem.dim), phase.rounds, phase.step)
+        return acsa(gradient, problem.domain.project, np.zeros(problem.dim), phase.rounds, phase.damping)
 
     def private() -> np.ndarray:
         return run(problem, ArrayPopulation(X, y), chosen, start=np.zeros(problem.dim)).theta

@@ -10,11 +10,11 @@ croupier {croupier}, numpy {numpy}. Logistic loss (ten classes: multinomial), ro
 protocol with secure randomness; only the radius (per class) was chosen. Medians, least and most over fits; bits that one user
 sends in all.
 
-| data | users | dim | interactivity | schedule | radius | epsilon | delta | rounds | accuracy | least | most | asked | bits |
+| data | users | dim | interactivity | rule | radius | epsilon | delta | rounds | accuracy | least | most | asked | bits |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 ROW = (
-    "| {task} | {users:,} | {dim} | {interactivity} | {schedule} | {radius:g} | {epsilon:g} | {delta:.2g} | {rounds} | "
+    "| {task} | {users:,} | {dim} | {interactivity} | {rule} | {radius:g} | {epsilon:g} | {delta:.2g} | {rounds} | "
     "**{median:.4f}** | {least:.4f} | {most:.4f} | {asked:g} | {bits_per_user:,} |\n"
 )
 COST = """

@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from croupier.cli.model import Request, TableModel
 from croupier.client import Client, ServerError
 from croupier.population import Question
 from croupier.protocol import Counts, Secret, SumEstimate, VectorSum
 from croupier.service.roles import signing_key
 from croupier.service.task import Task
 from croupier.service.wire import Document, report_bytes
-from croupier.table import Schema
+from croupier.table import Request, Schema, TableModel
 
 from .sizes import Sizes
 from .world import CLI, Shuffling, enrolled, got

@@ -28,8 +28,8 @@ from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
 from croupier.service.roles import Served, signing_key
-from croupier.service.store import Store
-from croupier.service.task import Round, Task
+from croupier.service.store import Database
+from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app
 from croupier.service.wire import Document
@@ -118,7 +118,7 @@ def world(reports: int, tls: bool = False) -> Iterator[World]:
         role_key = signing_key(folder / "shuffler")
         analyzer_key = Ed25519PrivateKey.generate()
         task = Task("masked-sum", reports, problem, one_round, role_key.public_key())
-        population = RemotePopulation(task, Store(f"sqlite:///{folder / 'analyzer.db'}", tables.ANALYZER), analyzer_key)
+        population = RemotePopulation(task, Database(f"sqlite:///{folder / 'analyzer.db'}", tables.ANALYZER), analyzer_key)
         trained = threading.Event()
 
         def train() -> None:
@@ -143,7 +143,7 @@ def world(reports: int, tls: bool = False) -> Iterator[World]:
 
 def enrolled(database: Path, count: int) -> tuple[list[str], list[str]]:
     """Clients at a shuffler that is not running, all in one transaction."""
-    kept = Store(f"sqlite:///{database}", tables.SHUFFLER)
+    kept = Database(f"sqlite:///{database}", tables.SHUFFLER)
     names = [f"client-{number:06}" for number in range(count)]
     tokens = [f"token-{number:06}-{os.urandom(16).hex()}" for number in range(count)]
     with kept.begin() as connection:
@@ -155,7 +155,7 @@ def enrolled(database: Path, count: int) -> tuple[list[str], list[str]]:
 
 def sealed_reports(document: Document, task: Task, key: Ed25519PrivateKey, count: int) -> tuple[list[bytes], np.ndarray, float]:
     """Reports of random vectors, the sum of their bits, and how long it took."""
-    opened_round = Round.read(document, task, key.public_key())
+    opened_round = TaskRound.read(document, task, key.public_key())
     plan = opened_round.phase_of(task).plan
     protocol, source, rng = VectorSum(plan), SecureRandom(), np.random.default_rng(0)
     bodies, ones = [], np.zeros(DIM, dtype=np.int64)

@@ -1,9 +1,10 @@
-"""The picture: score over epsilon, one panel per data set and loss."""
+"""The pictures: score over epsilon, one panel per data set and loss; and the two panels of the front page."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -21,6 +22,15 @@ COLOURS = {
     "diffprivlib": "#8a5aa8",
     "PrivUnit": "#b3423a",
 }
+# The front page shows these, under names that say who has to be trusted.
+FRONT = ("adult/logistic", "covtype/logistic")
+FRONT_NAMES = {
+    "Croupier full": "Croupier, asked in every round (shuffler)",
+    "Croupier sequential": "Croupier, asked once (shuffler)",
+    "DP-GD": "DP-GD (curator)",
+    "Opacus": "Opacus, DP-SGD (curator)",
+    "PrivUnit": "local, PrivUnit (nobody)",
+}
 
 
 @style("peers", **{"axes.titlesize": 9, "axes.spines.top": True, "axes.spines.right": True})
@@ -37,15 +47,34 @@ def figures(results: Results) -> dict[str, str]:
         panel.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
-    return {"peers.svg": svg(figure)}
+    return {"peers.svg": svg(figure)} | front(findings)
 
 
-def draw_panel(panel: Any, findings: Findings, problem: str) -> None:
+def front(findings: Findings) -> dict[str, str]:
+    """The picture of the front page: two panels and fewer methods; none where these data sets were not measured."""
+    problems = [problem for problem in FRONT if problem in findings.problems]
+    if not problems:
+        return {}
+    figure = Figure(figsize=(4.6 * len(problems), 3.9), layout="constrained")
+    panels = figure.subplots(1, len(problems), squeeze=False).ravel()
+    for panel, problem in zip(panels, problems, strict=True):
+        draw_panel(panel, findings, problem, tuple(FRONT_NAMES))
+        users = findings.results["problems"][problem]["users"]
+        panel.set_title(f"{TITLES[problem].split(',')[0]}: {users:,} people".replace(",", " "))
+        panel.set_xlabel("epsilon (smaller is more private)", fontsize=8)
+        panel.set_ylabel("test accuracy, %", fontsize=8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, [FRONT_NAMES.get(name, name) for name in labels], loc="outside upper center", ncols=2, frameon=False)
+    return {"front.svg": svg(figure)}
+
+
+def draw_panel(panel: Any, findings: Findings, problem: str, names: Sequence[str] = tuple(COLOURS)) -> None:
     """One data set and loss: the score of every method over epsilon."""
     scale, unit = (1, "R²") if problem.endswith("ridge") else (100, "accuracy, %")
     plain = scale * findings.score(problem, NO_PRIVACY, None)
     panel.axhline(plain, color="#888888", linestyle=":", label="scikit-learn, no privacy")
-    for name, colour in COLOURS.items():
+    for name in names:
+        colour = COLOURS[name]
         found = [(epsilon, findings.fits(problem, name, epsilon)) for epsilon in findings.epsilons(problem)]
         points = [(epsilon, [scale * fit["score"] for fit in fits]) for epsilon, fits in found if fits]
         if points:
@@ -55,7 +84,7 @@ def draw_panel(panel: Any, findings: Findings, problem: str) -> None:
             panel.fill_between(
                 at, [min(scores) for _, scores in points], [max(scores) for _, scores in points], color=colour, alpha=0.15
             )
-    seen = [scale * findings.score(problem, name, epsilon) for name in COLOURS for epsilon in findings.epsilons(problem)]
+    seen = [scale * findings.score(problem, name, epsilon) for name in names for epsilon in findings.epsilons(problem)]
     low = min([value for value in seen if not math.isnan(value)], default=0.0)
     floor = max(low, plain - (0.6 if scale == 1 else 35))  # what is far below would flatten the rest
     panel.set_ylim(floor - 0.04 * (plain - floor) - 1e-9, plain + 0.08 * (plain - floor) + 1e-9)

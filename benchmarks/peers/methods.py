@@ -30,7 +30,7 @@ from sklearn.svm import LinearSVC
 
 import croupier as cr
 from croupier.estimator import MostlyNoiseWarning, ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleRidge
-from croupier.estimator.base import LinearModel
+from croupier.estimator.linear import LinearModel
 from croupier.optimizer import Schedule, acsa
 from croupier.privacy import central_noise_std
 from croupier.protocol import NotPrivateWarning
@@ -168,7 +168,11 @@ def simulated(interactivity: str, calibration: str) -> Callable[..., Fit]:
         schedule = model.schedule_for(len(task.X), task.X.shape[1])
         problem = model.problem_for(task.X.shape[1])
         theta = acsa(
-            noisy_oracle(task, schedule, seed), problem.domain.project, np.zeros(task.dim), schedule.rounds, schedule.phases[0].step
+            noisy_oracle(task, schedule, seed),
+            problem.domain.project,
+            np.zeros(task.dim),
+            schedule.rounds,
+            schedule.phases[0].damping,
         )
         return Fit(theta, time.perf_counter() - begun, schedule.bits_per_user, schedule.rounds)
 

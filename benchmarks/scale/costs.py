@@ -11,7 +11,7 @@ import numpy as np
 
 from croupier.population import BlockPopulation, Population, RayPopulation, deal
 from croupier.population.blocks import BLOCK_USERS
-from croupier.population.deal import Seats
+from croupier.population.dealing import Seats
 from croupier.protocol import Secret
 
 from ..timing import turns

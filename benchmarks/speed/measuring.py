@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from croupier import __version__, minimize, plan_sum
-from croupier.optimizer.minimize import Gradients
+from croupier.optimizer.training import Gradients
 from croupier.population import ArrayPopulation, Batch, Question
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Secret, SecureRandom, fused
@@ -29,7 +29,7 @@ from ..round.measuring import unit_rows
 from ..timing import medians
 
 DELTA = 1e-6
-FIT = {"epsilon": 1.0, "delta": DELTA, "interactivity": "full", "schedule": "practical"}
+FIT = {"epsilon": 1.0, "delta": DELTA, "interactivity": "full", "rule": "practical"}
 # Whether the compiled pass is used, how many threads, and in what precision the rows are.
 WAYS: dict[str, tuple[bool, int, type]] = {
     "numpy": (False, 1, np.float64),
@@ -51,7 +51,7 @@ y = X @ rng.normal(size=d) > 0
 problem = Problem(loss=Logistic(), domain=Ball(dim=d, radius=5.0))
 for _ in range(repeats):
     begun = time.perf_counter()
-    minimize(problem, (X, y), epsilon=1.0, delta=1e-6, interactivity="full", schedule="practical", rounds=rounds)
+    minimize(problem, (X, y), epsilon=1.0, delta=1e-6, interactivity="full", rule="practical", rounds=rounds)
     print(time.perf_counter() - begun)
 """
 # Functions, by the end of their file's name and their own, and what they do.

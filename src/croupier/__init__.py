@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import client as client
     from . import estimator as estimator
     from . import optimizer as optimizer
     from . import population as population
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .problem import CustomProblem, Problem, domains, losses
     from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ArgumentError",
@@ -54,6 +55,7 @@ __all__ = [
 
 # The rooms, and what each of them lends to the top.
 _ROOMS: dict[str, tuple[str, ...]] = {
+    "client": (),
     "estimator": (),
     "optimizer": ("PanPrivate", "Result", "Schedule", "minimize", "schedule"),
     "population": (),

@@ -6,10 +6,11 @@ and added up in single precision, twice as fast; whatever comes of it is in doub
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Floats = NDArray[np.float64]
 # Entries up to which einsum adds up a row in one piece, and that are brought to double precision at a time.
@@ -58,3 +59,59 @@ def _added_up(subscripts: str, rows: NDArray[Any], others: NDArray[Any]) -> Floa
         return np.asarray(np.einsum(subscripts, rows, others), dtype=np.float64)
     pairs = ((row, others if others.ndim == 1 else row) for row in rows)
     return np.array([np.einsum("j,j->", row, other) for row, other in pairs], dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearVectors:
+    """Users' vectors as products: user i's is the outer product of coefficients_i and rows_i, plus a shift that all have.
+
+    Such are the gradients of linear models: slopes times features, and the regulariser's gradient, which all users share. They
+    need not exist in memory: each entry is made where it is rounded. Whoever has
+    the squared lengths of these very rows from `row_squares` already can give them; privacy rests on their being right.
+    """
+
+    rows: NDArray[Any]  # float64 or float32
+    coefficients: Floats
+    shift: Floats | None = None
+    squares: Floats | None = None
+
+    @classmethod
+    def of(cls, vectors: NDArray[Any]) -> LinearVectors:
+        """Any vectors: their own product with 1."""
+        return cls(vectors, np.ones((len(vectors), 1)))
+
+    def __post_init__(self) -> None:
+        """Whatever was given, all that follows is in double precision.
+
+        But rows in single precision stay as they are if they come with their squares, so of a size that it can tell, and no shift.
+        """
+        single = self.squares is not None and self.shift is None and self.rows.dtype == np.float32
+        object.__setattr__(self, "rows", _laid_out(self.rows, np.float32 if single else np.float64))
+        object.__setattr__(self, "coefficients", _laid_out(self.coefficients, np.float64))
+        if self.shift is not None:
+            object.__setattr__(self, "shift", _laid_out(self.shift, np.float64))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def dim(self) -> int:
+        return int(self.rows.shape[1] * self.coefficients.shape[1])
+
+    def of_users(self, users: NDArray[np.bool_]) -> LinearVectors:
+        return LinearVectors(self.rows[users], self.coefficients[users], self.shift)  # odd ones are few: measured anew
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        vectors = products(self.rows, self.coefficients)
+        return (vectors if self.shift is None else vectors + self.shift.ravel()).astype(dtype or np.float64, copy=False)
+
+
+def products(rows: NDArray[Any], coefficients: Floats) -> Floats:
+    """Each row's outer product with its coefficients, as one vector."""
+    entries = coefficients.shape[1] * rows.shape[1]
+    return np.asarray((coefficients[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(len(rows), entries))
+
+
+def _laid_out(array: NDArray[Any], kind: DTypeLike) -> NDArray[Any]:
+    """The array in this precision, its rows one after the other in memory."""
+    return np.require(array, kind, ["C", "A"])

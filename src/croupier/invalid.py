@@ -28,9 +28,13 @@ def numbers_or_nan(values: Any) -> Any:
     """Numbers as they are; of anything else each value by itself as a float, NaN where it is none.
 
     A list is taken value by value, too: as an array of numpy's own choosing, one text in it would make texts of all numbers.
+    A data frame's columns of dates or complex numbers are refused, since types are public: each of their rows would be blank.
     """
     if hasattr(values, "indptr"):
         return values
+    for name, kind in getattr(values, "dtypes", {}).items() if hasattr(values, "iloc") and values.ndim == 2 else ():
+        if getattr(kind, "kind", "O") in "mMc":
+            raise ArgumentError("X", f"column {name!r} of type {kind}", "a table of numbers", "Encode it, or leave it out.")
     array = one_by_one(values)
     if array.dtype.kind not in "OUS":
         return array
@@ -48,10 +52,20 @@ def one_by_one(values: Any) -> NDArray[Any]:
 
 
 def _number(value: Any) -> float:
+    if isinstance(value, np.complexfloating):  # numpy's would be taken by its real part, with a warning
+        return float("nan")
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever an object raises that somebody put there: it is no number
         return float("nan")
+
+
+def known_place(places: dict[Any, int], label: Any) -> int:
+    """Where a label stands among known ones, by Python's equality; -1 for any other, also one that cannot be looked up."""
+    try:
+        return places.get(label, -1)
+    except Exception:  # not hashable, though its type says so, or not to be compared
+        return -1
 
 
 def finite_rows(X: Any) -> Mask:

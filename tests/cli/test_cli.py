@@ -58,6 +58,23 @@ def test_plan_prints_the_figures_and_the_relation():
         assert word in result.stdout
 
 
+def test_plan_with_secret_lots_prints_both_figures():
+    text = " ".join(croupier(*PLAN, "--lots", "20").stdout.split())
+    for word in ("secret lots", "639, blanks included", "certified", "if watched", "epsilon 1"):
+        assert word in text
+    plan = as_json(*PLAN, "--lots", "20", "--honest", "0.9")
+    assert plan["certified_delta"] <= 1e-6
+    assert (plan["rounds"], plan["size"], plan["guarantee"]["allocations"][0]["rounds"]) == (20, 639, 20)
+    assert plan["guarantee"]["watched"]["mu"] > 1
+
+
+@pytest.mark.parametrize("extra", [["--lots", "0"], ["--lots", "20", "--rounds", "2"], ["--lots", "5", "--calibration", "paper"]])
+def test_lots_that_cannot_be_are_refused_in_one_line(extra):
+    result = croupier(*PLAN, *extra)
+    assert result.returncode == 2
+    assert result.stderr.startswith("croupier: ")
+
+
 def test_plan_json_has_every_name_and_keeps_its_promise():
     plan = as_json(*PLAN)
     assert set(NAMES) <= set(plan)
@@ -227,3 +244,40 @@ def test_audit_of_everything_refuses_what_it_would_pass_over(arguments):
     result = croupier("audit", *arguments)
     assert result.returncode == 2
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_plan_proves_and_exports_a_certificate(tmp_path):
+    small = ["plan", "--epsilon", "1", "--delta", "1e-6", "--users", "100", "--dim", "2"]
+    file = tmp_path / "certificate.json"
+    result = croupier(*small, "--prove", "-o", str(file))
+    assert result.returncode == 0, result.stderr
+    assert "Proved in ball arithmetic" in result.stdout
+    assert "…" not in result.stdout  # a number cut short is a wrong number
+    certificate = json.loads(file.read_text())
+    assert certificate == as_json(*small, "--prove")
+    assert float(certificate["bounds"]["delta"][1]) <= as_json(*small)["certified_delta"] <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (["-o", "certificate.json"], "add --prove"),
+        (["--prove", "--compare"], "left out beside --compare and --lots"),
+        (["--prove", "--lots", "5"], "left out beside --compare and --lots"),
+        (["--prove", "--calibration", "paper"], "do not rest on Theorem B"),
+        (["--prove", "-o", "/nowhere/certificate.json"], "in a folder that exists"),
+    ],
+)
+def test_what_cannot_be_proved_is_refused_in_one_line(extra, said):
+    result = croupier(*PLAN, *extra)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+def test_prove_without_its_extra_says_which_one():
+    with mock.patch.dict(sys.modules, {"flint": None}):
+        for name in ("croupier.privacy.ball", "croupier.privacy.proof"):
+            sys.modules.pop(name, None)
+        result = croupier(*PLAN, "--prove")
+    assert result.returncode == 2
+    assert "croupier[proof]" in result.stderr

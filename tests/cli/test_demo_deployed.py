@@ -18,8 +18,8 @@ import pytest
 from helpers_cli import croupier
 
 from croupier.cli import demo_deployed
-from croupier.cli.demo_deployed import people
 from croupier.table import Schema
+from croupier.table.datasets import PATIENTS, patients
 
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
@@ -120,9 +120,9 @@ def test_mistakes_are_one_line(arguments, word):
 
 def test_people_are_the_same_whenever_they_are_made_and_fit_the_schema(tmp_path):
     (tmp_path / "schema.toml").write_text(demo_deployed._SCHEMA)
-    assert Schema.load(tmp_path / "schema.toml") == demo_deployed._FACTS
-    made, again = people(500, seed=3), people(500, seed=3)
+    assert Schema.load(tmp_path / "schema.toml") == PATIENTS
+    made, again = patients(500, seed=3).batch, patients(500, seed=3).batch
     assert made.equals(again)
     ill = np.array(made["ill"].to_pylist()) == "yes"
     assert 0.3 < ill.mean() < 0.7
-    assert set(made.schema.names) == {*demo_deployed._FACTS.columns, "ill"}
+    assert set(made.schema.names) == {*PATIENTS.columns, "ill"}

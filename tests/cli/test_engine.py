@@ -62,7 +62,7 @@ def test_both_engines_make_the_same_model_for_the_same_seed(folder, data):
 
 def test_options_of_the_other_engine_and_people_over_several_shards_are_refused(folder):
     fit = ("fit", "parquet", "--schema", "facts.toml")
-    assert "--workers = '2' is not allowed: it must be left out with --engine local" in refused(*fit, "--workers", 2)
+    assert "--workers = '2' is not allowed: it must be left out with the engine 'local'" in refused(*fit, "--workers", 2)
     assert "--work-dir" in refused(*fit, "--engine", "ray", "--work-dir", ".")
     assert "--engine = 'dask'" in refused(*fit, "--engine", "dask")
     assert "at most 3" in refused(*fit, "--engine", "ray", "--workers", 4)

@@ -19,9 +19,8 @@ import pytest
 from pyarrow import parquet
 
 from croupier.cli import main
-from croupier.cli.model import TableModel
 from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
-from croupier.table import Encoder, Source
+from croupier.table import Encoder, Source, TableModel
 
 FACTS = """
 [target]
@@ -361,7 +360,8 @@ def test_delta_follows_the_number_of_users_and_one_too_large_is_refused(folder):
         (["people.csv", "--schema", "facts.toml", "--task", "quantile"], ["--task = 'quantile'", "'classify', 'svm'"]),
         (["people.csv", "--schema", "facts.toml", "--quantile", "0.5"], ["--quantile", "--task quantile"]),
         (["people.csv", "--schema", "facts.toml", "--interactivity", "stream"], ["interactivity = 'stream'"]),
-        (["people.csv", "--schema", "facts.toml", "--schedule", "best"], ["schedule = 'best'"]),
+        (["people.csv", "--schema", "facts.toml", "--rule", "best"], ["rule = 'best'"]),
+        (["people.csv", "--schema", "facts.toml", "--schedule", "bound"], ["--schedule = 'bound'", "now --rule bound"]),
         (["people.csv", "--schema", "facts.toml", "--honest", "0"], ["honest = 0"]),
         (["people.csv", "--schema", "facts.toml", "--radius", "-1"], ["radius"]),
         (["people.csv", "--schema", "facts.toml", "--rounds", "0"], ["rounds = 0"]),
@@ -398,10 +398,10 @@ def test_a_model_is_not_overwritten_unasked(folder):
 def test_a_model_file_comes_back_with_its_guarantee_plan_and_schema(folder):
     croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
     values = json.loads((folder / "model.json").read_text())
-    assert (values["format"], values["version"]) == ("croupier table model", 1)
+    assert (values["format"], values["version"]) == ("croupier table model", 2)
     model = TableModel.load(folder / "model.json")
     assert model.estimator.guarantee_.delta(1.0) <= 1e-6
-    assert model.estimator.plan_.rounds == model.estimator.result_.rounds
+    assert model.estimator.schedule_.rounds == model.estimator.result_.rounds
     model.save(folder / "again.json")
     assert json.loads((folder / "again.json").read_text()) == values
 
@@ -409,7 +409,7 @@ def test_a_model_file_comes_back_with_its_guarantee_plan_and_schema(folder):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda v: v | {"version": 2, "croupier": "9.9"}, ["version = 2", "croupier 9.9"]),
+        (lambda v: v | {"version": 3, "croupier": "9.9"}, ["version = 3", "croupier 9.9"]),
         (lambda v: v | {"format": "something"}, ["croupier table model"]),
         (lambda v: v | {"estimator": v["estimator"] | {"kind": "Popen"}}, ["'Popen'"]),
         (lambda v: v | {"schema": v["schema"] | {"columns": {"age": {"low": 0, "high": 1}}}}, ["another model's"]),

@@ -27,7 +27,7 @@ def remembered_plan(*, norm=1.0, **request):
 @pytest.fixture(autouse=True)
 def _fast_plans(monkeypatch):
     """Plans are remembered: scikit-learn's checks alone fit hundreds of times on data of few shapes. Every run proves its plans."""
-    for module in ("croupier.optimizer.schedule", "croupier.estimator.scaler"):
+    for module in ("croupier.optimizer.planning", "croupier.estimator.scaler"):
         monkeypatch.setattr(importlib.import_module(module), "plan_sum", remembered_plan)
 
 
@@ -44,7 +44,7 @@ class ExactPopulation(ArrayPopulation):
 @pytest.fixture
 def without_noise(monkeypatch):
     """Fits that see exact sums: what the estimators compute when privacy costs nothing."""
-    monkeypatch.setattr(importlib.import_module("croupier.estimator.base"), "ArrayPopulation", ExactPopulation)
+    monkeypatch.setattr(importlib.import_module("croupier.estimator.private"), "ArrayPopulation", ExactPopulation)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from croupier.estimator import (
     ShuffleScaler,
     total_guarantee,
 )
-from croupier.privacy import Guarantee, plan_sum
+from croupier.privacy import Guarantee, plan_lots, plan_sum
 from croupier.privacy.ledger import BudgetExceededError
 from croupier.validation import ArgumentError
 
@@ -236,6 +236,18 @@ def test_an_account_in_a_file_is_shared(tmp_path):
     assert plain < PrivacyAccount(path).spent() == first.spent() < 1.5 * plain
 
 
+def test_secret_lots_are_counted_with_other_fits_and_come_back_from_a_file(tmp_path):
+    lots = plan_lots(epsilon=0.5, delta=1e-6, users=10_000, rounds=20, dim=5).guarantee
+    account = PrivacyAccount(tmp_path / "account", epsilon=1.0, delta=5e-6)
+    account.charge("lots", 10_000, lots)
+    account.charge("plain", 10_000, GUARANTEE)
+    again = PrivacyAccount(tmp_path / "account", epsilon=1.0, delta=5e-6)
+    assert [spent.guarantee for spent in again.fits] == [lots, GUARANTEE]
+    assert lots.compose(GUARANTEE).epsilon(5e-6) <= again.spent() < 1.5
+    with pytest.raises(BudgetExceededError):
+        again.charge("lots again", 10_000, lots)
+
+
 def test_many_at_once_never_pass_the_limit_together(tmp_path):
     path = tmp_path / "account.jsonl"
     limit = by_hand(*[GUARANTEE] * 5)
@@ -303,3 +315,17 @@ def test_steps_must_agree_who_is_a_user(people):
         warnings.simplefilter("ignore", BudgetWarning)
         pipe.fit(X, score > 0, shufflelogisticregression__groups=groups, shufflescaler__groups=groups)
     assert total_guarantee(pipe).epsilon(1e-6) > 1
+
+
+@pytest.mark.parametrize("kept", ["in memory", "in a file"])
+@pytest.mark.parametrize(
+    "again",
+    [{"guarantee": Guarantee(mu=50.0, slack=1e-9, theorem="a theorem")}, {"guarantee": None}, {"unit": "person"}],
+    ids=["more", "seeded", "another unit"],
+)
+def test_a_run_by_the_name_of_one_that_reveals_less_is_refused(tmp_path, kept, again):
+    account = PrivacyAccount(tmp_path / "account" if kept == "in a file" else None, epsilon=1.0)
+    charge = {"what": "a model", "users": 100, "guarantee": GUARANTEE, "run": "one run"}
+    assert account.charge(**charge) == account.charge(**charge) == 1
+    with pytest.raises(ArgumentError, match="run"):
+        account.charge(**charge | again)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -150,3 +151,67 @@ def test_what_is_not_one_persons_doing_is_refused():
         MODELS["logistic"](invalid="drop").fit(X, y)
     with pytest.raises(cr.ArgumentError, match="classes"):
         ShuffleLogisticRegression(invalid="blank", data_is_public=True).fit(X, y)
+
+
+class _NoNumber:
+    """What somebody put into a record: it says what it is when it is asked for a number, a hash or a comparison."""
+
+    def __float__(self):
+        raise RuntimeError("a secret")
+
+    def __hash__(self):
+        return hash(1)
+
+    def __eq__(self, other):
+        raise RuntimeError("a secret")
+
+
+ODD = {
+    "a tuple that cannot be hashed": ([1],),
+    "a signalling NaN": Decimal("sNaN"),
+    "a complex number of numpy's": np.complex128(1 + 2j),
+    "an object that raises": _NoNumber(),
+}
+
+
+@pytest.mark.usefixtures("_quiet")
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("place", ["value", "label", "target"])
+def test_an_object_that_is_no_number_and_no_label_is_a_blank_like_any_other(kind, place):
+    def theta(odd):
+        X, y = (part.tolist() for part in people("ridge"))
+        y = [int(value > 5) for value in y] if place != "target" else y
+        if place == "value":
+            X[3][1] = odd
+        else:
+            y[3] = odd
+        model = ShuffleRidge(target_range=(0, 10), random_state=0, invalid="blank", **SETTINGS)
+        if place != "target":
+            model = ShuffleLogisticRegression(classes=[0, 1], random_state=0, invalid="blank", **SETTINGS)
+        return model.fit(X, y).coef_
+
+    np.testing.assert_array_equal(theta(ODD[kind]), theta(None))
+
+
+@pytest.mark.parametrize("label", [[1], ([1],), Decimal("sNaN")], ids=["a list", "a tuple with a list", "a signalling NaN"])
+def test_a_row_whose_label_can_be_nobodys_is_left_out(label):
+    X, y = people("logistic")
+    labels = [user // 2 for user in range(USERS)]
+    model = ShuffleLogisticRegression(classes=CLASSES, invalid="blank", **SETTINGS).fit(X, y, groups=[label, *labels[1:]])
+    assert model.n_users_ == USERS // 2
+
+
+@pytest.mark.parametrize("label", [b"person 0", b"\xff"], ids=["the same name", "no text"])
+def test_bytes_among_labels_of_text_stop_nothing(label):
+    X, y = people("logistic")
+    labels = [f"person {row // 2}" for row in range(USERS)]
+    model = ShuffleLogisticRegression(classes=CLASSES, invalid="blank", **SETTINGS).fit(X, y, groups=[label, *labels[1:]])
+    assert model.n_users_ == USERS // 2
+
+
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]", "complex128"])
+def test_a_column_whose_type_has_no_numbers_is_refused_rather_than_blank_for_everybody(kind):
+    X, y = people("logistic")
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(when=np.arange(USERS).astype(kind))
+    with pytest.raises(cr.ArgumentError, match="column 'when'"):
+        ShuffleLogisticRegression(classes=CLASSES, invalid="blank", **SETTINGS).fit(frame, y)

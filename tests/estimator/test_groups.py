@@ -61,7 +61,7 @@ def test_one_row_each_is_no_groups(people):
         for groups in (None, labels)
     )
     assert alone.n_users_ == grouped.n_users_ == 5000
-    assert alone.plan_ == grouped.plan_
+    assert alone.schedule_ == grouped.schedule_
 
 
 def test_the_scaler_counts_people_too(people, contributions):

@@ -19,12 +19,12 @@ from croupier.estimator import (
     ShuffleQuantileRegressor,
     ShuffleRidge,
 )
-from croupier.estimator.rows import clip_rows
 from croupier.optimizer import StopTraining
 from croupier.population import ArrayPopulation
+from croupier.problem.rows import clip_rows
 
 # Full interactivity and the weakest promise allowed: steps large enough to converge. Without noise there is nothing private.
-SOLVE = {"schedule": "bound", "epsilon": 100.0, "interactivity": "full", "rounds": 400, "radius": 20.0, "random_state": 0}
+SOLVE = {"rule": "bound", "epsilon": 100.0, "interactivity": "full", "rounds": 400, "radius": 20.0, "random_state": 0}
 pytestmark = pytest.mark.filterwarnings("ignore::croupier.estimator.WeakPrivacyWarning")
 
 
@@ -112,10 +112,10 @@ def test_the_estimator_is_the_optimizer(people, interactivity):
     ).fit(X, y)
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=3, radius=50.0))
     result = cr.minimize(
-        problem, (X, y), epsilon=1.0, delta=1e-6, interactivity=interactivity, rounds=rounds, seed=7, schedule="practical"
+        problem, (X, y), epsilon=1.0, delta=1e-6, interactivity=interactivity, rounds=rounds, seed=7, rule="practical"
     )
     np.testing.assert_array_equal(model.coef_[0], result.theta)
-    assert model.plan_ == result.schedule
+    assert model.schedule_ == result.schedule
     assert model.intercept_ == 0
 
 
@@ -126,7 +126,7 @@ def test_coefficients_and_intercept_are_those_of_the_rows_as_they_come(people):
     )
     theta = model.result_.theta
     np.testing.assert_allclose(model.decision_function(X), np.column_stack([X / 4, np.full(len(X), 0.5)]) @ theta, rtol=1e-12)
-    assert model.plan_.phases[0].plan.dim == 4
+    assert model.schedule_.phases[0].plan.dim == 4
 
 
 def test_rows_are_scaled_down_in_prediction_as_in_training(people):
@@ -212,7 +212,7 @@ def test_probabilities_add_up_and_follow_the_classes(people):
 
 def test_strong_convexity_gives_a_phased_run_where_bounds_are_wanted(people):
     X, score = people
-    model = ShuffleRidge(target_range=(-8, 8), l2=0.5, schedule="bound", random_state=0).fit(X, score)
+    model = ShuffleRidge(target_range=(-8, 8), l2=0.5, rule="bound", random_state=0).fit(X, score)
     assert model.result_.method == "phased"
 
 

@@ -120,7 +120,7 @@ class TestRefusals:
             ("intercept_scaling", 0),
             ("interactivity", "stream"),
             ("method", "newton"),
-            ("schedule", "guess"),
+            ("rule", "guess"),
             ("calibration", "loose"),
             ("neighbours", "some"),
             ("honest", 0),
@@ -209,7 +209,7 @@ def test_the_guarantee_is_that_of_the_plans(people, interactivity, rounds, hones
     assert (model.guarantee_.honest, model.guarantee_.neighbours) == (honest, "replace-one")
     assert model.n_users_ == 5000
     # the same promise by hand: a plan for as many users and rounds, and the chance that a batch falls short of honest users
-    plan, short = model.plan_.phases[0].plan, model.plan_.shortfall
+    plan, short = model.schedule_.phases[0].plan, model.schedule_.shortfall
     request = {"users": plan.users, "dim": 4, "norm": plan.norm, "honest": plan.honest, "rounds": plan.rounds}
     again = cr.plan_sum(epsilon=1.0, delta=1e-6 - short, **request).guarantee
     assert dataclasses.replace(again, slack=again.slack + short, honest=honest) == model.guarantee_

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 import croupier as cr
 from croupier.invalid import numbers_or_nan, taken
 from croupier.optimizer.blank import Shape
-from croupier.optimizer.minimize import Gradients
+from croupier.optimizer.training import Gradients
 from croupier.population import ArrayPopulation, Batch, BlockPopulation, ParquetPopulation, Question
 from croupier.problem import Ball, CustomProblem, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Smoothed, Squared
 from croupier.protocol import Secret, fused
@@ -21,7 +21,7 @@ from croupier.protocol import Secret, fused
 USERS = 1200
 BALL = Ball(dim=3, radius=5.0)
 PROBLEM = Problem(loss=Logistic(), domain=BALL)
-SETTINGS = {"epsilon": 2.0, "delta": 1e-6, "rounds": 4, "schedule": "practical", "interactivity": "full"}
+SETTINGS = {"epsilon": 2.0, "delta": 1e-6, "rounds": 4, "rule": "practical", "interactivity": "full"}
 # What a record may hold that is not valid: of its features, and its label.
 BAD = {
     "NaN": (np.nan, 1.0),

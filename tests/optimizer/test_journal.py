@@ -24,7 +24,7 @@ from croupier.privacy.ledger import BudgetExceededError
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Secret
 
-pytestmark = pytest.mark.filterwarnings("ignore::croupier.optimizer.minimize.FinishedRunWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::croupier.optimizer.training.FinishedRunWarning")
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 2)) / 3
@@ -292,8 +292,8 @@ def with_another_gradient(line):
         edited(4, lambda line: b'"ask"'),
         edited(3, lambda line: line.replace(b'"gradient"', b'"grodient"')),
         edited(3, with_another_gradient),
-        edited(0, lambda line: line.replace(b'"version": 2', b'"version": 9')),
-        edited(0, lambda line: line.replace(b'"version": 2', b'"version": 1')),  # drew other noise from the same secret
+        edited(0, lambda line: line.replace(b'"version": 3', b'"version": 9')),
+        edited(0, lambda line: line.replace(b'"version": 3', b'"version": 1')),  # drew other noise from the same secret
         edited(0, lambda line: b"[]"),
         edited(0, lambda line: b"a,b,c"),
         lambda lines: lines.pop(3),
@@ -597,7 +597,7 @@ def die_at(index):
     return callback
 
 
-@pytest.mark.filterwarnings("ignore::croupier.estimator.base.MostlyNoiseWarning")
+@pytest.mark.filterwarnings("ignore::croupier.estimator.MostlyNoiseWarning")
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_an_account_is_charged_once_for_a_fit_that_is_cut_off_and_goes_on(tmp_path, kind):
     """The limit has room for one such fit, so a second charge would be refused."""
@@ -619,7 +619,7 @@ def test_an_account_is_charged_once_for_a_fit_that_is_cut_off_and_goes_on(tmp_pa
         model(account).fit(X, Y, checkpoint=tmp_path / "another run")
 
 
-@pytest.mark.filterwarnings("ignore::croupier.estimator.base.MostlyNoiseWarning")
+@pytest.mark.filterwarnings("ignore::croupier.estimator.MostlyNoiseWarning")
 def test_a_fit_that_was_killed_while_it_was_weighed_is_still_refused(tmp_path, monkeypatch):
     """It is written down first and then found too much: whoever dies between the two must not go on without an answer."""
     account, path = PrivacyAccount(tmp_path / "account", epsilon=2.5, delta=1e-6), tmp_path / "run"
@@ -636,7 +636,7 @@ def test_a_fit_that_was_killed_while_it_was_weighed_is_still_refused(tmp_path, m
         model(account).fit(X, Y, checkpoint=path)
 
 
-@pytest.mark.filterwarnings("ignore::croupier.estimator.base.MostlyNoiseWarning")
+@pytest.mark.filterwarnings("ignore::croupier.estimator.MostlyNoiseWarning")
 def test_fits_with_one_seed_are_fits_of_their_own():
     account = PrivacyAccount()
     for epsilon in (1.0, 2.0):

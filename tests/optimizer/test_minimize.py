@@ -16,9 +16,9 @@ import scipy.sparse
 
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, acsa, replay, run
-from croupier.optimizer.schedule import METHODS
+from croupier.optimizer.methods import METHODS
 from croupier.population import ArrayPopulation
-from croupier.privacy import honest_in_batch
+from croupier.privacy import Guarantee, honest_in_batch
 from croupier.privacy.audit import empirical_audit
 from croupier.privacy.ledger import BudgetExceededError, Ledger
 from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
@@ -71,7 +71,7 @@ def test_accelerated_descent_has_the_accelerated_rate_without_noise(binary):
     best = best_loss(problem, X, y)
     for rounds in (5, 20, 80):
         chosen = cr.schedule(problem, len(X), **BUDGET, method="acsa", interactivity="full", rounds=rounds)
-        quiet = dataclasses.replace(chosen.phases[0], step=2 * problem.smoothness)
+        quiet = dataclasses.replace(chosen.phases[0], damping=2 * problem.smoothness)
         result = run(problem, ExactPopulation(X, y), dataclasses.replace(chosen, phases=(quiet,)), start=np.zeros(3), seed=1)
         assert problem.losses(result.theta, X, y).mean() - best <= 2 * 0.25 * 9 / (rounds * (rounds + 1)) + 1e-6
 
@@ -353,7 +353,7 @@ def test_bad_records_are_refused_before_anyone_is_asked(binary):
 def test_paper_constants_run_and_differ(binary):
     ours, printed = (cr.schedule(problem_of(Logistic()), 4000, **BUDGET, constants=constants) for constants in ("tight", "paper"))
     assert printed.phases[0].paper_steps
-    assert printed.phases[0].step != ours.phases[0].step
+    assert printed.phases[0].damping != ours.phases[0].damping
     assert cr.minimize(problem_of(Logistic()), binary, **BUDGET, constants="paper").private
 
 
@@ -381,7 +381,13 @@ def test_a_schedule_for_other_users_or_another_problem_is_refused_before_anyone_
         (Problem(Logistic(), Ball(dim=3, radius=3.0), feature_norm=2.0), Silent(X, y), chosen),
         *(
             (problem, Silent(X, y), dataclasses.replace(chosen, phases=(dataclasses.replace(phase, **change),)))
-            for change in ({"rounds": 5}, {"batch": 999}, {"step": -1.0}, {"algorithm": "newton"}, {"users": -5})
+            for change in (
+                {"rounds": 5},
+                {"batch": 999},
+                {"damping": -1.0},
+                {"algorithm": "newton", "step": 1.0, "damping": None},
+                {"users": -5},
+            )
         ),
         (problem, Silent(X, y), dataclasses.replace(chosen, phases=())),
     ]
@@ -444,7 +450,7 @@ def test_a_guarantee_pasted_onto_a_seeded_result_is_refused(binary):
 
 def test_practical_steps_are_public_and_clip_at_the_steepest_gradient_of_the_start():
     problem = Problem(loss=Logistic(), domain=Ball(dim=20, radius=50.0), feature_norm=2.0)
-    chosen = cr.schedule(problem, 30_000, epsilon=1.0, delta=1e-6, schedule="practical")
+    chosen = cr.schedule(problem, 30_000, epsilon=1.0, delta=1e-6, rule="practical")
     phase = chosen.phases[0]
     assert (chosen.method, chosen.bound, phase.plan.norm) == ("acsa", None, 1.0)
     # T minimises 2 beta D^2 / (T (T + 1)) + (2 / sqrt 3) D sigma / sqrt T for the practical beta, D and L, by brute force
@@ -463,7 +469,7 @@ def test_practical_steps_are_public_and_clip_at_the_steepest_gradient_of_the_sta
 def test_practical_steps_of_a_kink_balance_its_bias_with_the_curvature_of_the_mean(loss, radius, usual, interactivity):
     users, D, L = 30_000, radius / 3, loss.slope_bound(0.0)
     problem = Problem(loss=loss, domain=Ball(dim=20, radius=radius), feature_norm=1.0)
-    options = {"epsilon": 1.0, "delta": 1e-6, "schedule": "practical", "interactivity": interactivity}
+    options = {"epsilon": 1.0, "delta": 1e-6, "rule": "practical", "interactivity": interactivity}
     phase = cr.schedule(problem, users, **options).phases[0]
     full, s = interactivity == "full", phase.plan.noise_std
 
@@ -486,13 +492,13 @@ def test_practical_steps_of_a_kink_balance_its_bias_with_the_curvature_of_the_me
         assert value(phase.rounds)[0] <= 1.001 * min(values.values())
     T, (_, c, beta) = phase.rounds, value(phase.rounds)
     assert phase.smoothing == pytest.approx(beta, rel=0.02)
-    assert phase.step == pytest.approx(2 * c + sigma(T) / (3 * D) * math.sqrt(sum(t * t for t in range(1, T + 1))), rel=0.01)
+    assert phase.damping == pytest.approx(2 * c + sigma(T) / (3 * D) * math.sqrt(sum(t * t for t in range(1, T + 1))), rel=0.01)
 
 
 def test_practical_steps_of_a_few_rounds_take_a_kink_for_as_curved_as_its_envelope():
     """A mean is never more curved than the envelopes it is of: then the steps are those of the bound, at the practical D."""
     problem = Problem(loss=Hinge(), domain=Ball(dim=20, radius=50.0), feature_norm=1.0)
-    phase = cr.schedule(problem, 30_000, epsilon=1.0, delta=1e-6, schedule="practical", rounds=3).phases[0]
+    phase = cr.schedule(problem, 30_000, epsilon=1.0, delta=1e-6, rule="practical", rounds=3).phases[0]
     assert phase.smoothing == pytest.approx(math.sqrt(12) / (2 * 50 / 3))
     assert phase.smoothing < 0.2
 
@@ -510,12 +516,12 @@ def test_practical_steps_of_a_kink_beat_those_of_one_users_envelope(loss, radius
         else np.clip(score / 5 + 0.1 * rng.normal(size=40_000), -1, 1)
     )
     problem = Problem(loss=loss, domain=Ball(dim=9, radius=radius), feature_norm=1.0)
-    chosen = cr.schedule(problem, 40_000, epsilon=1.0, delta=1e-6, interactivity="full", schedule="practical")
+    chosen = cr.schedule(problem, 40_000, epsilon=1.0, delta=1e-6, interactivity="full", rule="practical")
     (phase,), T, D = chosen.phases, chosen.rounds, radius / 3
     envelope = loss.slope_bound(0.0) * math.sqrt(T * (T + 1)) / (2 * D)
     noise = phase.gradient_std / D / 12 * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)
     losses = []
-    for step, smoothing in ((phase.step, phase.smoothing), (2 * envelope + noise, envelope)):
+    for step, smoothing in ((phase.damping, phase.smoothing), (2 * envelope + noise, envelope)):
         rng = np.random.default_rng(6)
 
         def gradient(theta, smoothing=smoothing, rng=rng):
@@ -534,8 +540,8 @@ def test_practical_runs_keep_the_guarantee_and_learn(loss, interactivity):
     score = X @ [4.0, -4.0, 2.0, 0.0]
     y = score if isinstance(loss, Huber) else np.digitize(score, [-1, 1]) if isinstance(loss, Multinomial) else score > 0
     problem = Problem(loss=loss, domain=Ball(dim=4 * loss.outputs, radius=20.0), feature_norm=1.0)
-    result = cr.minimize(problem, (X, y), epsilon=1.0, delta=1e-6, interactivity=interactivity, schedule="practical", seed=1)
-    secure = cr.minimize(problem, (X, y), epsilon=1.0, delta=1e-6, interactivity=interactivity, schedule="practical")
+    result = cr.minimize(problem, (X, y), epsilon=1.0, delta=1e-6, interactivity=interactivity, rule="practical", seed=1)
+    secure = cr.minimize(problem, (X, y), epsilon=1.0, delta=1e-6, interactivity=interactivity, rule="practical")
     assert secure.guarantee.epsilon(1e-6) <= 1.0
     assert result.bound is None
     here, start = (problem.losses(theta, X, y).mean() for theta in (result.theta, np.zeros(problem.dim)))
@@ -559,20 +565,20 @@ def test_clipping_halves_the_noise_and_forfeits_the_bound(binary):
 def test_the_papers_steps_are_those_of_the_papers_smoothing(loss, rule):
     """Theorem 4.7 smooths by L sqrt(T (T + 1)) / 2D, whatever is known about the mean's curvature."""
     problem = Problem(loss=loss, domain=Ball(dim=3, radius=1.0), feature_norm=1.0)
-    options = {"epsilon": 1.0, "delta": 1e-6, "method": "smoothed-acsa", "schedule": rule, "constants": "paper", "rounds": 30}
+    options = {"epsilon": 1.0, "delta": 1e-6, "method": "smoothed-acsa", "rule": rule, "constants": "paper", "rounds": 30}
     (phase,) = cr.schedule(problem, 100_000, **options).phases
     clip, nearer = (problem.usual_lipschitz, 3.0) if rule == "practical" else (problem.lipschitz, 1.0)
     assert phase.smoothing == pytest.approx(clip * math.sqrt(30 * 31) / (2 * phase.distance / nearer))
-    assert phase.step == pytest.approx(32**1.5 * phase.gradient_std / phase.distance + phase.smoothing)
+    assert phase.damping == pytest.approx(32**1.5 * phase.gradient_std / phase.distance + phase.smoothing)
 
 
 def test_less_curvature_makes_bolder_steps(binary):
     """The damping has twice the curvature in it, beside the noise's part, which stays."""
     problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0)
-    options = {"epsilon": 1.0, "delta": 1e-6, "rounds": 8, "schedule": "practical"}
+    options = {"epsilon": 1.0, "delta": 1e-6, "rounds": 8, "rule": "practical"}
     usual, bold = (cr.schedule(problem, 4000, **options, curvature=curvature) for curvature in (None, 0.02))
-    assert usual.phases[0].step - bold.phases[0].step == pytest.approx(2 * (0.05 - 0.02))
-    assert bold == replace(usual, phases=(replace(usual.phases[0], step=bold.phases[0].step),))
+    assert usual.phases[0].damping - bold.phases[0].damping == pytest.approx(2 * (0.05 - 0.02))
+    assert bold == replace(usual, phases=(replace(usual.phases[0], damping=bold.phases[0].damping),))
     run, same = (cr.minimize(problem, binary, **options, curvature=curvature, seed=1) for curvature in (0.02, 0.05))
     assert run.schedule == bold
     assert np.array_equal(same.theta, cr.minimize(problem, binary, **options, seed=1).theta)
@@ -581,12 +587,12 @@ def test_less_curvature_makes_bolder_steps(binary):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schedule": "fast"}, "'bound'"),
-        ({"schedule": "practical", "method": "sgd"}, "schedule='bound'"),
+        ({"rule": "fast"}, "'bound'"),
+        ({"rule": "practical", "method": "sgd"}, "rule='bound'"),
         ({"clip": -1.0}, "clip"),
-        ({"curvature": 0.1}, "schedule='practical'"),
-        ({"curvature": 0.1, "schedule": "practical", "constants": "paper"}, "tight constants"),
-        ({"curvature": 0.0, "schedule": "practical"}, "curvature = 0.0"),
+        ({"curvature": 0.1}, "rule='practical'"),
+        ({"curvature": 0.1, "rule": "practical", "constants": "paper"}, "tight constants"),
+        ({"curvature": 0.0, "rule": "practical"}, "curvature = 0.0"),
         ({"clip": 0.5, "method": "phased"}, "left out for phased"),
     ],
 )
@@ -671,6 +677,7 @@ def test_a_transcript_with_rounds_to_spare_does_not_replay(binary):
         lambda v: v["guarantee"].update(slack=v["guarantee"]["slack"] * (1 - 9e-7)),
         lambda v: v["guarantee"].update(mu=v["guarantee"]["mu"] * (1 - 1e-14)),
         lambda v: v["guarantee"].update(slack=0.0),
+        lambda v: v["guarantee"].update(watched=Guarantee(mu=0.0, theorem="nobody's").to_dict()),
         lambda v: (v["schedule"].update(shortfall=0.0), v["guarantee"].update(honest=v["schedule"]["phases"][0]["plan"]["honest"])),
         lambda v: (v["schedule"].update(honest=0.5), v["guarantee"].update(honest=0.5)),
     ],
@@ -770,7 +777,7 @@ def test_a_stopped_run_gives_what_the_algorithm_makes_of_its_rounds(binary):
 
 def test_only_our_own_gradients_are_asked_by_several_threads_and_as_products():
     """A loss or a problem of one's own may keep something between calls, or say something else than what we know of ours."""
-    from croupier.optimizer.minimize import Gradients  # noqa: PLC0415
+    from croupier.optimizer.training import Gradients  # noqa: PLC0415
     from croupier.problem import Ball, Logistic, Problem  # noqa: PLC0415
 
     class OwnLoss(Logistic):

@@ -14,7 +14,7 @@ import scipy.sparse
 from scipy import stats
 
 import croupier as cr
-from croupier.optimizer.minimize import Gradients
+from croupier.optimizer.training import Gradients
 from croupier.population import ArrayPopulation, Batch, BlockPopulation, Question, Records, UnreachableError, blocks, deal
 from croupier.population.blocks import Shard, place
 from croupier.population.records import RowsOfUsers
@@ -507,7 +507,7 @@ def test_a_whole_run_is_the_same_with_threads_and_with_the_compiled_pass(problem
     for threads, patience in ((1, 10**18), (2, 10**18), (1, -1), (2, -1)):
         monkeypatch.setattr(fused, "PATIENCE", patience)
         population = ArrayPopulation(X, X[:, 0] > 0, threads=threads)
-        options = {"method": method, "interactivity": "full", "schedule": "practical", "rounds": 3}
+        options = {"method": method, "interactivity": "full", "rule": "practical", "rounds": 3}
         found.append(cr.minimize(problem, population, epsilon=1.0, delta=1e-6, seed=1, **options).theta.tolist())
     assert found[1:] == found[:1] * 3
 

@@ -24,7 +24,6 @@ import scipy.sparse
 from pyarrow import parquet as pq
 
 import croupier as cr
-from croupier.cli.engine import TableBlock
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.population import (
     ArrayPopulation,
@@ -40,7 +39,7 @@ from croupier.population import (
 from croupier.population.cluster import _TOKEN
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Counts, Secret
-from croupier.table import Encoder, Schema
+from croupier.table import Encoder, Schema, TableBlock
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")
@@ -49,7 +48,7 @@ SIZES = [1000, 2000, 300, 700]  # on two workers: the second block on one, the o
 USERS = sum(SIZES)
 BALL = Ball(dim=3, radius=5.0)
 PROBLEM = Problem(loss=Logistic(), domain=BALL)
-REQUEST = {"epsilon": 2.0, "delta": 1e-6, "rounds": 6, "schedule": "practical"}
+REQUEST = {"epsilon": 2.0, "delta": 1e-6, "rounds": 6, "rule": "practical"}
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -274,14 +273,14 @@ def test_counts_are_the_same_bits_as_here(shared, size):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"interactivity": "full"}, {"schedule": "bound", "rounds": None}, {"method": "acsa"}],
+    [{}, {"interactivity": "full"}, {"rule": "bound", "rounds": None}, {"method": "acsa"}],
     ids=["sequential", "full", "phased", "accelerated"],
 )
 def test_a_run_is_bit_for_bit_that_of_one_process(shared, options):
     problem = Problem(loss=Logistic(), domain=BALL, l2=0.5)
     runs = [cr.minimize(problem, some, **(REQUEST | options), seed=2) for some in (shared, in_memory())]
     np.testing.assert_array_equal(runs[0].theta, runs[1].theta)
-    assert (len(runs[0].schedule.phases) > 1) == (options.get("schedule") == "bound")
+    assert (len(runs[0].schedule.phases) > 1) == (options.get("rule") == "bound")
     assert [entry.gradient.tolist() for entry in runs[0].history] == [entry.gradient.tolist() for entry in runs[1].history]
 
 

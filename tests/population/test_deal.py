@@ -15,7 +15,7 @@ from scipy import stats
 from croupier.population import Batch, Order, deal
 from croupier.protocol import Secret
 
-dealing = importlib.import_module("croupier.population.deal")
+dealing = importlib.import_module("croupier.population.dealing")
 exactly = settings(deadline=None, derandomize=True, max_examples=60)
 SECRET = Secret.of_seed(1)
 

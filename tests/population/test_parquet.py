@@ -27,7 +27,7 @@ from croupier.protocol import Secret
 
 NAMES = ("age", "height", "weight")
 PROBLEM = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0))
-REQUEST = {"epsilon": 2.0, "delta": 1e-6, "rounds": 6, "schedule": "practical"}
+REQUEST = {"epsilon": 2.0, "delta": 1e-6, "rounds": 6, "rule": "practical"}
 
 
 def people(users, seed=0):
@@ -300,7 +300,7 @@ def test_with_keep_every_block_is_read_once(folder, monkeypatch, keep, reads):
     monkeypatch.setattr(ParquetBlock, "read", lambda block: count.append(block) or really(block))
     population = ParquetPopulation(folder, target="ill", keep=keep)
     assert count == []  # making it reads the ends of the files alone
-    cr.minimize(PROBLEM, population, epsilon=2.0, delta=1e-6, rounds=4, schedule="practical", interactivity="full", seed=1)
+    cr.minimize(PROBLEM, population, epsilon=2.0, delta=1e-6, rounds=4, rule="practical", interactivity="full", seed=1)
     assert len(count) == reads
 
 

@@ -12,7 +12,7 @@ from games import branching, gaussian_value, optimal_stopping, slack_value
 from oracles import exact_gaussian_delta, hockey_stick, normal_cdf
 
 from croupier.estimator import PrivacyAccount
-from croupier.privacy import ArgumentError, Guarantee, gaussian_mu, plan_sum
+from croupier.privacy import ArgumentError, Guarantee, gaussian_delta, gaussian_mu, plan_lots, plan_sum
 from croupier.privacy.filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
 from croupier.privacy.ledger import BudgetExceededError
 
@@ -180,3 +180,15 @@ def test_a_guarantee_of_another_form_is_not_counted():
     with pytest.raises(ArgumentError, match="sampled"):
         account.charge("fit", 10, Lots(mu=0.1, theorem="lots"))
     assert account.fits == ()
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 60])
+def test_a_gaussian_bounds_secret_lots_at_every_epsilon(rounds):
+    """What an account counts for a run with secret lots is above its own curve, and well below what open lots would count as."""
+    lots = plan_lots(epsilon=1.0, delta=1e-6, users=3_000, rounds=rounds, dim=5).guarantee
+    bound = gaussian_bound(lots)
+    for epsilon in np.linspace(0.0, 3.0, 13):
+        assert lots.delta(epsilon) <= gaussian_delta(epsilon, bound.mu) + bound.slack
+    assert lots.slack < bound.slack <= 2 * lots.slack
+    known = 2 * lots.allocations[0].mu
+    assert bound.mu < (0.75 if rounds > 1 else 1.001) * known

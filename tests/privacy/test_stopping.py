@@ -16,11 +16,11 @@ from games import gaussian_value, optimal_stopping
 
 import croupier as cr
 from croupier.cli import main
-from croupier.cli.model import TableModel
 from croupier.cli.progress import Interrupt
 from croupier.optimizer import StopTraining
 from croupier.privacy import gaussian_mu
 from croupier.problem import Ball, Logistic, Problem
+from croupier.table import TableModel
 
 ROUNDS, DELTA = 4, 1e-6
 FACTS = """

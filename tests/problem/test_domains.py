@@ -289,7 +289,7 @@ def test_an_l1_ball_suits_a_smoothed_loss():
     truth[:3] = 2.0, -1.5, 1.0
     problem = Problem(loss=Absolute(), domain=L1Ball(dim=30, radius=4.5), feature_norm=1.0)
     result = cr.minimize(
-        problem, SurrogatePopulation(X, X @ truth), epsilon=0.5, delta=1e-6, interactivity="full", schedule="practical", seed=0
+        problem, SurrogatePopulation(X, X @ truth), epsilon=0.5, delta=1e-6, interactivity="full", rule="practical", seed=0
     )
     assert result.method == "smoothed-acsa"
     assert contains(problem.domain, result.theta)

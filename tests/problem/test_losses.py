@@ -439,3 +439,8 @@ def test_losses_are_values():
     assert Multinomial(classes=3.0).outputs == 3
     with pytest.raises(AttributeError):
         Huber().kappa = 3.0
+
+
+def test_a_whole_number_beyond_floats_is_refused_like_any_target_that_is_no_number():
+    with pytest.raises(ArgumentError, match="numbers, one per user"):
+        Squared().targets(np.array([0, 10**400], dtype=object))

@@ -229,8 +229,20 @@ def test_numba_is_not_loaded_until_there_is_work_for_it():
 
 def test_little_work_does_not_load_the_kernel(monkeypatch):
     monkeypatch.setattr(fused, "kernel", lambda *kind: pytest.fail("loaded"))
-    monkeypatch.setattr(fused._Done, "entries", 0)
+    monkeypatch.setattr(fused._Work, "entries", 0)
     Randomizer(PLAN).encoded(np.zeros((100, 3)), SecureRandom())
+
+
+def test_asking_whether_the_kernel_is_worth_it_changes_nothing(monkeypatch):
+    monkeypatch.setattr(fused, "kernel", lambda *kind: pytest.fail("loaded"))
+    monkeypatch.setattr(fused._Work, "entries", 0)
+    (unit,) = clip_to_ball(LinearVectors.of(np.zeros((100, 3))), 1.0)
+    for _ in range(3):
+        assert not fused.is_for(unit, PLAN.levels)
+    assert fused._Work.entries == 0
+    fused.note_work(unit, PLAN.levels)
+    fused.note_work(unit, 1 << 23)  # more levels than the pass can do
+    assert fused._Work.entries == 300
 
 
 def test_without_numba_numpy_does_it(monkeypatch, patience):

@@ -15,6 +15,7 @@ import croupier as cr
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleQuantileRegressor, ShuffleRidge, ShuffleScaler
 from croupier.optimizer.progress import noise_norms
 from croupier.privacy import round_up
+from croupier.privacy.words import RECORDS
 from croupier.report import Comparison, Method, compare, html_report
 from croupier.report.figures import distance_figure, plans_over_epsilon
 from croupier.report.svg import Axis, Figure, number, thinned
@@ -111,7 +112,7 @@ def test_nothing_is_wider_than_a_phone(public):
 
 def test_figures_are_those_of_the_guarantee_rounded_up(model):
     words = Page(html_report(model)).words
-    guarantee, plan = model.guarantee_, model.plan_.phases[0].plan
+    guarantee, plan = model.guarantee_, model.schedule_.phases[0].plan
     assert f"epsilon = {round_up(model.epsilon)}" in words
     assert f"delta = {round_up(model.delta)}" in words
     assert "1 in 1,000,000" in words
@@ -119,7 +120,7 @@ def test_figures_are_those_of_the_guarantee_rounded_up(model):
     assert f"factor of at most {round_up(math.e, 3)}" in words
     assert f"(1, {round_up(guarantee.delta(1.0))})-differentially private for replace-one neighbours" in words
     assert f"(mu = {round_up(guarantee.mu)}, slack = {round_up(guarantee.slack)})" in words
-    assert f"{model.plan_.bits_per_user:,} in the whole training" in words
+    assert f"{model.schedule_.bits_per_user:,} in the whole training" in words
     assert f"{plan.noise_std:.4g}" in words
     assert f"{plan.central_noise_std:.4g}" in words
     assert "NOT PRIVATE" not in words
@@ -208,7 +209,7 @@ def test_facts_read_off_the_data_are_named_at_the_top():
         ShuffleLinearSVC(classes=["no", "yes"], interactivity="full", rounds=3),
         ShuffleLogisticRegression(classes=["no", "yes", "maybe"], honest=0.5, calibration="tight"),
         ShuffleLogisticRegression(classes=["no", "yes"], neighbours="zero-out", rounds=1, epsilon=12.0),
-        ShuffleLogisticRegression(classes=["no", "yes"], schedule="bound", l2=0.1),
+        ShuffleLogisticRegression(classes=["no", "yes"], rule="bound", l2=0.1),
     ],
 )
 @pytest.mark.filterwarnings("ignore::croupier.estimator.WeakPrivacyWarning")
@@ -217,7 +218,7 @@ def test_every_kind_of_classifier_has_a_page(made):
     made.fit(X, y)
     page = Page(html_report(made, X=X, y=y, data_is_public=True))
     assert page.open == []
-    assert f"{made.plan_.bits_per_user:,}" in page.words
+    assert f"{made.schedule_.bits_per_user:,}" in page.words
     assert made.honest == 1 or "At least 50 % of all people" in page.words
 
 
@@ -257,13 +258,22 @@ def test_what_has_no_training_is_refused():
             html_report(other)
 
 
+@pytest.mark.parametrize("invalid", ["refuse", "blank"])
+def test_what_is_assumed_of_records_stands_among_the_assumptions(invalid):
+    made = ShuffleLogisticRegression(classes=["no", "yes"], invalid=invalid).fit(*people())
+    text = Page(html_report(made)).words
+    assert RECORDS[invalid] in text
+    assert made.explain().count(RECORDS[invalid]) == 1
+    assert RECORDS["refuse"] in Page(html_report(made.result_)).words  # a result does not say
+
+
 def test_a_stopped_run_says_so():
     def stop(done):
         if done.index == 3:
             raise cr.optimizer.StopTraining
 
     model = ShuffleLogisticRegression(classes=["no", "yes"], callbacks=(stop,)).fit(*people())
-    assert f"3 rounds of {model.plan_.rounds:,} planned" in Page(html_report(model)).words
+    assert f"3 rounds of {model.schedule_.rounds:,} planned" in Page(html_report(model)).words
 
 
 def test_the_band_holds_what_noise_alone_gives():

@@ -15,7 +15,7 @@ from helpers_roles import World, round_of
 
 import croupier as cr
 from croupier.protocol import Secret, VectorSum
-from croupier.service.task import Round, Task
+from croupier.service.task import Task, TaskRound
 from croupier.service.wire import TASK, Document, sha256
 
 USERS, DIM = 8, 2
@@ -48,9 +48,9 @@ class Roles:
         return Task(**{**values, "transport": transport, "shuffler": Roles.shuffler.public_key(), **changed})
 
     @staticmethod
-    def round(**changed: Any) -> Round:
+    def round(**changed: Any) -> TaskRound:
         values = {"task": Roles.task().id, "id": "b1", "number": 1, "phase": 1, "theta": np.array([0.5, -1.25])}
-        return Round(**{**values, "key": Roles.seal.public_key(), **changed})
+        return TaskRound(**{**values, "key": Roles.seal.public_key(), **changed})
 
     @staticmethod
     def edited(document: Document, change: Callable[[dict[str, Any]], object]) -> Document:

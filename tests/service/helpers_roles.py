@@ -29,17 +29,17 @@ from croupier.protocol import Report as Bits
 from croupier.protocol import Secret, SecureRandom, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
-from croupier.service.shuffler import RefusedError, Shuffler
-from croupier.service.store import Store
-from croupier.service.task import Round, Task
+from croupier.service.shuffler import RefusedError, ShufflerRole
+from croupier.service.store import Database
+from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report, shuffled
-from croupier.service.wire import Batch, Document, Report
+from croupier.service.wire import Document, SealedBatch, SealedReport
 
 DIM = 5
 PATIENCE = 60.0  # seconds that a test waits before it says that something does not happen
 
 
-def seats(store: Store) -> list[str]:
+def seats(store: Database) -> list[str]:
     """Names of clients in the order of the rounds that they were drawn for."""
     lots = tables.lots.c
     with store.look() as connection:
@@ -66,14 +66,14 @@ class World:
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
-        self.stores: list[Store] = []
+        self.stores: list[Database] = []
         kept = self.store("shuffler")
         self.names = [f"name-of-user-{user}" for user in range(users)]
         self.tokens = [tables.enrol(kept, name) for name in self.names]
         kept.close()
 
-    def store(self, role: str) -> Store:
-        opened = Store(self.databases[role], tables.SHUFFLER if role == "shuffler" else tables.ANALYZER)
+    def store(self, role: str) -> Database:
+        opened = Database(self.databases[role], tables.SHUFFLER if role == "shuffler" else tables.ANALYZER)
         self.stores.append(opened)
         return opened
 
@@ -81,8 +81,8 @@ class World:
         for opened in self.stores:
             opened.close()
 
-    def shuffler(self, *, with_task: bool = True) -> Shuffler:
-        made = Shuffler(self.store("shuffler"), self.shuffler_key, self.analyzer_key.public_key())
+    def shuffler(self, *, with_task: bool = True) -> ShufflerRole:
+        made = ShufflerRole(self.store("shuffler"), self.shuffler_key, self.analyzer_key.public_key())
         if with_task:
             made.take_task(self.task.document(self.analyzer_key))
             self.seat()
@@ -101,8 +101,8 @@ class World:
     def plan(self, document) -> cr.SumPlan:
         return self.read(document).phase_of(self.task).plan
 
-    def read(self, document) -> Round:
-        return Round.read(document, self.task, self.analyzer_key.public_key())
+    def read(self, document) -> TaskRound:
+        return TaskRound.read(document, self.task, self.analyzer_key.public_key())
 
     def bits(self, user: int, document):
         """What a user says in a round."""
@@ -218,7 +218,7 @@ def soon(happens: Callable[[], Any]) -> Any:
     return found
 
 
-def answer_round(world: World, shuffler: Shuffler, document, users: Sequence[int]) -> list[bytes]:
+def answer_round(world: World, shuffler: ShufflerRole, document, users: Sequence[int]) -> list[bytes]:
     """Open a round and let these users answer it; returns their reports."""
     shuffler.open(document)
     reports = [world.report(user, document) for user in users]
@@ -342,11 +342,11 @@ def why_no_postgres() -> str | None:
 def round_of(world: World, number: int = 1, phase: int = 1, key: X25519PrivateKey | None = None) -> Document:
     """A round of the task's, signed by its analyzer, without an optimizer behind it."""
     private = key or X25519PrivateKey.generate()
-    made = Round(world.task.id, f"{number:032x}", number, phase, np.zeros(DIM), private.public_key())
+    made = TaskRound(world.task.id, f"{number:032x}", number, phase, np.zeros(DIM), private.public_key())
     return made.document(world.analyzer_key)
 
 
-def refused(shuffler: Shuffler, name: str, body: bytes) -> tuple[int, str]:
+def refused(shuffler: ShufflerRole, name: str, body: bytes) -> tuple[int, str]:
     with pytest.raises(RefusedError) as refusal:
         shuffler.receive(name, body)
     return refusal.value.status, str(refusal.value)
@@ -359,7 +359,7 @@ def sizes(world: World) -> tuple[int, int]:
 
 def pieces(reports: list[bytes], transport: str) -> tuple[list[bytes], list[bytes]]:
     """Random bytes that say which report it is: those that never leave the shuffler, and those of envelopes."""
-    read = [Report.from_bytes(report) for report in reports]
+    read = [SealedReport.from_bytes(report) for report in reports]
     own = [bytes(report.masked.tobytes()[:24]) for report in read] if transport == "masked-sum" else []
     envelopes = [bytes(report.sealed.reshape(-1)[:40]) for report in read]
     return own, envelopes
@@ -368,7 +368,7 @@ def pieces(reports: list[bytes], transport: str) -> tuple[list[bytes], list[byte
 def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]], dict[str, tuple[bytes, str]]]:
     """Batches that the analyzer does not take, and such as it takes and cannot open, and why; all but two are the shuffler's."""
     key, plan = world.shuffler_key, world.plan(document)
-    reports = [Report.from_bytes(world.report(user, document)) for user in range(5)]
+    reports = [SealedReport.from_bytes(world.report(user, document)) for user in range(5)]
     transport, sealed_for = world.task.transport, world.read(document).key
     shape = (DIM, plan.bits_per_coordinate)
 
@@ -401,7 +401,7 @@ def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]
         "changed on the way": (good[:-100] + bytes([good[-100] ^ 1]) + good[-99:], "the shuffler's"),
         "of fewer than the minimum": (batch(reports[:3]), "another shape"),
         "of more than the plan's users": (batch(reports), "another shape"),
-        "of no users": (Batch(transport, document.digest, 0, *empty(transport, shape)).to_bytes(key), "another shape"),
+        "of no users": (SealedBatch(transport, document.digest, 0, *empty(transport, shape)).to_bytes(key), "another shape"),
         "of another round": (shuffled([sealed(zeros, round_digest=b"\1" * 32)] * 4, SecureRandom()).to_bytes(key), "no round"),
         "by the other transport": (batch(small), "another shape"),
         "of another dimension": (batch(wide), "another shape"),

@@ -31,10 +31,10 @@ from croupier.protocol import Secret, SecureRandom
 from croupier.service import store as tables
 from croupier.service.analyzer import SpoiledError
 from croupier.service.roles import Errands
-from croupier.service.store import Store
+from croupier.service.store import Database
 from croupier.service.transport import shuffled
 from croupier.service.web import analyzer_app
-from croupier.service.wire import Document, Report, WireError
+from croupier.service.wire import Document, SealedReport, WireError
 from croupier.validation import ArgumentError
 
 TRANSPORTS = ["masked-sum", "messages"]
@@ -53,7 +53,7 @@ def test_counts_are_the_sum_of_the_users_bits_and_theta_that_of_the_run_in_memor
             document = running.next_round(after=number)
             answer_round(world, shuffler, document, members)
             expected.append(sum(world.bits(user, document).bits.sum(axis=1, dtype=int) for user in members).tolist())
-            name, batch = shuffler.made()
+            name, batch = shuffler.waiting_batch()
             running.population.take(batch)
             shuffler.forwarded(name)
         theta = running.result()
@@ -72,7 +72,7 @@ def test_the_key_of_a_round_is_on_disk_until_its_answer_and_not_after(make_world
         assert X25519PrivateKey.from_private_bytes(private).public_key() == world.read(document).key
         assert private in world.files("analyzer")
         answer_round(world, shuffler, document, range(4))
-        running.population.take(shuffler.made()[1])
+        running.population.take(shuffler.waiting_batch()[1])
         following = running.next_round(after=1)
         assert private not in world.files("analyzer")
         assert world.read(following).key != world.read(document).key
@@ -84,7 +84,7 @@ def test_the_analyzer_has_nothing_of_any_client_on_disk(make_world):
     with training(world) as running:
         for number, members in enumerate(world.members()):
             reports += answer_round(world, shuffler, running.next_round(after=number), members)
-            name, batch = shuffler.made()
+            name, batch = shuffler.waiting_batch()
             running.population.take(batch)
             shuffler.forwarded(name)
             running.next_round(after=number + 1)
@@ -111,7 +111,7 @@ def test_a_batch_again_is_acknowledged_and_changes_nothing(make_world, transport
     with training(world) as running:
         for number, members in enumerate(world.members()):
             answer_round(world, shuffler, running.next_round(after=number), members)
-            name, batch = shuffler.made()
+            name, batch = shuffler.waiting_batch()
             batches.append(batch)
             running.population.take(batch)
             running.next_round(after=number + 1)
@@ -130,7 +130,7 @@ def test_a_batch_that_arrives_several_times_at_once_is_one(make_world):
     with training(world) as running:
         document = running.next_round()
         answer_round(world, shuffler, document, range(4))
-        _, batch = shuffler.made()
+        _, batch = shuffler.waiting_batch()
         with ThreadPoolExecutor(6) as pool:
             assert list(pool.map(running.population.take, [batch] * 6)) == [None] * 6
         running.next_round(after=1)
@@ -151,7 +151,7 @@ def test_a_batch_that_does_not_open_is_the_end_of_the_task_and_nothing_of_it_is_
         assert isinstance(running.error, SpoiledError)
         assert "round 1 is spoiled: " in str(running.error)
         assert reason in str(running.error)
-        good = shuffled([Report.from_bytes(world.report(user, document)) for user in range(4)], SecureRandom())
+        good = shuffled([SealedReport.from_bytes(world.report(user, document)) for user in range(4)], SecureRandom())
         assert client.post("/v1/batch", good.to_bytes(world.shuffler_key)).status == 200  # too late: it changes nothing
         assert client.get("/v1/round").content == b""
         state = soon(lambda: (found := json.loads(client.get("/v1/state").content))["status"] == "spoiled" and found)
@@ -177,7 +177,7 @@ def test_a_batch_that_is_not_whole_and_of_this_round_is_refused_and_nothing_chan
             assert reason in str(refusal.value), kind
             assert world.rows("analyzer", "SELECT * FROM asked") == before, kind
         answer_round(world, shuffler, document, range(4))
-        running.population.take(shuffler.made()[1])  # the key is there still, and the right batch is taken
+        running.population.take(shuffler.waiting_batch()[1])  # the key is there still, and the right batch is taken
         assert world.read(running.next_round(after=1)).number == 2
 
 
@@ -207,8 +207,8 @@ def test_a_stopped_analyzer_publishes_the_very_same_round_again_and_asks_no_answ
             assert isinstance(running.error, KeyboardInterrupt)
         assert seen[-1] == seen[-2]
         answer_round(world, shuffler, Document.from_bytes(seen[-1]), members)
-        world.population().take(shuffler.made()[1])  # stopped after the counts, and before the optimizer saw them
-        shuffler.forwarded(shuffler.made()[0])
+        world.population().take(shuffler.waiting_batch()[1])  # stopped after the counts, and before the optimizer saw them
+        shuffler.forwarded(shuffler.waiting_batch()[0])
     with training(world) as running:
         theta = running.result()
     assert len(world.rows("analyzer", "SELECT id FROM asked")) == len(set(seen)) == 3
@@ -222,14 +222,14 @@ def test_a_shuffler_that_is_made_anew_in_every_state_goes_on(make_world):
     world.shuffler().open(document)
     for user in range(4):
         assert world.shuffler().current() == document
-        assert world.shuffler().made() is None
+        assert world.shuffler().waiting_batch() is None
         report = world.report(user, document)
         assert [world.shuffler().receive(world.names[user], report).arrived for _ in range(2)] == [user + 1, (user + 1) % 4]
-    name, batch = world.shuffler().made()
-    assert world.shuffler().made() == (name, batch)  # the very same batch, not another shuffle of it
+    name, batch = world.shuffler().waiting_batch()
+    assert world.shuffler().waiting_batch() == (name, batch)  # the very same batch, not another shuffle of it
     assert world.shuffler().current() is None
     world.shuffler().forwarded(name)
-    assert world.shuffler().made() is None
+    assert world.shuffler().waiting_batch() is None
     assert refused(world.shuffler(), world.names[5], world.report(5, document))[0] == 410
     following = round_of(world, 2)
     world.shuffler().open(following)
@@ -252,7 +252,7 @@ class Executioner:
     changes: int = 0
     done: bool = False
 
-    def watch(self, store: Store) -> None:
+    def watch(self, store: Database) -> None:
         changed = threading.local()
         dead = threading.Event()  # for all of its threads
 
@@ -284,7 +284,7 @@ class Executioner:
             if not file.name.endswith("-shm"):
                 shutil.copy(file, target)
 
-    def bury(self, store: Store) -> None:
+    def bury(self, store: Database) -> None:
         """What the dead process would have done no more is undone."""
         store.close()
         self.copy(self.world.folder / "killed", self.world.folder)
@@ -319,7 +319,7 @@ class Deployment:
             self.training = Training(self.world, population).__enter__()
 
     def _round(self) -> np.ndarray | None:
-        if (made := self.shuffler.made()) is not None:
+        if (made := self.shuffler.waiting_batch()) is not None:
             self.training.population.take(made[1])
             self.shuffler.forwarded(made[0])
         done = [number for (number,) in self.world.rows("analyzer", "SELECT number FROM asked WHERE ones IS NOT NULL")]
@@ -386,7 +386,7 @@ def test_a_database_of_another_version_is_refused_and_left_as_it_is(make_world, 
     connection.close()
     before = (world.folder / f"{role}.db").read_bytes()
     with pytest.raises(RuntimeError, match="a database of version 3; this is version 2: use the release that made it"):
-        Store(world.databases[role], metadata)
+        Database(world.databases[role], metadata)
     assert (world.folder / f"{role}.db").read_bytes() == before
 
 
@@ -440,7 +440,7 @@ def test_databases_of_the_first_version_keep_their_clients_and_take_a_task_where
         assert shuffler.clients_of(world.tokens) == world.names
         with training(world) as running:
             answer_round(world, shuffler, running.next_round(), range(4))
-            running.population.take(shuffler.made()[1])
+            running.population.take(shuffler.waiting_batch()[1])
             assert running.next_round(after=1) is not None
     for role in VERSION_1:
         assert world.rows(role, "SELECT version FROM schema_version") == [(2,)]
@@ -491,14 +491,14 @@ def test_a_batch_that_the_analyzer_refuses_is_not_sent_for_ever(make_world, anal
     )
     with Errands(shuffler, analyzer_that_says.url):
         soon(lambda: "the analyzer says 400" in caplog.text)  # or whatever stands before it: that is not for good
-        assert shuffler.made() is not None
+        assert shuffler.waiting_batch() is not None
         analyzer_that_says.headers["Croupier-Refused-For-Good"] = "yes"
         soon(lambda: world.rows("shuffler", "SELECT state, batch FROM rounds") == [("refused", None)])
         sent, count = analyzer_that_says.asked.count("/v1/batch"), len(analyzer_that_says.asked)
         soon(lambda: len(analyzer_that_says.asked) > count + 3)
     assert analyzer_that_says.asked.count("/v1/batch") == sent
     assert "the analyzer refuses the batch for good: a batch of another shape" in caplog.text
-    assert shuffler.made() is None
+    assert shuffler.waiting_batch() is None
     assert refused(shuffler, world.names[5], world.report(5, document))[0] == 410
 
 
@@ -522,9 +522,9 @@ def test_errands_that_fail_are_done_less_and_less_often_and_nothing_is_lost(make
     with errands:
         soon(lambda: len(Impatient.pauses) >= 8)
         assert Impatient.pauses[:8] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-        assert shuffler.made() is not None
+        assert shuffler.waiting_batch() is not None
         down[0] = False
-        soon(lambda: shuffler.made() is None)
+        soon(lambda: shuffler.waiting_batch() is None)
         soon(lambda: Impatient.pauses[-1] == 0.2)
     assert world.rows("shuffler", "SELECT state FROM rounds") == [("forwarded",)]
 
@@ -538,7 +538,7 @@ def test_a_shuffler_of_another_task_takes_no_rounds_and_sends_no_batch(make_worl
     with Errands(shuffler, analyzer_that_says.url):
         soon(lambda: "a new task needs a new folder" in caplog.text)
     assert set(analyzer_that_says.asked) == {"/v1/task"}
-    assert shuffler.made() is not None
+    assert shuffler.waiting_batch() is not None
 
 
 def test_a_redirect_is_not_taken_for_an_analyzer_that_has_the_batch(make_world, analyzer_that_says, caplog):
@@ -551,7 +551,7 @@ def test_a_redirect_is_not_taken_for_an_analyzer_that_has_the_batch(make_world, 
     with Errands(shuffler, analyzer_that_says.url):
         soon(lambda: "the analyzer says 302" in caplog.text)
     assert "/login" not in analyzer_that_says.asked
-    assert shuffler.made() is not None
+    assert shuffler.waiting_batch() is not None
 
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:8802", "ftp://host", "http://", "http://host name"])

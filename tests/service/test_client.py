@@ -25,24 +25,23 @@ from sqlalchemy import func, select
 
 import croupier as cr
 from croupier import ArgumentError, SeededRandom
-from croupier import client as client_module
-from croupier.cli.model import Request
-from croupier.cli.records import described
 from croupier.client import Client, RefusedTaskError, Sent, ServerError
 from croupier.optimizer import run
 from croupier.privacy import round_up
 from croupier.privacy.rounding import exact
 from croupier.protocol import Counts, VectorSum
+from croupier.service import client as client_module
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
+from croupier.service.records import Reader, described
 from croupier.service.roles import Served
-from croupier.service.shuffler import Shuffler
-from croupier.service.task import Round, Task
+from croupier.service.shuffler import ShufflerRole
+from croupier.service.task import Task, TaskRound
 from croupier.service.transport import opened, sealed_report
 from croupier.service.web import shuffler_app
-from croupier.service.wire import Batch, Document, Report, WireError
-from croupier.table import Schema, Source
+from croupier.service.wire import Document, SealedBatch, SealedReport, WireError
+from croupier.table import Request, Schema, Source
 
 join_module = importlib.import_module("croupier.cli.join")
 X, Y = np.array([0.6, -0.3]), 1.0
@@ -123,8 +122,8 @@ class Service:
 
     def __init__(self, folder: Path, roles: Any, task: Task) -> None:
         self.folder, self.roles, self.task = folder, roles, task
-        self.store = tables.Store(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
-        self.shuffler = Shuffler(self.store, roles.shuffler, roles.analyzer.public_key())
+        self.store = tables.Database(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
+        self.shuffler = ShufflerRole(self.store, roles.shuffler, roles.analyzer.public_key())
         self.app = shuffler_app(self.shuffler)
         self.tokens = {name: tables.enrol(self.store, name) for name in (f"seat {number}" for number in range(task.users))}
         self.shuffler.take_task(task.document(roles.analyzer))
@@ -132,7 +131,7 @@ class Service:
             self.seats = list(connection.execute(select(tables.lots.c.client).order_by(tables.lots.c.first)).scalars())
         self.people: dict[str, str] = {}  # who has which seat
 
-    def show(self, made: Round) -> None:
+    def show(self, made: TaskRound) -> None:
         """Let clients see a round that the shuffler does not know of: what two dishonest roles could do."""
         document = made.document(self.roles.analyzer).to_bytes()
         answer = f"HTTP/1.0 200 OK\r\nContent-Length: {len(document)}\r\n\r\n".encode() + document
@@ -163,7 +162,7 @@ class Service:
 
     def others_answer(self, document: Document, count: int, name: str = "other") -> None:
         """As many other users whose round it is send reports of zeros."""
-        made = Round.read(document, self.task, self.roles.analyzer.public_key())
+        made = TaskRound.read(document, self.task, self.roles.analyzer.public_key())
         full, size = self.task.schedule.interactivity == "full", made.phase_of(self.task).plan.users
         drawn = slice(None) if full else slice((made.number - 1) * size, made.number * size)
         for user in range(count):
@@ -245,8 +244,8 @@ def test_what_is_sent_is_the_randomized_gradient(service, roles, plan):
     """Opened alone, with the analyzer's key, it has the ones that the protocol makes from the same randomness."""
     document = service.open()
     service.client().take_part(X, Y, random=SeededRandom(3))
-    report = Report.from_bytes(service.proxy.reports[0])
-    alone = Batch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+    report = SealedReport.from_bytes(service.proxy.reports[0])
+    alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
     gradient = service.task.problem.gradients(np.array([0.5, -1.25]), X[np.newaxis], np.array([Y]))[0]
     expected = VectorSum(plan).randomize(gradient, SeededRandom(3)).bits.sum(axis=1)
     assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
@@ -259,7 +258,7 @@ def test_a_run_over_the_network_ends_where_one_in_memory_does(tmp_path, roles, t
     task = roles.task(transport)
     rng = np.random.default_rng(0)
     rows, targets = rng.normal(size=(8, 2)) / 3, rng.integers(0, 2, size=8).astype(float)
-    kept = tables.Store(f"sqlite:///{tmp_path / 'analyzer.db'}", tables.ANALYZER)
+    kept = tables.Database(f"sqlite:///{tmp_path / 'analyzer.db'}", tables.ANALYZER)
     population = RemotePopulation(task, kept, roles.analyzer)
     with Service(tmp_path, roles, task) as service, ThreadPoolExecutor(1) as pool:
         training = pool.submit(run, task.problem, population, task.schedule, start=np.zeros(2))
@@ -268,7 +267,7 @@ def test_a_run_over_the_network_ends_where_one_in_memory_does(tmp_path, roles, t
                 service.shuffler.open(_waited_for(population.current, training))
                 for user in users:
                     service.client(f"u{user}").take_part(rows[user], targets[user], random=SeededRandom(user))
-                name, batch = service.shuffler.made()
+                name, batch = service.shuffler.waiting_batch()
                 population.take(batch)
                 service.shuffler.forwarded(name)
             result = training.result(timeout=20)
@@ -360,7 +359,7 @@ def test_whoever_was_drawn_for_a_round_has_a_place_in_it_and_nobody_else(service
     for other in service.seats[4:]:
         assert service.shuffler.rounds_for([other]) == [None]  # who would randomize in vain is not asked to
     assert ann.take_part(X, Y) == Sent(1, first_time=True)
-    assert service.shuffler.made() is not None
+    assert service.shuffler.waiting_batch() is not None
 
 
 def test_a_retry_after_the_round_was_made_tells_the_round_that_took_it(service):
@@ -645,7 +644,7 @@ def test_a_server_that_says_nothing_is_left_after_a_while(service):
 
 
 def test_an_answer_that_does_not_end_is_cut_off(service, monkeypatch):
-    monkeypatch.setattr(client_module, "MOST_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr("croupier.service.http.MOST_DOCUMENT_BYTES", 100)
     with pytest.raises(ServerError, match="does not end"):
         service.client().task()
 
@@ -792,9 +791,9 @@ class Timed(Client):
     requests: list[tuple[float, str]]
     clock: Clock
 
-    def _sent(self, request: urllib.request.Request) -> bytes:
-        self.requests.append((self.clock.now, request.selector))
-        return super()._sent(request)
+    def _sent(self, path: str, *rest: Any, **more: Any) -> bytes:
+        self.requests.append((self.clock.now, path))
+        return super()._sent(path, *rest, **more)
 
 
 @pytest.fixture
@@ -804,7 +803,7 @@ def joined(tmp_path, roles, monkeypatch):
     clocks: list[Clock] = []
 
     def pieces(source, types, read=Source.pieces):
-        if clocks[-1].ready > 1e6:
+        if clocks[-1].ready > 15.0:  # later than is waited for
             clocks[-1].end.wait(60)  # for as long as anybody could look
         return read(source, types)
 
@@ -860,10 +859,43 @@ def test_records_that_are_not_ready_are_answered_by_a_blank_report_in_real_time(
         finally:
             end.set()
         assert service.client(at_once=False).answer(endless) is None  # it was an answer
-        report = Report.from_bytes(service.proxy.reports[0])
-        alone = Batch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+        report = SealedReport.from_bytes(service.proxy.reports[0])
+        alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
         expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
         assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("text", ["age,ill\n30,perhaps\n", "age,ill\nthirty,yes\n", "age\n30\n", "age,ill\n"])
+def test_in_a_task_that_blanks_a_file_that_is_not_valid_is_answered_like_any_other(tmp_path, roles, plan, text):
+    """A bad value, and a file that cannot be read at all: one report of gradient 0, and nobody but the user is told."""
+    facts = Schema.from_toml(FACTS)
+    request = Request("classify", {"epsilon": 20.0, "invalid": "blank"}, None)
+    (tmp_path / "me.csv").write_text(text)
+    with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=0.2)) as service:
+        document = service.open()
+        reader = Reader(service.client().task().records)
+        sent = service.client(at_once=False).answer(lambda: reader.of_file(tmp_path / "me.csv"), random=SeededRandom(3))
+        assert (sent.round, sent.first_time, sent.blank) == (1, True, "ill\n30" not in text and "thirty" not in text)
+        report = SealedReport.from_bytes(service.proxy.reports[0])
+        alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+        expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
+        assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
+        assert service.stored == 1
+
+
+def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user(tmp_path, roles, monkeypatch):
+    facts, request, said = Schema.from_toml(FACTS), Request("classify", {"epsilon": 20.0, "invalid": "blank"}, None), []
+    (tmp_path / "me.csv").write_text("age\n30\n")
+    monkeypatch.setattr(join_module, "say", lambda console, text: said.append(text))
+    with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=0.5)) as service:
+        service.open()
+        key = roles.analyzer.public_key().public_bytes_raw().hex()
+        given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH}
+        join_module.join(tmp_path / "me.csv", service.url, key, **given)
+        assert service.stored == 1
+    assert said[0].startswith("Answered round 1")
+    assert "the records cannot be read" in said[1]
+    assert "'ill'" in said[1]
 
 
 def test_a_file_that_is_refused_is_refused_before_a_round_is_asked_for(tmp_path, roles, monkeypatch):

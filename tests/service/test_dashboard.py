@@ -32,8 +32,8 @@ from croupier.service import store
 from croupier.service.analyzer import Answered, RemotePopulation
 from croupier.service.dashboard import MOST_POINTS, POLICY, Dashboard, Heard, curve, page, run_state
 from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import Shuffler
-from croupier.service.task import Round, Task
+from croupier.service.shuffler import ShufflerRole
+from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app, shuffler_app
 from croupier.service.wire import ARRIVALS, ROUND, Document, WireError
@@ -54,8 +54,10 @@ class Run:
         self.key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         public = self.shuffler_key.public_key()
         self.task = Task("masked-sum", USERS, self.problem, self.schedule, public, patience=patience)
-        self.population = RemotePopulation(self.task, store.Store(f"sqlite:///{folder}/a.db", store.ANALYZER), self.key)
-        self.shuffler = Shuffler(store.Store(f"sqlite:///{folder}/s.db", store.SHUFFLER), self.shuffler_key, self.key.public_key())
+        self.population = RemotePopulation(self.task, store.Database(f"sqlite:///{folder}/a.db", store.ANALYZER), self.key)
+        self.shuffler = ShufflerRole(
+            store.Database(f"sqlite:///{folder}/s.db", store.SHUFFLER), self.shuffler_key, self.key.public_key()
+        )
         for i in range(USERS):
             store.enrol(self.shuffler.store, f"c{i}")
         self.shuffler.take_task(self.population.document)
@@ -85,7 +87,7 @@ class Run:
         return here.users
 
     def forward(self):
-        name, batch = self.shuffler.made()
+        name, batch = self.shuffler.waiting_batch()
         self.population.take(batch)
         self.shuffler.forwarded(name)
         while len(self.population.answered()) < len(self.counts):  # until it is opened
@@ -206,6 +208,7 @@ def test_rounds_people_bits_and_the_plan(started, interactivity):
     assert now["promise"]["short"] == "epsilon 4, delta 0.001"
     assert "54.6 (e^epsilon)," in now["promise"]["words"]  # exp(4) = 54.598, rounded up
     assert "All people add" in now["promise"]["if"]
+    assert "Assumed of the records: all are valid" in now["promise"]["if"]
     made.finish()
     assert state_of(made)["status"] == "finished"
 
@@ -586,5 +589,5 @@ def test_rounds_are_read_back_after_a_restart(started):
     made._present()
     again = RemotePopulation(made.task, made.population.store, made.key)
     assert again.answered() == made.population.answered()
-    assert isinstance(again.waiting(), Round)
+    assert isinstance(again.waiting(), TaskRound)
     assert Dashboard(again).state()["rounds"]["done"] == 1

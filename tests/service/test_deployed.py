@@ -25,15 +25,14 @@ import pytest
 from helpers_records import TARGETS, UNSORTED, person
 from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
 
-from croupier.cli.model import TableModel
-from croupier.cli.records import Reader
-from croupier.cli.serve import Asked
 from croupier.client import Client, ServerError
 from croupier.service.certificates import development_certificate
+from croupier.service.records import Reader
 from croupier.service.roles import Errands, Served, signing_key
-from croupier.service.store import SHUFFLER, Store, enrol
+from croupier.service.store import SHUFFLER, Database, enrol
+from croupier.service.task_file import TaskFile
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.table import Source
+from croupier.table import Encoder, Source, TableModel
 
 TRANSPORTS = ["masked-sum", "messages"]
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
@@ -114,7 +113,7 @@ def deployed(world: World, tls: tuple[Path, Path] | None = None):
         soon(lambda: shuffler.document)
         world.seat()
         yield running, served.url, analyzer.url
-        soon(lambda: shuffler.made() is None)
+        soon(lambda: shuffler.waiting_batch() is None)
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -289,18 +288,20 @@ class Process:
 class Operators:
     """An analyzer and a shuffler as processes, for a task in a file, and its clients."""
 
-    def __init__(self, folder: Path, transport: str, databases: dict[str, str], *, dev: bool = False, facts: str = FACTS) -> None:
+    def __init__(
+        self, folder: Path, transport: str, databases: dict[str, str], *, dev: bool = False, facts: str = FACTS, more: str = ""
+    ) -> None:
         self.folder, self.dev = folder, dev
         (folder / "facts.toml").write_text(facts)
         keys = [signing_key(folder / role).public_key().public_bytes_raw().hex() for role in ("an", "sh")]
         analyzer_key, shuffler_key = keys
         (folder / "task.toml").write_text(
             f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-2\nrounds = 3\n'
-            f'transport = "{transport}"\nshuffler_key = "{shuffler_key}"\n'
+            f'transport = "{transport}"\nshuffler_key = "{shuffler_key}"\n{more}\n'
         )
         kept = {role: ("--database", databases[role]) for role in databases}
         database = databases.get("shuffler", f"sqlite:///{folder / 'sh' / 'shuffler.db'}")
-        enrolled = Store(database, SHUFFLER)
+        enrolled = Database(database, SHUFFLER)
         tokens = {name: enrol(enrolled, name) for name in (f"user-{user}" for user in range(USERS))}
         enrolled.close()
         secure = ("--dev",) if dev else ()
@@ -312,7 +313,7 @@ class Operators:
         self.shuffler = Process(folder, "shuffler", "--dir", "sh", *known, *trust, *secure, *kept.get("shuffler", ()))
         self.shuffler.start()
         url = self.shuffler.ready()
-        self.task = Asked.load(folder / "task.toml").task()
+        self.task = TaskFile.load(folder / "task.toml").task()
         rng = np.random.default_rng(0)
         problem = self.task.problem
         self.X = rng.uniform(-1, 1, size=(USERS, problem.dim))
@@ -326,7 +327,7 @@ class Operators:
 
     @staticmethod
     def _seats(database: str) -> list[str]:
-        kept = Store(database, SHUFFLER)
+        kept = Database(database, SHUFFLER)
         try:
             return soon(lambda: seats(kept))
         finally:
@@ -426,23 +427,30 @@ def test_a_run_over_tls_with_certificates_for_trying_things_out(tmp_path):
 # The order of columns, levels and labels: one, from the analyzer's file to the model.
 
 
-@pytest.mark.parametrize("kind", ["texts", "range"])
-def test_the_model_has_its_columns_and_labels_in_the_order_in_which_clients_made_their_rows(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "invalid"), [("texts", "refuse"), ("range", "refuse"), ("texts", "blank")])
+def test_the_model_has_its_columns_and_labels_in_the_order_in_which_clients_made_their_rows(tmp_path, kind, invalid):
     """Roles as they are run. Clients make rows by the task that came over the wire; expected are rows by the analyzer's file.
 
     With the columns in any other order, theta would be another one, and the model's coefficients would be those of other columns.
+    Where the task blanks, two clients hold a class and a blood type that nobody has declared: they answer like the others.
     """
     target, labels = TARGETS[kind]
-    with Operators(tmp_path, "masked-sum", {}, facts=UNSORTED.format(target=target)) as roles:
-        asked = Asked.load(tmp_path / "task.toml")
+    more = f'invalid = "{invalid}"' if invalid == "blank" else ""
+    with Operators(tmp_path, "masked-sum", {}, facts=UNSORTED.format(target=target), more=more) as roles:
+        asked = TaskFile.load(tmp_path / "task.toml")
+        encoder = Encoder(asked.facts, invalid)
         assert asked.encoder.names != tuple(sorted(asked.encoder.names))
         rows = []
         for device in roles.devices:
             file = tmp_path / f"{device.user}.csv"
-            file.write_text(person(device.user, labels))
+            text = person(device.user, labels)
+            if invalid == "blank" and device.user in (3, 7):
+                text = text.replace(f",{labels[0]},", ",perhaps,") if device.user == 3 else text.replace(",A,", ",?,")
+                assert text != person(device.user, labels)
+            file.write_text(text)
             device.X, device.y = Reader(soon(lambda: taken(device)).records).of_file(file)  # noqa: B023
-            [piece] = Source(file).pieces(asked.encoder.types(target=True))
-            rows.append(asked.estimator.records(asked.encoder.rows(piece), asked.encoder.targets(piece)))
+            [piece] = Source(file).pieces(encoder.types(target=True))
+            rows.append(asked.estimator.records(encoder.rows(piece), encoder.targets(piece)))
         roles.X, roles.y = (np.concatenate(part) for part in zip(*rows, strict=True))
         assert len(set(roles.y.tolist())) == 2
         roles.answer(*range(USERS))
@@ -451,6 +459,10 @@ def test_the_model_has_its_columns_and_labels_in_the_order_in_which_clients_made
         model = TableModel.load(tmp_path / "model.json")
         assert model.schema == asked.facts
         assert list(model.schema.columns) == ["weight", "income", "town", "age", "smokes", "blood"]
+        assert model.estimator.promise_.invalid == invalid
+        if invalid == "blank":
+            assert np.flatnonzero(~roles.X.any(axis=1)).tolist() == [3, 7]
+            assert "Assumed of the records: nothing" in model.estimator.explain()
 
 
 def taken(device: Device):

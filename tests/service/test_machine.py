@@ -24,7 +24,7 @@ from croupier.protocol import SecureRandom
 from croupier.service import store as tables
 from croupier.service.transport import sealed_report, shuffled
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import ROUND, Document, Report, WireError
+from croupier.service.wire import ROUND, Document, SealedReport, WireError
 
 TASKS = {
     "sequential": {"users": 15, "honest": 0.9},
@@ -264,18 +264,18 @@ class Servers(RuleBasedStateMachine):
     @precondition(lambda self: self.open_number)
     @rule()
     def patience_ends(self) -> None:
-        waiting = self.shuffler.made()
+        waiting = self.shuffler.waiting_batch()
         self.shuffler.close_late()
         if len(self.taken[self.open_number]) >= self.plan.honest_users and not self.promised:
             self._now_released()
         else:
-            assert self.shuffler.made() == waiting
+            assert self.shuffler.waiting_batch() == waiting
 
     @precondition(lambda self: len(self.batches) > self.arrived)
     @rule(lost=st.booleans())
     def forward(self, lost: bool) -> None:
         """The answer to a batch may be lost: the shuffler then sends it again, and the analyzer goes on all the same."""
-        name, batch = self.shuffler.made()
+        name, batch = self.shuffler.waiting_batch()
         if batch != self.batches[self.arrived + 1]:
             return  # it was not heard that the one before has arrived
         self._require(self.analyzer.post("/v1/batch", batch), 200)
@@ -288,7 +288,7 @@ class Servers(RuleBasedStateMachine):
     @rule(which=st.integers(1, 3), then_heard=st.booleans())
     def forward_again(self, which: int, then_heard: bool) -> None:
         self._require(self.analyzer.post("/v1/batch", self.batches[min(which, self.arrived)]), 200)
-        waiting = self.shuffler.made()
+        waiting = self.shuffler.waiting_batch()
         if waiting is not None and waiting[1] == self.batches[self.arrived]:
             self._require(self.analyzer.post("/v1/batch", waiting[1]), 200)
             if then_heard:
@@ -312,7 +312,7 @@ class Servers(RuleBasedStateMachine):
         key = self.world.read(self.published).key
         reports = [sealed_report(self.world.task.transport, self.published.digest, self._no_bits(), key) for _ in range(count)]
         signer = Ed25519PrivateKey.generate() if kind == "stranger" else self.world.shuffler_key
-        read = [Report.from_bytes(report.to_bytes()) for report in reports]
+        read = [SealedReport.from_bytes(report.to_bytes()) for report in reports]
         self._require(self.analyzer.post("/v1/batch", shuffled(read, SecureRandom()).to_bytes(signer)), 400)
 
     @precondition(lambda self: self.open_number)
@@ -326,7 +326,7 @@ class Servers(RuleBasedStateMachine):
         if self.open_number:
             return  # somebody was promised a place, and may come no more
         if len(self.batches) > self.arrived:
-            if self.shuffler.made()[1] != self.batches[self.arrived + 1]:
+            if self.shuffler.waiting_batch()[1] != self.batches[self.arrived + 1]:
                 self.forward_again(self.arrived, then_heard=True)
             self.forward(lost=False)
         if self.published is not None and self.open_number is None:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from helpers_records import TARGETS, UNSORTED, person
 
-from croupier.cli.model import Request
-from croupier.cli.records import Reader, described
+from croupier.service.records import Reader, described
 from croupier.service.wire import WireError, canonical
-from croupier.table import Encoder, Schema, Source
+from croupier.table import Encoder, Request, Schema, Source
 
 VECTOR = json.loads((Path(__file__).parent / "vectors" / "records.json").read_text())
 

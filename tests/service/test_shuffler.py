@@ -19,10 +19,10 @@ from croupier.protocol import Report as Bits
 from croupier.protocol import SecureRandom
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
-from croupier.service.shuffler import RefusedError, Shuffler, Taken
-from croupier.service.store import Store
+from croupier.service.shuffler import RefusedError, ShufflerRole, Taken
+from croupier.service.store import Database
 from croupier.service.transport import sealed_report, shuffled
-from croupier.service.wire import ROUND, Batch, Document, Report, WireError
+from croupier.service.wire import ROUND, Document, SealedBatch, SealedReport, WireError
 
 TRANSPORTS = ["masked-sum", "messages"]
 
@@ -53,7 +53,7 @@ def test_a_client_takes_part_once_in_a_task_or_once_in_each_of_its_rounds(make_w
     world = make_world(transport=transport, interactivity=interactivity, users=users)
     shuffler, first, second = world.shuffler(), round_of(world), round_of(world, 2)
     answer_round(world, shuffler, first, range(4))
-    shuffler.forwarded(shuffler.made()[0])
+    shuffler.forwarded(shuffler.waiting_batch()[0])
     shuffler.open(second)
     again = world.report(0, second)
     if interactivity == "sequential":
@@ -108,14 +108,17 @@ def test_clients_that_come_at_once_fill_a_round_exactly(opened):
         done = list(pool.map(send, range(12)))
     assert sorted(done[:4]) == [1, 2, 3, 4]
     assert set(done[4:]) <= {409, 410}  # before the round was full, and after
-    assert Batch.from_bytes(shuffler.made()[1], world.plan(document).bits_per_coordinate, shuffler.public_key).users == 4
+    assert (
+        SealedBatch.from_bytes(shuffler.waiting_batch()[1], world.plan(document).bits_per_coordinate, shuffler.public_key).users
+        == 4
+    )
 
 
 # The shuffler refuses what is not a report of its round.
 
 
 def misshapen(world: World, document: Document) -> dict[str, tuple[bytes, str]]:
-    plan, report = world.plan(document), Report.from_bytes(world.report(0, document))
+    plan, report = world.plan(document), SealedReport.from_bytes(world.report(0, document))
     good = report.to_bytes()
     wide = np.zeros((DIM + 1, plan.bits_per_coordinate), dtype=bool)
     dense = np.zeros((DIM, plan.bits_per_coordinate + 1), dtype=bool)
@@ -224,12 +227,12 @@ def test_a_batch_is_made_by_the_last_user_of_the_plan_and_not_before(make_world,
     world = make_world(transport=transport)
     shuffler, document = world.shuffler(), round_of(world)
     answer_round(world, shuffler, document, range(3))
-    assert shuffler.made() is None
+    assert shuffler.waiting_batch() is None
     shuffler.close_late()
-    assert shuffler.made() is None  # no patience is given: all are waited for
+    assert shuffler.waiting_batch() is None  # no patience is given: all are waited for
     shuffler.receive(world.names[3], world.report(3, document))
-    name, data = shuffler.made()
-    batch = Batch.from_bytes(data, world.plan(document).bits_per_coordinate, shuffler.public_key)
+    name, data = shuffler.waiting_batch()
+    batch = SealedBatch.from_bytes(data, world.plan(document).bits_per_coordinate, shuffler.public_key)
     assert (name, batch.users, batch.round) == (world.read(document).id, 4, document.digest)
     assert shuffler.current() is None
 
@@ -242,12 +245,12 @@ def test_a_round_with_the_honest_minimum_ends_when_patience_does(make_world, pat
     assert minimum == 9
     answer_round(world, shuffler, document, range(minimum - 1))
     shuffler.close_late()
-    assert shuffler.made() is None  # one too few, however late it is
+    assert shuffler.waiting_batch() is None  # one too few, however late it is
     shuffler.receive(world.names[8], world.report(8, document))
     shuffler.close_late()
-    assert (shuffler.made() is not None) == ends
+    assert (shuffler.waiting_batch() is not None) == ends
     if ends:
-        batch = Batch.from_bytes(shuffler.made()[1], world.plan(document).bits_per_coordinate, shuffler.public_key)
+        batch = SealedBatch.from_bytes(shuffler.waiting_batch()[1], world.plan(document).bits_per_coordinate, shuffler.public_key)
         assert batch.users == minimum
         assert refused(shuffler, world.names[9], world.report(9, document))[0] == 410
     else:
@@ -262,7 +265,7 @@ def test_patience_counts_from_the_opening_of_a_round_across_a_restart(make_world
 
     def made():
         new.close_late()
-        return new.made()
+        return new.waiting_batch()
 
     assert soon(made) is not None
     [(opened,)] = world.rows("shuffler", "SELECT opened FROM rounds")
@@ -297,7 +300,7 @@ def test_tasks_that_the_shuffler_cannot_honour_are_refused(make_world):
             one.take_task(replace(world.task, name="another").document(world.analyzer_key))
     with pytest.raises(WireError, match="a new task needs a new folder"):
         RemotePopulation(replace(world.task, name="another"), world.population().store, world.analyzer_key)
-    careful = Shuffler(small.store("shuffler"), small.shuffler_key, small.analyzer_key.public_key(), smallest=6)
+    careful = ShufflerRole(small.store("shuffler"), small.shuffler_key, small.analyzer_key.public_key(), smallest=6)
     with pytest.raises(WireError, match="batches of 5 users; this shuffler makes none of less than 6"):
         careful.take_task(small.task.document(small.analyzer_key))
 
@@ -316,7 +319,7 @@ def test_rounds_of_somebody_else_are_refused_and_known_ones_are_not_opened_twice
     shuffler.open(document)
     assert world.rows("shuffler", "SELECT * FROM rounds") == before
     answer_round(world, shuffler, document, range(4))
-    shuffler.forwarded(shuffler.made()[0])
+    shuffler.forwarded(shuffler.waiting_batch()[0])
     shuffler.open(document)  # the analyzer may not have gone on yet
     assert shuffler.current() is None
 
@@ -329,7 +332,7 @@ def test_a_batch_has_all_envelopes_in_another_order_each_time(make_world, transp
     """Orders of 40 users' envelopes: that two of three agree has a chance below 1e-40."""
     world = make_world(transport=transport, users=40, interactivity="full")
     document = round_of(world)
-    reports = [Report.from_bytes(world.report(user, document)) for user in range(40)]
+    reports = [SealedReport.from_bytes(world.report(user, document)) for user in range(40)]
     length = 49 if transport == "messages" else 80
     orders = []
     for _ in range(2):
@@ -364,11 +367,11 @@ def test_nothing_of_a_report_is_left_on_disk_once_its_batch_is_forwarded(make_wo
     assert not any(piece in on_disk for piece in own)
     assert sum(piece in on_disk for piece in envelopes) > wanted / 2  # in the batch, which waits; some lie across two pages
     assert sizes(world) == (0, wanted)
-    shuffler.forwarded(shuffler.made()[0])
+    shuffler.forwarded(shuffler.waiting_batch()[0])
     on_disk = world.files("shuffler")
     assert not any(piece in on_disk for piece in own + envelopes)
     assert world.rows("shuffler", "SELECT state, batch FROM rounds") == [("forwarded", None)]
-    assert shuffler.made() is None
+    assert shuffler.waiting_batch() is None
     assert world.names[0].encode() in on_disk  # what is remembered: who took part
 
 
@@ -386,7 +389,7 @@ def test_a_log_that_a_killed_process_left_is_emptied_when_the_database_is_opened
         if not file.name.endswith("-shm"):
             shutil.copy(file, left)
     assert any(piece in (left / "shuffler.db-wal").read_bytes() for piece in own + envelopes)
-    reopened = Store(f"sqlite:///{left / 'shuffler.db'}", tables.SHUFFLER)
+    reopened = Database(f"sqlite:///{left / 'shuffler.db'}", tables.SHUFFLER)
     on_disk = b"".join(file.read_bytes() for file in left.glob("shuffler.db*"))
     reopened.close()
     assert not any(piece in on_disk for piece in own + envelopes)
@@ -442,7 +445,7 @@ def test_reports_of_one_transaction_hear_what_they_would_have_heard_one_by_one(m
     assert sizes(worlds[0]) == sizes(worlds[1]) == (0, 4)
     for world, shuffler in zip(worlds, (together, alone), strict=True):
         plan = world.plan(document)
-        assert Batch.from_bytes(shuffler.made()[1], plan.bits_per_coordinate, shuffler.public_key).users == 4
+        assert SealedBatch.from_bytes(shuffler.waiting_batch()[1], plan.bits_per_coordinate, shuffler.public_key).users == 4
 
 
 def test_what_another_process_has_taken_in_between_is_refused_and_the_others_are_taken(opened, monkeypatch):
@@ -473,12 +476,12 @@ def test_a_round_waits_for_whom_it_was_promised_to_also_across_a_restart_and_the
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 59)
     again.close_late()
-    assert again.made() is None  # as few as it may end with, and one was promised a place
+    assert again.waiting_batch() is None  # as few as it may end with, and one was promised a place
     assert again.rounds_for(world.names[9:11]) == [document, None]  # again what it was promised, and nobody else
     monkeypatch.setattr(time, "time", lambda: now + 61)
     assert again.rounds_for(world.names[9:10]) == [None]
     again.close_late()
-    assert Batch.from_bytes(again.made()[1], world.plan(document).bits_per_coordinate, again.public_key).users == 9
+    assert SealedBatch.from_bytes(again.waiting_batch()[1], world.plan(document).bits_per_coordinate, again.public_key).users == 9
     assert world.rows("shuffler", "SELECT * FROM places") == []  # with the batch, nothing says who was in the round
 
 
@@ -491,11 +494,11 @@ def test_a_round_that_may_end_waits_for_those_whom_it_has_promised_a_place_and_p
     monkeypatch.setattr(time, "time", lambda: now + 6)
     answer_round(world, shuffler, document, range(9))
     shuffler.close_late()
-    assert shuffler.made() is None
+    assert shuffler.waiting_batch() is None
     assert shuffler.rounds_for(world.names[10:]) == [None] * 2
     shuffler.receive(world.names[9], world.report(9, document))
     shuffler.close_late()
-    assert shuffler.made() is not None
+    assert shuffler.waiting_batch() is not None
 
 
 # Who is in which batch is drawn by lot, and does not depend on who comes when.
@@ -506,8 +509,8 @@ def batches(world: World, folder, arrivals) -> list[set[str]]:
 
     The shuffler goes on from the database in the folder.
     """
-    store = Store(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
-    shuffler = Shuffler(store, world.shuffler_key, world.analyzer_key.public_key())
+    store = Database(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
+    shuffler = ShufflerRole(store, world.shuffler_key, world.analyzer_key.public_key())
     found = []
     for number in range(1, world.task.schedule.rounds + 1):
         phase = next(phase for phase in range(1, 9) if number in world.task.rounds_of(phase))
@@ -516,10 +519,10 @@ def batches(world: World, folder, arrivals) -> list[set[str]]:
         members = set()
         for user in arrivals:
             name = world.names[user]
-            if shuffler.made() is None and shuffler.rounds_for([name]) == [document]:
+            if shuffler.waiting_batch() is None and shuffler.rounds_for([name]) == [document]:
                 shuffler.receive(name, world.report(user, document))
                 members.add(name)
-        shuffler.forwarded(shuffler.made()[0])
+        shuffler.forwarded(shuffler.waiting_batch()[0])
         found.append(members)
     store.close()
     return found
@@ -591,7 +594,7 @@ def test_a_round_waits_for_those_who_were_drawn_and_takes_nobody_in_their_place(
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 1e6)
     shuffler.close_late()
-    assert shuffler.made() is None
+    assert shuffler.waiting_batch() is None
     assert shuffler.rounds_for(world.names[3:]) == [document] + [None] * 8
     assert refused(shuffler, world.names[4], world.report(4, document))[0] == 409
 
@@ -611,7 +614,7 @@ def test_each_client_is_drawn_for_one_round_and_answers_no_other(make_world, ask
         assert refused(shuffler, world.names[other], world.report(other, document))[0] == 409
         for user in drawn:
             shuffler.receive(world.names[user], world.report(user, document))
-        shuffler.forwarded(shuffler.made()[0])
+        shuffler.forwarded(shuffler.waiting_batch()[0])
     tables.enrol(world.store("shuffler"), "one who comes later")
     world.shuffler()  # nor are lots drawn again
     assert dict(world.rows("shuffler", "SELECT client, first FROM lots")) == lots
@@ -629,7 +632,7 @@ def test_lots_are_drawn_uniformly(make_world, asked):
     for _ in range(runs):
         with store.begin() as connection:
             connection.exec_driver_sql("DELETE FROM lots")
-            Shuffler._draw_lots(connection, world.task)
+            ShufflerRole._draw_lots(connection, world.task)
             rows = connection.exec_driver_sql("SELECT client, first FROM lots").all()
         first = frozenset(name for name, number in rows if number == 1)
         seen[first] = seen.get(first, 0) + 1
@@ -684,7 +687,7 @@ def test_who_only_looks_does_not_keep_a_round_open_for_ever(make_world, monkeypa
         monkeypatch.setattr(time, "time", lambda: now + seconds)  # noqa: B023
         shuffler.rounds_for(world.names[10:])
         shuffler.close_late()
-    assert shuffler.made() is not None
+    assert shuffler.waiting_batch() is not None
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_waiting(make_world, monkeypatch):
@@ -697,7 +700,7 @@ def test_a_clock_that_was_set_back_keeps_nobody_waiting(make_world, monkeypatch)
     answer_round(world, shuffler, document, range(9))
     monkeypatch.setattr(time, "time", lambda: now + 6)
     shuffler.close_late()
-    assert shuffler.made() is not None
+    assert shuffler.waiting_batch() is not None
 
 
 def test_a_place_is_not_lost_with_a_transaction_that_fails(make_world, monkeypatch):
@@ -713,5 +716,5 @@ def test_a_place_is_not_lost_with_a_transaction_that_fails(make_world, monkeypat
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 6)
     shuffler.close_late()
-    assert shuffler.made() is None
+    assert shuffler.waiting_batch() is None
     assert shuffler.receive(world.names[0], world.report(0, document)) == Taken(10, 12)

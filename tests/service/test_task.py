@@ -13,7 +13,7 @@ from croupier import problem as problems
 from croupier.optimizer.phases import objective_of
 from croupier.privacy import is_proved
 from croupier.problem import Weighted, domains, losses
-from croupier.service.task import Round, Task
+from croupier.service.task import Task, TaskRound
 from croupier.service.wire import Document, WireError
 
 EVERY_LOSS = [
@@ -67,7 +67,7 @@ def refused(roles, change, match: str) -> None:
 
 def refused_round(roles, task: Task, document: Document, match: str) -> None:
     with pytest.raises(WireError, match=match):
-        Round.read(Document.from_bytes(document.to_bytes()), task, roles.analyzer.public_key())
+        TaskRound.read(Document.from_bytes(document.to_bytes()), task, roles.analyzer.public_key())
 
 
 # --- there and back
@@ -114,7 +114,7 @@ def test_a_round_comes_back_to_the_last_bit(roles):
     theta = np.array([1 / 3, -1e-310])
     made = roles.round(theta=theta, number=2)
     document = Document.from_bytes(made.document(roles.analyzer).to_bytes())
-    again = Round.read(document, roles.task(), roles.analyzer.public_key())
+    again = TaskRound.read(document, roles.task(), roles.analyzer.public_key())
     assert (again.task, again.id, again.number, again.phase) == (roles.task().id, "b1", 2, 1)
     assert again.theta.tobytes() == theta.tobytes()
     assert again.key.public_bytes_raw() == roles.seal.public_key().public_bytes_raw()
@@ -272,7 +272,7 @@ def test_the_identity_of_a_task_is_that_of_every_word_in_it(roles):
     assert len({task.id, *(other.id for other in others)}) == 4
     refused(roles, lambda values: values.update(id=others[0].id), "digest of what the task says")
     with pytest.raises(WireError, match="not of this task"):
-        Round.read(roles.round().document(roles.analyzer), others[0], roles.analyzer.public_key())
+        TaskRound.read(roles.round().document(roles.analyzer), others[0], roles.analyzer.public_key())
 
 
 def test_a_task_whose_batches_no_database_keeps_is_refused(roles):
@@ -305,7 +305,7 @@ def test_a_round_is_no_task_and_a_task_no_round(roles):
     with pytest.raises(WireError, match="kind 2 where kind 1"):
         Task.read(made.document(roles.analyzer), key)
     with pytest.raises(WireError, match="kind 1 where kind 2"):
-        Round.read(task.document(roles.analyzer), task, key)
+        TaskRound.read(task.document(roles.analyzer), task, key)
 
 
 # --- rounds
@@ -408,7 +408,7 @@ def test_a_round_has_a_number_of_its_phase(roles):
         for phase in (1, 2):
             document = roles.round(task=task.id, number=number, phase=phase).document(roles.analyzer)
             if (phase == 1 and number in (1, 2)) or (phase == 2 and number in (3, 4)):
-                assert Round.read(document, task, key).number == number
+                assert TaskRound.read(document, task, key).number == number
             else:
                 with pytest.raises(WireError, match="none of its phase"):
-                    Round.read(document, task, key)
+                    TaskRound.read(document, task, key)

@@ -24,9 +24,9 @@ from scipy import stats
 from croupier.protocol import Report as Bits
 from croupier.protocol import SecureRandom, SeededRandom
 from croupier.service import transport as transport_module
-from croupier.service.task import Round, Task
+from croupier.service.task import Task, TaskRound
 from croupier.service.transport import check_shape, mask, opened, sealed_report, shuffled
-from croupier.service.wire import Batch, Document, Report, WireError
+from croupier.service.wire import Document, SealedBatch, SealedReport, WireError
 
 exactly = settings(deadline=None, derandomize=True, max_examples=25)
 transports = pytest.mark.parametrize("transport", ["messages", "masked-sum"])
@@ -65,13 +65,13 @@ def replaced(array: np.ndarray, place: tuple[int, ...], value: np.ndarray) -> np
 
 
 @pytest.fixture(scope="module")
-def reports(roles, users_bits) -> dict[str, list[Report]]:
+def reports(roles, users_bits) -> dict[str, list[SealedReport]]:
     key = roles.seal.public_key()
     return {name: [sealed_report(name, ROUND, bits, key) for bits in users_bits] for name in ("messages", "masked-sum")}
 
 
 @pytest.fixture(scope="module")
-def batches(reports) -> dict[str, Batch]:
+def batches(reports) -> dict[str, SealedBatch]:
     return {name: shuffled(some, SecureRandom()) for name, some in reports.items()}
 
 
@@ -94,9 +94,9 @@ def test_counts_are_those_of_the_protocol_in_any_order_of_reports(roles, plan, r
 
 @transports
 def test_counts_survive_the_wire(roles, plan, reports, ones, transport):
-    arrived = [Report.from_bytes(report.to_bytes()) for report in reports[transport]]
+    arrived = [SealedReport.from_bytes(report.to_bytes()) for report in reports[transport]]
     data = shuffled(arrived, SecureRandom()).to_bytes(roles.shuffler)
-    batch = Batch.from_bytes(data, plan.bits_per_coordinate, roles.shuffler.public_key())
+    batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, roles.shuffler.public_key())
     assert opened(batch, plan, roles.seal).ones.tolist() == ones
 
 
@@ -140,7 +140,7 @@ def test_bits_sealed_by_another_implementation_are_counted(roles, plan):
         [sealed_elsewhere(bytes([bit]), key, info_of("messages", ROUND, label)) for bit in row]
         for label, row in enumerate(bits.tolist())
     ]
-    report = Report("messages", ROUND, messages, np.array(rows))
+    report = SealedReport("messages", ROUND, messages, np.array(rows))
     assert opened(shuffled([report], SecureRandom()), plan, roles.seal).ones.tolist() == bits.sum(axis=1).tolist()
 
 
@@ -148,7 +148,7 @@ def test_a_seed_sealed_by_another_implementation_is_used(roles, plan):
     seed, counts = bytes(range(100, 132)), [3, plan.bits_per_coordinate]
     masked = [(count + hidden) % 2**64 for count, hidden in zip(counts, mask_elsewhere(seed, plan.dim), strict=True)]
     envelope = sealed_elsewhere(seed, roles.seal.public_key(), info_of("masked-sum", ROUND, SEED_LABEL))
-    report = Report("masked-sum", ROUND, plan.bits_per_coordinate, envelope, np.array(masked, dtype=np.uint64))
+    report = SealedReport("masked-sum", ROUND, plan.bits_per_coordinate, envelope, np.array(masked, dtype=np.uint64))
     assert opened(shuffled([report], SecureRandom()), plan, roles.seal).ones.tolist() == counts
 
 
@@ -293,9 +293,9 @@ def test_the_order_of_envelopes_is_uniform(transport):
     """All 24 orders of four users' envelopes equally often: chi-square, false alarms at most 1e-6, on a fixed seed."""
     marks = [np.full(49 if transport == "messages" else 80, user, np.uint8) for user in range(4)]
     if transport == "messages":
-        reports = [Report(transport, ROUND, 1, mark.reshape(1, 1, -1)) for mark in marks]
+        reports = [SealedReport(transport, ROUND, 1, mark.reshape(1, 1, -1)) for mark in marks]
     else:
-        reports = [Report(transport, ROUND, 1, mark, np.zeros(1, np.uint64)) for mark in marks]
+        reports = [SealedReport(transport, ROUND, 1, mark, np.zeros(1, np.uint64)) for mark in marks]
     random = SeededRandom(5)
     orders = Counter(shuffled(reports, random).sealed.reshape(4, -1)[:, 0].tobytes() for _ in range(2400))
     assert set(orders) == {bytes(order) for order in itertools.permutations(range(4))}
@@ -308,7 +308,7 @@ def test_labels_are_permuted_independently():
     random = SeededRandom(6)
     table = np.zeros((4, 4))
     for _ in range(1600):
-        sealed = shuffled([Report("messages", ROUND, 1, mark) for mark in marks], random).sealed[:, :, 0]
+        sealed = shuffled([SealedReport("messages", ROUND, 1, mark) for mark in marks], random).sealed[:, :, 0]
         table[np.flatnonzero(sealed[0] == 0)[0], np.flatnonzero(sealed[1] == 0)[0]] += 1
     assert stats.chisquare(table.ravel()).pvalue > NOMINAL
 
@@ -381,7 +381,7 @@ def test_the_documents_among_the_vectors_are_read_and_signed_again(roles):
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(vectors["analyzer"]["private"]))
     documents = {name: Document.from_bytes(bytes.fromhex(vectors[name]["bytes"])) for name in ("task", "round")}
     task = Task.read(documents["task"], public_key_of(vectors["analyzer"]))
-    made = Round.read(documents["round"], task, key.public_key())
+    made = TaskRound.read(documents["round"], task, key.public_key())
     fresh = roles.task()
     assert (task.transport, task.users, task.problem) == ("masked-sum", 8, fresh.problem)
     words = json.loads(documents["task"].text)
@@ -408,7 +408,7 @@ def test_the_masks_among_the_vectors_are_ours():
 def test_the_reports_among_the_vectors_open_to_their_bits(plan, transport):
     vectors = vectors_of("reports.json")
     key, vector = X25519PrivateKey.from_private_bytes(bytes.fromhex(vectors["recipient"]["private"])), vectors[transport]
-    report = Report.from_bytes(bytes.fromhex(vector["bytes"]))
+    report = SealedReport.from_bytes(bytes.fromhex(vector["bytes"]))
     check_shape(report, transport, bytes.fromhex(vectors["round"]), plan)
     counts = opened(shuffled([report], SecureRandom()), plan, key).ones.tolist()
     if transport == "messages":
@@ -425,7 +425,7 @@ def test_the_reports_among_the_vectors_open_to_their_bits(plan, transport):
 def test_the_batches_among_the_vectors_open_to_their_counts(plan, transport):
     vectors = vectors_of("batches.json")
     data = bytes.fromhex(vectors[transport])
-    batch = Batch.from_bytes(data, plan.bits_per_coordinate, public_key_of(vectors["shuffler"]))
+    batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, public_key_of(vectors["shuffler"]))
     assert (batch.transport, batch.users, batch.round.hex()) == (transport, vectors["users"], vectors["round"])
     key = X25519PrivateKey.from_private_bytes(bytes.fromhex(vectors["recipient"]["private"]))
     assert opened(batch, plan, key).ones.tolist() == vectors["counts"]

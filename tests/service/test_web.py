@@ -127,7 +127,7 @@ def test_the_analyzer_takes_batches_over_http_and_says_why_it_does_not(make_worl
             assert (f"more than {longest} bytes" if len(data) > longest else reason) in answer.text
         assert client.post("/v1/batch", b"", {"Content-Length": str(1 << 33)}).status == 413
         answer_round(world, shuffler, document, range(4))
-        _, batch = shuffler.made()
+        _, batch = shuffler.waiting_batch()
         assert [client.post("/v1/batch", batch).status for _ in range(3)] == [200] * 3
         assert world.read(running.next_round(after=1)).number == 2
         assert "croupier_batches_taken_total 3.0" in client.get("/metrics").text

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.service.wire import BATCH, ROUND, TASK, Batch, Document, Report, WireError, report_bytes
+from croupier.service.wire import BATCH, ROUND, TASK, Document, SealedBatch, SealedReport, WireError, report_bytes
 
 exactly = settings(deadline=None, derandomize=True, max_examples=200)
 DIM, MESSAGES, USERS = 3, 4, 5
@@ -28,28 +28,28 @@ def some_bytes(count: int, seed: int = 0) -> bytes:
     return np.random.default_rng(seed).bytes(count)
 
 
-def report_of(transport: str) -> tuple[Report, bytes]:
+def report_of(transport: str) -> tuple[SealedReport, bytes]:
     """A report, and the bytes that the specification gives it."""
     head = struct.pack("<4sBBHII", b"CRPR", 1, TRANSPORTS[transport], 0, DIM, MESSAGES) + DIGEST
     if transport == "messages":
         envelopes = some_bytes(DIM * MESSAGES * 49)
         sealed = np.frombuffer(envelopes, np.uint8).reshape(DIM, MESSAGES, 49)
-        return Report(transport, DIGEST, MESSAGES, sealed), head + envelopes
+        return SealedReport(transport, DIGEST, MESSAGES, sealed), head + envelopes
     envelope, masked = some_bytes(80), [1, 2**63, 2**64 - 1]
-    made = Report(transport, DIGEST, MESSAGES, np.frombuffer(envelope, np.uint8), np.array(masked, dtype=np.uint64))
+    made = SealedReport(transport, DIGEST, MESSAGES, np.frombuffer(envelope, np.uint8), np.array(masked, dtype=np.uint64))
     return made, head + envelope + struct.pack("<3Q", *masked)
 
 
-def batch_of(transport: str) -> tuple[Batch, bytes]:
+def batch_of(transport: str) -> tuple[SealedBatch, bytes]:
     """A batch, and the bytes that the specification gives it, all but the signature."""
     head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], 0, DIM, USERS) + DIGEST
     if transport == "messages":
         envelopes = some_bytes(DIM * USERS * MESSAGES * 49)
         sealed = np.frombuffer(envelopes, np.uint8).reshape(DIM, USERS * MESSAGES, 49)
-        return Batch(transport, DIGEST, USERS, sealed), head + envelopes
+        return SealedBatch(transport, DIGEST, USERS, sealed), head + envelopes
     envelopes, masked = some_bytes(USERS * 80), [0, 2**40 + 1, 2**64 - 1]
     sealed = np.frombuffer(envelopes, np.uint8).reshape(USERS, 80)
-    made = Batch(transport, DIGEST, USERS, sealed, np.array(masked, dtype=np.uint64))
+    made = SealedBatch(transport, DIGEST, USERS, sealed, np.array(masked, dtype=np.uint64))
     return made, head + struct.pack("<3Q", *masked) + envelopes
 
 
@@ -152,7 +152,7 @@ def test_a_report_is_laid_out_as_specified(transport):
 @transports
 def test_a_report_comes_back(transport):
     report, data = report_of(transport)
-    again = Report.from_bytes(data)
+    again = SealedReport.from_bytes(data)
     assert (again.transport, again.round, again.messages, again.dim) == (transport, DIGEST, MESSAGES, DIM)
     assert np.array_equal(again.sealed, report.sealed)
     assert again.sealed.shape == report.sealed.shape
@@ -166,10 +166,10 @@ def test_a_report_of_any_other_length_is_refused(transport):
     _, data = report_of(transport)
     for length in range(len(data)):
         with pytest.raises(WireError):
-            Report.from_bytes(data[:length])
+            SealedReport.from_bytes(data[:length])
     for extra in range(256):
         with pytest.raises(WireError):
-            Report.from_bytes(data + bytes([extra]))
+            SealedReport.from_bytes(data + bytes([extra]))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_an_unknown_header_is_refused_with_its_reason(offset, value, reason):
     data = bytearray(report_of("masked-sum")[1])
     data[offset : offset + len(value)] = value
     with pytest.raises(WireError, match=reason):
-        Report.from_bytes(bytes(data))
+        SealedReport.from_bytes(bytes(data))
 
 
 # --- batches
@@ -202,7 +202,7 @@ def test_a_batch_is_laid_out_as_specified(roles, transport):
 def test_a_batch_comes_back(roles, transport):
     batch, content = batch_of(transport)
     data = content + roles.shuffler.sign(SIGNED + b"\x03" + content)
-    again = Batch.from_bytes(data, MESSAGES, roles.shuffler.public_key())
+    again = SealedBatch.from_bytes(data, MESSAGES, roles.shuffler.public_key())
     assert (again.transport, again.round, again.users, again.dim) == (transport, DIGEST, USERS, DIM)
     assert np.array_equal(again.sealed, batch.sealed)
     assert again.sealed.shape == batch.sealed.shape
@@ -217,13 +217,13 @@ def test_a_batch_of_any_other_length_is_refused_even_if_signed(roles, transport)
     data, key = batch.to_bytes(roles.shuffler), roles.shuffler.public_key()
     for length in range(len(data)):
         with pytest.raises(WireError):
-            Batch.from_bytes(data[:length], MESSAGES, key)
+            SealedBatch.from_bytes(data[:length], MESSAGES, key)
     for other in (content[:-1], content + b"\0"):
         with pytest.raises(WireError, match="length"):
-            Batch.from_bytes(other + roles.shuffler.sign(SIGNED + b"\x03" + other), MESSAGES, key)
+            SealedBatch.from_bytes(other + roles.shuffler.sign(SIGNED + b"\x03" + other), MESSAGES, key)
     for extra in range(256):
         with pytest.raises(WireError):
-            Batch.from_bytes(data + bytes([extra]), MESSAGES, key)
+            SealedBatch.from_bytes(data + bytes([extra]), MESSAGES, key)
 
 
 @transports
@@ -236,16 +236,18 @@ def test_every_flipped_bit_of_a_batch_is_refused(roles, transport):
         flipped = bytearray(data)
         flipped[byte] ^= 1 << bit
         with pytest.raises(WireError):
-            Batch.from_bytes(bytes(flipped), MESSAGES, key)
+            SealedBatch.from_bytes(bytes(flipped), MESSAGES, key)
 
 
 def test_a_batch_of_another_key_or_kind_is_refused(roles):
     batch, content = batch_of("masked-sum")
     with pytest.raises(WireError, match="not the shuffler's"):
-        Batch.from_bytes(batch.to_bytes(roles.stranger), MESSAGES, roles.shuffler.public_key())
+        SealedBatch.from_bytes(batch.to_bytes(roles.stranger), MESSAGES, roles.shuffler.public_key())
     for kind in (TASK, ROUND):
         with pytest.raises(WireError, match="not the shuffler's"):
-            Batch.from_bytes(content + roles.shuffler.sign(SIGNED + bytes([kind]) + content), MESSAGES, roles.shuffler.public_key())
+            SealedBatch.from_bytes(
+                content + roles.shuffler.sign(SIGNED + bytes([kind]) + content), MESSAGES, roles.shuffler.public_key()
+            )
 
 
 @pytest.mark.parametrize(("offset", "value"), [(4, 2), (5, 3), (6, 1), (7, 128)])
@@ -254,13 +256,13 @@ def test_an_unknown_header_of_a_batch_is_refused_even_if_signed(roles, offset, v
     content[offset] = value
     data = bytes(content) + roles.shuffler.sign(SIGNED + b"\x03" + bytes(content))
     with pytest.raises(WireError):
-        Batch.from_bytes(data, MESSAGES, roles.shuffler.public_key())
+        SealedBatch.from_bytes(data, MESSAGES, roles.shuffler.public_key())
 
 
 def test_a_batch_with_other_messages_than_the_plan_is_refused(roles):
     data = batch_of("messages")[0].to_bytes(roles.shuffler)
     with pytest.raises(WireError, match="length"):
-        Batch.from_bytes(data, MESSAGES + 1, roles.shuffler.public_key())
+        SealedBatch.from_bytes(data, MESSAGES + 1, roles.shuffler.public_key())
 
 
 # --- anything else
@@ -276,8 +278,8 @@ def readers(roles):
     key = roles.shuffler.public_key()
     return [
         lambda data: Document.from_bytes(data).verified(TASK, roles.analyzer.public_key()),
-        Report.from_bytes,
-        lambda data: Batch.from_bytes(data, MESSAGES, key),
+        SealedReport.from_bytes,
+        lambda data: SealedBatch.from_bytes(data, MESSAGES, key),
     ]
 
 
@@ -349,10 +351,10 @@ def test_reading_never_holds_more_than_a_few_times_what_was_given(roles, magic, 
 def test_reading_a_valid_message_holds_little_more_than_it(roles, transport):
     sealed = np.zeros((20, 100, 49) if transport == "messages" else (80,), dtype=np.uint8)
     masked = None if transport == "messages" else np.zeros(10_000, dtype=np.uint64)
-    data = Report(transport, DIGEST, 100, sealed, masked).to_bytes()
+    data = SealedReport(transport, DIGEST, 100, sealed, masked).to_bytes()
     tracemalloc.start()
     try:
-        report = Report.from_bytes(data)
+        report = SealedReport.from_bytes(data)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -151,3 +151,34 @@ def test_anything_is_a_number_nothing_or_neither_by_itself(values):
         assert alone[1][0] == is_valid
     texts = decoded(pa.array(values, pa.binary())).to_pylist()
     assert all(text is None or text.encode() == value for text, value in zip(texts, values, strict=True))
+
+
+KINDS = {
+    "a category": pa.dictionary(pa.int32(), pa.string()),
+    "large_binary": pa.large_binary(),
+    "string_view": pa.string_view(),
+    "binary_view": pa.binary_view(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_value_does_not_make_a_column_of_text_unreadable_however_it_is_stored(kind):
+    texts = ["1", "x", None, "2.5"]
+    column = pa.array(texts).dictionary_encode() if kind == "a category" else pa.array(texts).cast(KINDS[kind])
+    found, valid = numbers(column)
+    np.testing.assert_array_equal(found, [1.0, np.nan, np.nan, 2.5])
+    assert valid.tolist() == [True, False, True, True]
+    assert decoded(column).to_pylist() == texts
+
+
+def test_one_value_of_a_category_in_a_parquet_file_is_a_blank(tmp_path):
+    def rows(age):
+        ages = pa.array(["30", age, "30"]).dictionary_encode()
+        columns = {"age": ages, "sex": ["f"] * 3, "town": ["Here"] * 3, "ill": ["yes"] * 3}
+        parquet.write_table(pa.table(columns), tmp_path / "people.parquet")
+        return records(tmp_path / "people.parquet", "blank")[0]
+
+    assert rows("30").all(axis=0).any()
+    bad = rows("thirty")
+    assert not bad[1].any()
+    np.testing.assert_array_equal(bad[[0, 2]], rows("30")[[0, 2]])

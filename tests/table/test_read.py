@@ -10,7 +10,7 @@ import pyarrow.csv as arrow_csv
 import pytest
 from pyarrow import parquet
 
-from croupier.table import Source, Store
+from croupier.table import RowStore, Source
 from croupier.validation import ArgumentError
 
 TYPES = {"b": pa.string(), "a": pa.float64()}
@@ -117,7 +117,7 @@ def test_quoted_separators_belong_to_a_value_and_a_missing_last_line_break_is_no
 
 def test_a_store_gives_back_what_was_written_from_files_without_a_name(tmp_path):
     rows, targets, users = np.ones((5, 3), np.float32), np.arange(5), np.arange(5, dtype=np.uint64)
-    with Store(tmp_path) as store:
+    with RowStore(tmp_path) as store:
         for start in (0, 2):
             part = slice(start, start + 2 + start)
             store.append(rows[part], targets[part], users[part])
@@ -126,5 +126,5 @@ def test_a_store_gives_back_what_was_written_from_files_without_a_name(tmp_path)
         for stored, given in ((store.rows, rows), (store.targets, targets), (store.users, users)):
             np.testing.assert_array_equal(stored, given)
             assert not stored.flags.writeable
-    with pytest.raises(ArgumentError, match="--work-dir"):
-        Store(tmp_path / "nowhere")
+    with pytest.raises(ArgumentError, match="work_dir"):
+        RowStore(tmp_path / "nowhere")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from .. import __version__
-from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_sum, round_up
+from ..files import written_whole
+from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
 from ..privacy.words import crowd
-from ..report import central, compare_table, local, plan_table
+from ..report import central, compare_table, local, lots_table, plan_table, proof_table
 from .audit import audit_plan
 from .demo import demo
 from .evaluate import evaluate
+from .files import check_output
 from .fit import fit
 from .join import join
 from .predict import predict
@@ -39,7 +42,7 @@ app = typer.Typer(
 
 Epsilon = Annotated[float, typer.Option(help="Privacy loss epsilon of a user over all rounds.")]
 Delta = Annotated[float, typer.Option(help="Probability delta of a larger loss; well below 1 / users.")]
-Users = Annotated[int, typer.Option(help="Users in one round.")]
+Users = Annotated[int, typer.Option(help="Users in one round; all users with --lots.")]
 Dim = Annotated[int, typer.Option(help="Coordinates of a user's vector.")]
 Norm = Annotated[float, typer.Option(help="Public bound on the l2 norm of a user's vector.")]
 Honest = Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")]
@@ -48,6 +51,7 @@ Neighbours = Annotated[str, typer.Option(help="replace-one (the paper's) or zero
 Calibration = Annotated[str, typer.Option(help="tight, paper or paper-scaled.")]
 MaxInflation = Annotated[float, typer.Option(help="Noise allowed relative to the central Gaussian mechanism.")]
 MaxBits = Annotated[int | None, typer.Option(help="Bits per coordinate; finds the least noise within them.")]
+Lots = Annotated[int | None, typer.Option(help="Rounds, one of which each user takes part in by a secret lot.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -74,7 +78,11 @@ def plan(
     calibration: Calibration = "tight",
     max_inflation: MaxInflation = 1.05,
     max_bits: MaxBits = None,
+    lots: Lots = None,
     compare: Annotated[bool, typer.Option("--compare", help="Paper, tight, central and local side by side.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Prove it in ball arithmetic; --json prints the certificate.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the certificate of --prove goes, as JSON.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan a private vector sum: what every user sends, how noisy the sum is, what is guaranteed."""
@@ -90,14 +98,56 @@ def plan(
         "max_inflation": max_inflation,
         "max_bits": max_bits,
     }
+    if output is not None and not prove:
+        raise ArgumentError("-o", str(output), "left out without --prove", "It is where the certificate goes: add --prove.")
+    if prove and (compare or lots is not None):
+        allowed = "left out beside --compare and --lots"
+        raise ArgumentError("--prove", True, allowed, "It proves one plain plan: leave the other option out.")
+    if lots is not None:
+        _plan_with_lots(request, lots, calibration, compare, as_json)
+        return
     if compare:
         _compare(request, as_json)
         return
-    made = plan_sum(**request, calibration=calibration)
-    if as_json:
-        typer.echo(json.dumps(made.to_dict(), indent=2))
+    if output is not None:
+        check_output(output, force)
+    chosen_plan = plan_sum(**request, calibration=calibration)
+    if prove:
+        _prove(chosen_plan, output, as_json)
+    elif as_json:
+        typer.echo(json.dumps(chosen_plan.to_dict(), indent=2))
     else:
-        Console().print(plan_table(made))
+        Console().print(plan_table(chosen_plan))
+
+
+def _prove(proposed: SumPlan, output: Path | None, as_json: bool) -> None:
+    """Print a plan with the enclosures that prove it, or its certificate, or write the certificate down."""
+    proof = proposed.prove()
+    if output is not None:
+        with written_whole(output) as part:
+            part.write_text(proof.to_json() + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(proof.to_json())
+        return
+    console = Console()
+    console.print(plan_table(proposed))
+    console.print(proof_table(proof))
+    if output is not None:
+        say(messages(), f"The certificate is in {output}; docs/certificates.md has a program that checks it.", "dim")
+
+
+def _plan_with_lots(request: dict[str, Any], lots: int, calibration: str, compare: bool, as_json: bool) -> None:
+    rounds = request.pop("rounds")
+    if rounds != 1:
+        raise ArgumentError("rounds", rounds, "1 with --lots", "A user takes part once; give the number of rounds by --lots.")
+    if calibration != "tight" or compare:
+        given = "--compare" if compare else f"--calibration {calibration}"
+        raise ArgumentError("lots", lots, f"left out with {given}", "Secret lots have a proof for the tight calibration alone.")
+    chosen_plan = plan_lots(**request, rounds=lots)
+    if as_json:
+        typer.echo(json.dumps(chosen_plan.to_dict(), indent=2))
+    else:
+        Console().print(lots_table(chosen_plan))
 
 
 def _compare(request: dict[str, Any], as_json: bool) -> None:
@@ -148,6 +198,8 @@ def main() -> None:
     except _BadCommandLineError as error:
         _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
     except ModuleNotFoundError as error:
+        if error.name == "flint":
+            _refuse(str(error))
         if error.name not in ("fastapi", "prometheus_client", "sqlalchemy", "starlette", "uvicorn"):
             raise
         _refuse(f"{error.name} is not installed. It comes with the extra `service`: pip install 'croupier[service]'.")

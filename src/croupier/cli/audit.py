@@ -118,9 +118,9 @@ def _table_of_all(findings: Findings) -> Table:
     noticed = max(row.audit.mu_detectable / row.audit.mu_claimed for row in findings.rows)
     power = f"mu {noticed:.3g} times the claim" if math.isfinite(noticed) else "nothing in some rows: use more trials"
     table.caption = (
-        f"{findings.trials:,} runs of the real thing on each side of a game, epsilons at delta {exact(findings.delta)}; it would notice "
-        f"{power}. If all claims hold, any of them is refuted with probability at most {findings.false_alarm:g}; each row has an "
-        f"equal share of that."
+        f"{findings.trials:,} runs of the real thing on each side of a game, epsilons at delta {exact(findings.delta)}; "
+        f"it would notice {power}. If all claims hold, any of them is refuted with probability at most "
+        f"{findings.false_alarm:g}; each row has an equal share of that."
     )
     table.caption_justify = "left"
     return table

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -20,6 +20,7 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
 from ..estimator import ShuffleLogisticRegression
+from ..files import write_whole
 from ..optimizer import Round, Schedule, run
 from ..population import ArrayPopulation, Question
 from ..privacy import SumPlan, round_up
@@ -28,10 +29,9 @@ from ..problem import Ball, Logistic, Problem
 from ..protocol import SumEstimate
 from ..report import Comparison, Method, central, html_report, local, simulate_central, simulate_local
 from ..report.compare import course, scores
+from ..table.datasets import Dataset, flights, synthetic
 from ..validation import ArgumentError, real, whole
-from .demo_data import Task, flights, synthetic
 from .demo_deployed import demo_deployed
-from .files import written_whole
 from .progress import messages, say, warnings_said
 
 Floats = NDArray[np.float64]
@@ -84,8 +84,7 @@ def demo(
         model, comparison = _compare(task, {"epsilon": epsilon, "delta": delta}, bar)
         bar("writing the report", None)
         page = html_report(model, data_is_public=True, title=task.title, public_facts=task.facts, comparison=comparison)
-    with written_whole(output) as part:
-        part.write_text(page, encoding="utf-8")
+    write_whole(output, page.encode())
     if as_json:
         methods = [asdict(method) for method in comparison.methods]
         typer.echo(json.dumps({"about": task.about, "users": task.users, "methods": methods, "report": str(output)}, indent=2))
@@ -110,7 +109,7 @@ def _bar(console: Console, shown: bool) -> Iterator[Bar]:
         yield begin
 
 
-def _compare(task: Task, promise: dict[str, Any], bar: Bar) -> tuple[ShuffleLogisticRegression, Comparison]:
+def _compare(task: Dataset, promise: dict[str, Any], bar: Bar) -> tuple[ShuffleLogisticRegression, Comparison]:
     """Every method on the same people; the sequential model, and all of them beside each other."""
     maker = _Maker(task, promise, bar)
     constant = maker.constant()
@@ -135,7 +134,7 @@ def _compare(task: Task, promise: dict[str, Any], bar: Bar) -> tuple[ShuffleLogi
 class _Maker:
     """Makes the rows of the table, one method each."""
 
-    def __init__(self, task: Task, promise: dict[str, Any], bar: Bar) -> None:
+    def __init__(self, task: Dataset, promise: dict[str, Any], bar: Bar) -> None:
         self.task, self.promise, self.bar = task, promise, bar
         self.dim = int(task.X.shape[1])
         domain = Ball(dim=self.dim, radius=_PARAMETERS["radius"])
@@ -154,9 +153,9 @@ class _Maker:
         model.fit(self.task.X, self.task.y, groups=self.task.groups)
         seconds = time.perf_counter() - begun
         model.callbacks = ()
-        bits = model.plan_.bits_per_user
-        made = self._method(name, model.coef_[0], seconds, model.epsilon, "a shuffler", bits)
-        return replace(made, kind="ours"), model
+        bits = model.schedule_.bits_per_user
+        method = self._method(name, model.coef_[0], seconds, model.epsilon, "a shuffler", bits)
+        return replace(method, kind="ours"), model
 
     def simulated(self, name: str, interactivity: str, baseline: Any, mechanism: Any) -> Method:
         """The same schedule with another mechanism's noise, and steps that suit this noise."""
@@ -177,8 +176,8 @@ class _Maker:
         begun = time.perf_counter()
         plain = LogisticRegression(C=100.0, max_iter=500, fit_intercept=False).fit(self.task.X, self.task.y == self.task.classes[1])
         seconds = time.perf_counter() - begun
-        made = self._method("without privacy", plain.coef_[0], seconds, None, "a curator", 64 * self.dim)
-        return replace(made, kind="reference")
+        method = self._method("without privacy", plain.coef_[0], seconds, None, "a curator", 64 * self.dim)
+        return replace(method, kind="reference")
 
     def constant(self) -> Method:
         """The more frequent class for everybody."""
@@ -189,11 +188,13 @@ class _Maker:
 
     def sweep(self, model: ShuffleLogisticRegression) -> tuple[tuple[float, float], ...]:
         """Accuracy over epsilon of sequential fits; the model's own at its epsilon."""
-        made = {model.epsilon: model}
+        models = {model.epsilon: model}
         for epsilon in _SWEEP:
-            if epsilon not in made:
-                made[epsilon] = self.private(f"epsilon {round_up(epsilon)}", "sequential", epsilon=epsilon)[1]
-        return tuple((epsilon, scores(made[epsilon], self.task.X_test, self.task.y_test)["accuracy"]) for epsilon in sorted(made))
+            if epsilon not in models:
+                models[epsilon] = self.private(f"epsilon {round_up(epsilon)}", "sequential", epsilon=epsilon)[1]
+        return tuple(
+            (epsilon, scores(models[epsilon], self.task.X_test, self.task.y_test)["accuracy"]) for epsilon in sorted(models)
+        )
 
     def _scores(self, right: NDArray[np.bool_], loss: float, theta: Floats) -> dict[str, float]:
         """Accuracy, and the loss of the whole population where it is known, otherwise that of the records to be judged by."""
@@ -229,10 +230,10 @@ def _with_noise(chosen: Schedule, problem: Problem, noise_std: float) -> Schedul
     curvature = 2 * (problem.usual_smoothness or 0.0)
     extra = problem.dim * (noise_std**2 - phase.plan.noise_std**2) / phase.batch**2
     times = math.sqrt(max(0.0, phase.gradient_std**2 + extra)) / phase.gradient_std
-    return replace(chosen, phases=(replace(phase, step=curvature + (phase.step - curvature) * times),))
+    return replace(chosen, phases=(replace(phase, damping=curvature + (cast(float, phase.damping) - curvature) * times),))
 
 
-def _show(task: Task, model: ShuffleLogisticRegression, comparison: Comparison, output: Path) -> None:
+def _show(task: Dataset, model: ShuffleLogisticRegression, comparison: Comparison, output: Path) -> None:
     console = Console()
     say(console, f"\n{task.about}\n")
     say(

@@ -3,77 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import ssl
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from ..client import Client, ServerError
 from ..privacy.words import guarantee_line
+from ..service.client import Client
+from ..service.http import Server, ServerError
 from ..service.task import Task
 from ..service.wire import report_bytes
-from ..table import Category, Encoder, Numeric, Piece, Schema, Target
+from ..table import Encoder, Piece, TableModel
+from ..table.datasets import PATIENTS, patients
 from ..validation import ArgumentError, real, whole
-from .model import TableModel
-from .progress import Stopped, messages, say
-from .records import Reader
+from .demo_roles import PAUSE, Role, Training, loopback_unproxied, terminated_like_interrupted
+from .progress import messages, say
 
 USERS, ROUNDS = 300, 4
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
-_FACTS = Schema(
-    columns={
-        "age": Numeric(18, 90),
-        "bmi": Numeric(15, 45),
-        "sport": Numeric(0, 10),
-        "smokes": Category(("no", "yes")),
-    },
-    target=Target("ill", classes=("no", "yes")),
-)
-_SCHEMA = """\
-[target]
-column = "ill"
-classes = ["no", "yes"]
-[columns.age]
-low = 18
-high = 90
-[columns.bmi]
-low = 15
-high = 45
-[columns.sport]
-low = 0
-high = 10
-[columns.smokes]
-levels = ["no", "yes"]
-"""
+_SCHEMA = PATIENTS.to_toml()
 _JUDGES = 20_000
-# Clients that talk at the same time, seconds between two looks for a new round, and how long anything may take.
-_TALKING, _PAUSE, _PATIENCE = 8, 0.05, 120.0
-_RETRIED = (None, 429, 503)
 
 
 @dataclass(frozen=True)
@@ -103,7 +63,7 @@ def demo_deployed(users: int | None, epsilon: float, delta: float, as_json: bool
     console = messages()
     folder = Path(tempfile.mkdtemp(prefix="croupier-demo-"))
     try:
-        with _terminated_like_interrupted(), _loopback_unproxied():
+        with terminated_like_interrupted(), loopback_unproxied():
             outcome = _run(folder, count, epsilon, delta, console, console.is_terminal and not as_json)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -134,13 +94,13 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
         f'schema = "schema.toml"\nusers = {users}\nepsilon = {epsilon!r}\ndelta = {delta!r}\nrounds = {ROUNDS}\nradius = 5.0\n'
         f'interactivity = "full"\nshuffler_key = "{keys[1]}"\n'
     )
-    kept = store.Store(f"sqlite:///{at_shuffler / 'shuffler.db'}", store.SHUFFLER)
+    kept = store.Database(f"sqlite:///{at_shuffler / 'shuffler.db'}", store.SHUFFLER)
     tokens = [store.enrol(kept, store.new_name()) for _ in range(users)]
     kept.close()
     trusted = [development_certificate(role)[0] for role in (at_analyzer, at_shuffler)]
-    with _Role("analyzer", folder, "--task", folder / "task.toml", "--dir", at_analyzer) as analyzer:
+    with Role("analyzer", folder, "--task", folder / "task.toml", "--dir", at_analyzer) as analyzer:
         upstream = ("--analyzer", analyzer.url, "--analyzer-key", keys[0], "--ca", trusted[0])
-        with _Role("shuffler", folder, "--dir", at_shuffler, *upstream, "--smallest", min(users, 20)) as shuffler:
+        with Role("shuffler", folder, "--dir", at_shuffler, *upstream, "--smallest", min(users, 20)) as shuffler:
             where = f"{_page_of(analyzer.url, trusted[0])} Shuffler: {shuffler.url}."
             say(console, f"{where} Both on this machine alone; they stop by themselves.")
             clients = [
@@ -156,167 +116,22 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
                 )
                 for number, token in enumerate(tokens)
             ]
-            task = _Training(clients, analyzer, shuffler).run(console, shown)
+            task = Training(clients, analyzer, shuffler).run(ROUNDS, console, shown)
             analyzer.wait()
             _settle(at_shuffler)
     model = TableModel.load(folder / "model.json")
     return _judged(model, task, at_analyzer, at_shuffler, time.perf_counter() - begun)
 
 
-class _Role:
-    """A role as a process of its own, on a free port of this machine; gone when the context is left."""
-
-    def __init__(self, name: str, folder: Path, *arguments: Any) -> None:
-        self.name, self._log = name, folder / f"{name}.log"
-        command = [sys.executable, "-c", "from croupier.cli import main; main()", "serve", name, "--dev", "--port", "0"]
-        self._command = [*command, *map(str, arguments)]
-        self._process: subprocess.Popen[str] | None = None
-        self.url = ""
-
-    def __enter__(self) -> _Role:
-        with self._log.open("w") as log:
-            # In a session of its own: Ctrl-C is for us, and we stop it.
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-            )
-        try:
-            assert self._process.stdout is not None
-            line = self._process.stdout.readline()  # "analyzer on https://127.0.0.1:..."
-            if " on " not in line:
-                raise self._failed("did not start")
-        except BaseException:
-            self.__exit__()
-            raise
-        self.url = line.split(" on ")[1].strip()
-        return self
-
-    def check(self) -> None:
-        """Refuse to wait for a role that has ended."""
-        if self._process is not None and self._process.poll() not in (None, 0):
-            raise self._failed("ended")
-
-    def wait(self) -> None:
-        """Until it ends by itself."""
-        assert self._process is not None
-        try:
-            code = self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            raise self._failed("does not end") from None
-        if code:
-            raise self._failed("ended")
-
-    def _failed(self, how: str) -> Stopped:
-        said = self._log.read_text().strip().splitlines()
-        return Stopped(f"the {self.name} {how}: {said[-1] if said else 'it said nothing'}", 1)
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is None:
-            return
-        try:
-            self._process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(10)
-        finally:  # also after a second Ctrl-C
-            self._process.kill()
-            self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-
-
-class _Training:
-    """All clients answer every round, a few of them at a time, each over connections of its own."""
-
-    def __init__(self, clients: list[Client], analyzer: _Role, shuffler: _Role) -> None:
-        self._clients, self._roles = clients, (analyzer, shuffler)
-        self._stopping = threading.Event()
-        self._deadline = time.monotonic() + _PATIENCE
-
-    def run(self, console: Console, shown: bool) -> Task:
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} reports"))
-        pool = ThreadPoolExecutor(_TALKING)
-        try:
-            with Progress(*columns, TimeElapsedColumn(), console=console, disable=not shown, transient=True) as bar:
-                shown_task = bar.add_task("starting", total=len(self._clients) * ROUNDS)
-                task = self._task()
-                X, y = _records(task, people(len(self._clients), seed=0))
-                for number in range(1, ROUNDS + 1):
-                    self._wait_for(number)
-                    bar.update(shown_task, description=f"round {number}/{ROUNDS}")
-                    for _ in pool.map(self._answer, self._clients, X, y):
-                        bar.advance(shown_task)
-            return task
-        finally:
-            self._stopping.set()
-            pool.shutdown(cancel_futures=True)
-
-    def _task(self) -> Task:
-        while True:
-            try:
-                return self._clients[0].task()
-            except ServerError as problem:
-                self._later(problem)
-
-    def _wait_for(self, number: int) -> None:
-        """Until the shuffler takes reports of this round. One client looks for all of them."""
-        while True:
-            try:
-                now = self._clients[0].round()
-                if now is not None and now[1].number == number:
-                    return
-                self._later(None)
-            except ServerError as problem:
-                self._later(problem)
-
-    def _answer(self, client: Client, x: NDArray[Any], y: Any) -> None:
-        while not self._stopping.is_set():
-            try:
-                client.take_part(x, y)
-                self._deadline = time.monotonic() + _PATIENCE  # it moves
-                return
-            except ServerError as problem:
-                self._later(problem)
-
-    def _later(self, problem: ServerError | None) -> None:
-        """Wait a little, unless waiting will not help."""
-        for role in self._roles:
-            role.check()
-        if problem is not None and problem.status not in _RETRIED:
-            raise Stopped(f"the shuffler says {problem.status}: {problem}", 1)
-        if time.monotonic() > self._deadline:
-            raise Stopped(f"nothing moved for {_PATIENCE:.0f} seconds" + (f": {problem}" if problem else ""), 1)
-        self._stopping.wait(_PAUSE)
-
-
-def people(count: int, seed: int) -> Any:
-    """Made-up people: who is ill depends on age, weight, sport and smoking, and on luck."""
-    rng = np.random.default_rng(seed)
-    age, bmi, sport = rng.uniform(18, 90, count), rng.normal(27, 5, count).clip(15, 45), rng.uniform(0, 10, count)
-    smokes = rng.random(count) < 0.3
-    score = 0.14 * (age - 55) + 0.18 * (bmi - 27) + 1.8 * (smokes - 0.3) - 0.38 * (sport - 5)
-    words = np.array(["no", "yes"])
-    columns = {"age": age, "bmi": bmi, "sport": sport, "smokes": words[smokes.astype(int)]}
-    ill = rng.random(count) < expit(score)
-    return pa.RecordBatch.from_pydict(columns | {"ill": words[ill.astype(int)]})
-
-
-def _records(task: Task, batch: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows and targets as each client makes them of its own record, by what the task says."""
-    return Reader(task.records).of_pieces([_piece(batch)], "people")
-
-
-def _encoded(batch: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    encoder, piece = Encoder(_FACTS), _piece(batch)
-    return encoder.rows(piece), encoder.targets(piece)
-
-
-def _piece(batch: Any) -> Piece:
-    return Piece(Path("people"), 1, batch)
+def _encoded(people: Piece) -> tuple[NDArray[Any], NDArray[Any]]:
+    encoder = Encoder(PATIENTS)
+    return encoder.rows(people), encoder.targets(people)
 
 
 def _judged(model: TableModel, task: Task, at_analyzer: Path, at_shuffler: Path, seconds: float) -> Outcome:
     """The model before people it has not seen, beside a fit that sees everybody's records."""
     estimator = model.estimator
-    (X, y), (X_new, y_new) = _encoded(people(task.users, seed=0)), _encoded(people(_JUDGES, seed=1))
+    (X, y), (X_new, y_new) = _encoded(patients(task.users, seed=0)), _encoded(patients(_JUDGES, seed=1))
     plain = LogisticRegression(C=100.0, max_iter=1000).fit(X, y)
     plan = task.schedule.phases[0].plan
     share = float(np.mean(y_new == "yes"))
@@ -365,50 +180,15 @@ def _settle(at_shuffler: Path) -> None:
     deadline = time.monotonic() + 5
     what = "batches not yet forwarded"
     while _held(at_shuffler / "shuffler.db", _SHUFFLER_HOLDS)[what] and time.monotonic() < deadline:
-        time.sleep(_PAUSE)
+        time.sleep(PAUSE)
 
 
 def _page_of(url: str, ca: Path) -> str:
     """Where to look: the analyzer's page, if it has one."""
-    try:
-        with urllib.request.urlopen(url + "/", context=ssl.create_default_context(cafile=ca), timeout=5) as answer:
-            if "html" in answer.headers.get("Content-Type", ""):
-                return f"Dashboard: {url}/ (its certificate is home-made, so a browser will warn)."
-    except (OSError, urllib.error.URLError):
-        pass
+    with suppress(ServerError):
+        if b"<html" in Server(url, ca=ca, timeout=5).send("/"):
+            return f"Dashboard: {url}/ (its certificate is home-made, so a browser will warn)."
     return f"Analyzer: {url}."
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """A request to terminate cleans up like Ctrl-C."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _loopback_unproxied() -> Iterator[None]:
-    """A proxy that the environment names cannot reach this machine's own addresses: do not ask it."""
-    before = {name: os.environ.get(name) for name in ("no_proxy", "NO_PROXY")}
-    os.environ |= dict.fromkeys(before, "127.0.0.1,localhost")
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _show(outcome: Outcome) -> None:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..estimator.base import LinearModel
-from ..optimizer import Result
+from ..optimizer import Result, Schedule
 from ..optimizer.log import left_over
-from ..population import Population, UnreachableError
-from ..privacy.words import SEEDED, guarantee_line, not_private
-from ..table import Dialect, Encoder, Schema, Source, draft
+from ..population import UnreachableError
+from ..report import promise_lines
+from ..table import TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
 from ..validation import ArgumentError, one_of
 from .class_weights import class_weights
 from .data_options import Decimal, Encoding, Sep
-from .engine import Engine, Interruptible
 from .files import check_output
-from .model import TASKS, Request, TableModel
-from .progress import Interrupt, Stopped, announced, messages, rounds_shown, say, warnings_said
+from .options import named_as_options
+from .progress import Shown, Stopped, announced, messages, say, warnings_said
 
 # The exit code of a run that was stopped and left a model.
 CUT_SHORT = 3
-_READ_OFF = ("the schema (ranges, levels, classes)",)
 
 
 def fit(
@@ -45,8 +44,9 @@ def fit(
     ] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
     radius: Annotated[float | None, typer.Option(help="Largest norm of the weights.")] = None,
-    schedule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
-    rounds: Annotated[int | None, typer.Option(help="Rounds; by the schedule unless given.")] = None,
+    rule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
+    schedule: Annotated[str | None, typer.Option(hidden=True)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds; by the rule unless given.")] = None,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
     class_weight: Annotated[
         list[str] | None, typer.Option(help="CLASS=WEIGHT, a public weight for a rare class; may be given several times.")
@@ -76,32 +76,38 @@ def fit(
 
     Ctrl-C ends training after the present round and keeps the model of the rounds done (exit code 3); a second one throws it away.
     """
+    if schedule is not None:
+        raise ArgumentError("--schedule", schedule, "left out", f"It is now --rule {schedule}.")
     check_output(output, force)
     _check_checkpoint(checkpoint, output, data, schema)
     console = messages()
     shown = console.is_terminal and not (quiet or as_json)
     source = Source(data, Dialect(sep, decimal, encoding))
     facts = _facts(source, schema, target, user_column, data_is_public, console)
-    request = Request(
-        task=task_of(task, facts),
-        parameters={
-            "epsilon": epsilon,
-            "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
-            "honest": honest,
-            "schedule": schedule,
-            "rounds": rounds,
-            "random_state": seed,
-            "data_is_public": data_is_public,
-            "invalid": invalid,
-        }
-        | ({} if radius is None else {"radius": radius})
-        | _quantile(task, quantile)
-        | class_weights(class_weight or (), facts),
-        delta=delta,
-    )
-    where = Engine(engine, work_dir, address, workers)
-    with warnings_said(console), announced(console, not (quiet or as_json)):
-        model = _fitted(source, facts, request, where, checkpoint, console, shown)
+    parameters: dict[str, Any] = {
+        "epsilon": epsilon,
+        "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
+        "honest": honest,
+        "rule": rule,
+        "rounds": rounds,
+        "random_state": seed,
+        "data_is_public": data_is_public,
+        "invalid": invalid,
+    }
+    parameters |= ({} if radius is None else {"radius": radius}) | _quantile(task, quantile)
+    parameters |= class_weights(class_weight or (), facts)
+    options = named_as_options("task", "delta", "engine", "work_dir", "address", "workers", "user_column")
+    with options, warnings_said(console), announced(console, not (quiet or as_json)):
+        model = fit_table(
+            source,
+            facts,
+            task=task,
+            delta=delta,
+            engine=Engine(engine, work_dir, address, workers),
+            checkpoint=checkpoint,
+            watcher=_Watching(console, shown, checkpoint),
+            **parameters,
+        )
     model.save(output)
     if checkpoint is not None and not model.estimator.result_.stopped:
         checkpoint.resolve().unlink(missing_ok=True)
@@ -145,7 +151,6 @@ def _facts(
         )
         allowed = "a file of public facts (ranges, levels, classes), since no guarantee covers what is read off the data"
         raise ArgumentError("--schema", None, allowed, remedy)
-    source.require(list(Encoder(facts).types(target=True, user=True)))
     return facts
 
 
@@ -153,14 +158,6 @@ _PUBLIC_WARNING = (
     "warning: --data-is-public: ranges, levels and classes are read off the data itself. No guarantee covers them, and the model "
     "will say so. Use this for data that everyone may see; otherwise draft a schema from a public sample."
 )
-
-
-def task_of(task: str | None, facts: Schema) -> str:
-    """The task asked for, or the usual one for such a target."""
-    classes = facts.target.classes is not None
-    fitting = ("classify", "svm") if classes else ("regress-huber", "regress-mean", "quantile")
-    kind = "classes" if classes else "a range"
-    return fitting[0] if task is None else one_of("--task", task, fitting, f"The schema's target has {kind}.")
 
 
 def _quantile(task: str | None, quantile: float | None) -> dict[str, float]:
@@ -171,36 +168,22 @@ def _quantile(task: str | None, quantile: float | None) -> dict[str, float]:
     return {"quantile": quantile}
 
 
-def _fitted(
-    source: Source, facts: Schema, request: Request, engine: Engine, checkpoint: Path | None, console: Console, shown: bool
-) -> TableModel:
-    encoder = Encoder(facts, request.parameters["invalid"])
-    maker = request.estimator(facts)
-    odd = source.ends_oddly()
-    if odd is not None:
-        say(console, f"warning: {odd} does not end with a line break; it may have been cut off within its last value", "yellow")
-    with engine.people(source, encoder, maker, console, shown) as people:
-        estimator = request.estimator(facts, people.users)
-        return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, console, shown))
+class _Watching(Shown):
+    """Shows a fit; a run that leaves no model ends the command with what became of it."""
 
+    def __init__(self, console: Console, shown: bool, checkpoint: Path | None) -> None:
+        super().__init__(console, shown)
+        self._checkpoint = checkpoint
 
-def _trained(
-    estimator: LinearModel, people: Population, features: int, checkpoint: Path | None, console: Console, shown: bool
-) -> LinearModel:
-    chosen = estimator.schedule_for(people.users, features)
-    read_off = _READ_OFF if estimator.data_is_public else ()
-    try:
-        with (
-            rounds_shown(chosen, estimator.delta, console, shown) as show,
-            Interrupt(console, chosen.rounds) as interrupt,
-        ):
-            estimator.callbacks = (show, interrupt.check)
-            asked = Interruptible(people, interrupt, console, shown)
-            return estimator.fit_population(asked, features, read_off=read_off, checkpoint=checkpoint)
-    except (KeyboardInterrupt, UnreachableError) as stop:
-        result: Result | None = getattr(stop, "result", None)
-        code = 130 if isinstance(stop, KeyboardInterrupt) else 1
-        raise Stopped(_cut_off(stop, 0 if result is None else result.rounds, checkpoint), code) from None
+    @contextmanager
+    def training(self, schedule: Schedule, delta: float) -> Iterator[None]:
+        try:
+            with super().training(schedule, delta):
+                yield
+        except (KeyboardInterrupt, UnreachableError) as stop:
+            result: Result | None = getattr(stop, "result", None)
+            code = 130 if isinstance(stop, KeyboardInterrupt) else 1
+            raise Stopped(_cut_off(stop, 0 if result is None else result.rounds, self._checkpoint), code) from None
 
 
 def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
@@ -240,31 +223,14 @@ def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
 def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Console) -> None:
     result = model.estimator.result_
     if result.schedule.interactivity == "sequential":
-        asked = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
+        people = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
     else:
-        asked = f"{result.users:,} users, all asked in every round"
-    say(console, f"Trained on {asked}, in {result.rounds} rounds.")
-    for line in promise(model):
+        people = f"{result.users:,} users, all asked in every round"
+    say(console, f"Trained on {people}, in {result.rounds} rounds.")
+    for line in promise_lines(model.estimator):
         say(console, line)
     if result.stopped and checkpoint is not None:
         say(console, f"To go on, the same command with --force: its rounds are in {checkpoint}, SECRET until the run ends.")
     name = shlex.quote(str(output))
     say(console, f"Model: {output}. What it means: croupier show {name}")
     say(console, f"Next: croupier predict {name} NEW.csv -o predictions.csv, or croupier evaluate {name} TEST.csv", "dim")
-
-
-def promise(model: TableModel) -> list[str]:
-    """What a fitted model promises, in a line, and what has to be said beside it."""
-    estimator = model.estimator
-    result, guarantee = estimator.result_, estimator.guarantee_
-    if guarantee is None:
-        lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
-    else:
-        lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
-    if result.stopped:
-        lines.append(
-            f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
-        )
-    if result.stopped and guarantee is not None:
-        lines.append("The guarantee counts all planned rounds, so it holds even if what was shown made you stop.")
-    return lines

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ..client import TOO_LATE, Client, RefusedTaskError, ServerError, beside
+from ..service.client import TOO_LATE, Client, RefusedTaskError, beside
+from ..service.http import ServerError
+from ..service.records import Reader
 from ..service.task import Task
 from ..service.wire import WireError
 from ..table import Dialect
 from ..validation import ArgumentError
 from .data_options import Decimal, Encoding, Sep
 from .progress import Stopped, messages, say
-from .records import Reader
 
 T = TypeVar("T")
 _PAUSE = 0.5
@@ -60,7 +62,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
     reading = beside(lambda: reader.of_file(data, dialect))
     # From here on every request is at a time that does not depend on what is in the file. Only a file that is refused ends this.
     time.sleep(max(0.0, first_ask - time.monotonic()))
-    if reading.done():
+    if reading.done() and not task.blanks:
         reading.result()
     full = task.schedule.interactivity == "full"
     answered = 0
@@ -76,7 +78,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
             answered += 1
             say(messages(), f"Answered round {sent.round}; nothing but sealed noise left this machine.")
             if sent.blank:
-                say(messages(), f"It was blank: the records were not ready {task.pace / 2:g} seconds after the round came.")
+                say(messages(), f"It was blank: {_why_blank(reading, task)}.")
         elif time.monotonic() < deadline:
             time.sleep(_PAUSE)
         else:
@@ -87,6 +89,13 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
             "this user has answered the task before, and is not asked again" if before else "no round wanted an answer of this user"
         )
         raise Stopped(f"{why}; nothing was sent", 0)
+
+
+def _why_blank(reading: Future[Any], task: Task) -> str:
+    """Why an answer says nothing of the records, for whoever holds them."""
+    if task.blanks and reading.done() and (problem := reading.exception()) is not None:
+        return f"the records cannot be read ({str(problem).rstrip('.')})"
+    return f"the records were not ready {task.pace / 2:g} seconds after the round came"
 
 
 def _patiently(ask: Callable[[], T], deadline: float) -> T:

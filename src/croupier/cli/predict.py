@@ -12,13 +12,13 @@ import pyarrow.csv as arrow_csv
 import typer
 from pyarrow import parquet
 
-from ..table import Dialect, Encoder, Source
-from ..table.schema import as_text
+from ..files import written_whole
+from ..table import Dialect, Source, TableModel, predict_table, prediction_columns
 from ..validation import ArgumentError
 from .data_options import Decimal, Encoding, Sep
-from .files import check_output, written_whole
-from .model import TableModel
-from .progress import counted, messages, say
+from .files import check_output
+from .options import named_as_options
+from .progress import Shown, messages, say
 
 Write = Callable[[Any], None]
 
@@ -36,55 +36,35 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Predict for every row of DATA, in its order. What is asked of the model afterwards costs no privacy."""
-    made = TableModel.load(model)
-    if proba and not hasattr(made.estimator, "predict_proba"):
-        raise ArgumentError("--proba", True, "left out for this model", f"A model of task {made.task!r} has no probabilities.")
+    table_model = TableModel.load(model)
+    with named_as_options("proba"):
+        columns = prediction_columns(table_model, proba=proba)
     if output is not None:
         if output.suffix not in (".csv", ".parquet"):
             raise ArgumentError("-o", str(output), "named .csv or .parquet", "The ending says which it is to be.")
         check_output(output, force)
-    source, encoder = Source(data, Dialect(sep, decimal, encoding)), Encoder(made.schema)
-    source.require(list(encoder.types()))
-    console, rows = messages(), 0
-    with _writer(output, _columns(made, proba)) as write:
-        pieces = source.pieces(encoder.types(), most=max(1, (1 << 20) // len(encoder.names)))
-        for piece in counted(pieces, data.name, console, shown=console.is_terminal and output is not None):
-            write(_answers(made, encoder.rows(piece), proba))
-            rows += len(piece)
+    source, console, rows = Source(data, Dialect(sep, decimal, encoding)), messages(), 0
+    watcher = Shown(console, shown=console.is_terminal and output is not None)
+    predictions = predict_table(table_model, source, proba=proba, watcher=watcher)
+    with _writer(output, columns) as write:
+        for batch in predictions:
+            write(batch)
+            rows += len(batch)
     if output is not None:
         say(console, f"{rows:,} predictions in {output}.")
 
 
-def _columns(model: TableModel, proba: bool) -> Any:
-    """The table's columns: the prediction in the target's own type, then probabilities."""
-    labels = model.estimator.classes_ if model.classifies else None
-    kind = pa.float64() if labels is None else pa.array(labels.tolist()).type
-    fields = [pa.field("prediction", kind)]
-    if proba and labels is not None:
-        fields += [pa.field(f"probability {as_text(label)}", pa.float64()) for label in labels.tolist()]
-    return pa.schema(fields)
-
-
-def _answers(model: TableModel, rows: Any, proba: bool) -> list[Any]:
-    answers = [pa.array(model.estimator.predict(rows).tolist())]
-    return answers + ([pa.array(column) for column in model.estimator.predict_proba(rows).T] if proba else [])
-
-
 @contextmanager
 def _writer(output: Path | None, columns: Any) -> Iterator[Write]:
-    """Writes columns of answers to a file that appears when it is complete, or to standard output."""
-
-    def batch(answers: list[Any]) -> Any:
-        return pa.record_batch(answers, schema=columns)
-
+    """Writes batches of predictions to a file that appears when it is complete, or to standard output."""
     if output is None:
         _print(pa.record_batch([pa.array([], field.type) for field in columns], schema=columns), header=True)
-        yield lambda answers: _print(batch(answers), header=False)
+        yield lambda batch: _print(batch, header=False)
         return
     with written_whole(output) as part:
         kind = parquet.ParquetWriter if output.suffix == ".parquet" else arrow_csv.CSVWriter
         with kind(part, columns) as file:
-            yield lambda answers: file.write_batch(batch(answers)) if output.suffix == ".parquet" else file.write(batch(answers))
+            yield file.write_batch if output.suffix == ".parquet" else file.write
 
 
 def _print(batch: Any, header: bool) -> None:

@@ -6,8 +6,8 @@ import logging
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from ..optimizer import Round, Schedule, StopTraining
 from ..optimizer.log import RUN
 from ..privacy import round_up
-from ..table import Piece
+from ..table import Watcher
 
 
 class Stopped(Exception):  # noqa: N818  (a request, not an error)
@@ -65,14 +65,13 @@ def announced(console: Console, told: bool) -> Iterator[None]:
         RUN.setLevel(level)
 
 
-def counted(pieces: Iterable[Piece], name: str, console: Console, shown: bool) -> Iterator[Piece]:
-    """The pieces, with a line that says how many rows were read."""
+@contextmanager
+def rows_counted(name: str, console: Console, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A line that says how many rows of a file were read; yields what is to be called with the rows of every piece."""
     columns = (SpinnerColumn(), TextColumn("reading {task.description}: {task.completed:,} rows"))
     with Progress(*columns, console=console, disable=not shown, transient=True) as bar:
         task = bar.add_task(name, total=None)
-        for piece in pieces:
-            yield piece
-            bar.advance(task, len(piece))
+        yield lambda rows: bar.advance(task, rows)
 
 
 @contextmanager
@@ -148,3 +147,35 @@ class Interrupt:
         self.asked = True
         with suppress(RuntimeError):  # it may come while something else is being printed
             say(self._console, "Stopping after the present round, and keeping the model. Ctrl-C again to throw it away.", "yellow")
+
+
+class Shown(Watcher):
+    """Shows on a console how it goes: rows read, then rounds. Ctrl-C ends training after the present round."""
+
+    def __init__(self, console: Console, shown: bool) -> None:
+        self._console, self._shown = console, shown
+        self._interrupt: Interrupt | None = None
+        self._show: Callable[[Round], None] | None = None
+
+    def reading(self, name: str) -> AbstractContextManager[Callable[[int], None]]:
+        return rows_counted(name, self._console, self._shown)
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        return waiting(what, self._console, self._shown)
+
+    @contextmanager
+    def training(self, schedule: Schedule, delta: float) -> Iterator[None]:
+        with (
+            rounds_shown(schedule, delta, self._console, self._shown) as self._show,
+            Interrupt(self._console, schedule.rounds) as self._interrupt,
+        ):
+            yield
+
+    def before_round(self) -> None:
+        if self._interrupt is not None:
+            self._interrupt.before_round()
+
+    def after_round(self, done: Round) -> None:
+        if self._show is not None and self._interrupt is not None:
+            self._show(done)
+            self._interrupt.check(done)

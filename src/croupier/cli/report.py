@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from ..estimator import load_model
-from ..report import html_report
-from ..table import Dialect, Encoder, Schema, Source
-from ..table.schema import Category, Column
+from ..files import write_whole
+from ..report import html_report, schema_facts
+from ..table import Dialect, Schema, Source, TableModel, read_table
 from ..validation import ArgumentError
 from .data_options import Decimal, Encoding, Sep
-from .files import check_output, written_whole
-from .model import TableModel
-from .progress import counted, messages, say, warnings_said
+from .files import check_output
+from .progress import Shown, messages, say, warnings_said
 
 _EPSILONS = (0.1, 0.3, 1.0, 3.0, 8.0)
 
@@ -55,10 +54,9 @@ def report(
             data_is_public=data_is_public,
             title=title or ("What this model promises" if schema is None else f"A private model of {schema.target.column}"),
             epsilons=_EPSILONS if sweep else (),
-            public_facts={f"column {name}": _fact(column) for name, column in (schema.columns if schema else {}).items()},
+            public_facts=schema_facts(schema) if schema else {},
         )
-    with written_whole(output) as part:
-        part.write_text(page, encoding="utf-8")
+    write_whole(output, page.encode())
     say(Console(), f"Report: {output}. Open it in a browser; it is one file and loads nothing.")
 
 
@@ -80,25 +78,13 @@ def _load(path: Path) -> tuple[Any, Schema | None]:
     except (ArgumentError, OSError, UnicodeDecodeError) as problem:
         if isinstance(problem, ArgumentError) and problem.name != "model":
             raise  # an estimator's file, but one that cannot be trusted
-        made = TableModel.load(path)
-        return made.estimator, made.schema
+        table_model = TableModel.load(path)
+        return table_model.estimator, table_model.schema
 
 
 def _records(schema: Schema, source: Source, console: Console) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """All rows and targets of a public file, in memory."""
-    encoder = Encoder(schema)
-    types = encoder.types(target=True)
-    source.require(list(types))
-    pieces = counted(source.pieces(types), source.path.name, console, shown=console.is_terminal)
-    both = [(encoder.rows(piece), encoder.targets(piece)) for piece in pieces]
-    if sum(len(targets) for _, targets in both) < 10:
+    rows, targets = read_table(schema, source, watcher=Shown(console, shown=console.is_terminal))
+    if len(targets) < 10:
         raise ArgumentError("--data", str(source.path), "at least 10 rows", "A comparison on fewer says nothing.")
-    return np.concatenate([rows for rows, _ in both]), np.concatenate([targets for _, targets in both])
-
-
-def _fact(column: Column) -> str:
-    if isinstance(column, Category):
-        some = ", ".join(column.levels[:12])
-        return some if len(column.levels) <= 12 else f"{some} and {len(column.levels) - 12} more"
-    how = ", in equal ratios" if column.scale == "log" else ""
-    return f"{column.low:g} to {column.high:g}{how}{', or missing' if column.missing else ''}"
+    return rows, targets

@@ -61,18 +61,18 @@ def reproduce(
     """
     one_of("WHAT", what, (*PARTS, "all"), "'all' runs everything.")
     console, folder = messages(), out or Path("reproduced", *(["quick"] if quick else []))
-    chosen = [name for name in PARTS if what in (name, "all")]
+    names = [name for name in PARTS if what in (name, "all")]
     if what == "all" and data is None:
-        chosen.remove("peers")
+        names.remove("peers")
         say(console, "peers is left out: it needs --data DIR, a folder with its data sets.", "yellow")
     benchmarks = _benchmarks()
-    for name in chosen:
+    for name in names:
         _check(name, benchmarks, data)
     say(console, f"This writes to {folder}, with {sys.executable}:")
-    for name in chosen:
+    for name in names:
         say(console, f"  {name}: {PARTS[name].about}; about {PARTS[name].quick if quick else PARTS[name].full} on two cores")
     failed = []
-    for name in chosen:
+    for name in names:
         benchmark = PARTS[name].benchmark
         if fresh:
             for kept in folder.glob(f"{benchmark}*.cells.jsonl"):

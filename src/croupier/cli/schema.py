@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ..files import write_whole
 from ..table import Dialect, Source, draft
 from .data_options import Decimal, Encoding, Sep
-from .files import check_output, written_whole
+from .files import check_output
 from .progress import messages, say
 
 _HEAD = """\
@@ -43,8 +44,7 @@ def schema(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        with written_whole(output) as part:
-            part.write_text(text, encoding="utf-8")
+        write_whole(output, text.encode())
     say(
         console,
         "The sample must be public: everything in the schema is taken as known to everybody, and no guarantee covers it. "

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .fit import model_figures, promise
-from .model import TableModel
+from ..report import promise_lines
+from ..table import TableModel
+from .fit import model_figures
 from .progress import say
 
 
@@ -19,12 +20,13 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Explain a model: who could learn what about whom, and what is assumed."""
-    made = TableModel.load(model)
+    table_model = TableModel.load(model)
     if as_json:
-        figures = model_figures(made, model) | {"schema": made.schema.to_dict(), "explained": made.estimator.explain()}
-        typer.echo(json.dumps(figures, indent=2))
+        described = {"schema": table_model.schema.to_dict(), "explained": table_model.estimator.explain()}
+        typer.echo(json.dumps(model_figures(table_model, model) | described, indent=2))
         return
     console = Console()
-    say(console, f"{made.task} of {made.schema.target.column!r} from {', '.join(made.schema.columns)}")
-    for line in [*promise(made), "", made.estimator.explain()]:
+    facts = table_model.schema
+    say(console, f"{table_model.task} of {facts.target.column!r} from {', '.join(facts.columns)}")
+    for line in [*promise_lines(table_model.estimator), "", table_model.estimator.explain()]:
         say(console, line)

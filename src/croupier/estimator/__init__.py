@@ -1,9 +1,9 @@
 """scikit-learn's face: estimators whose fit is a private training run, a private scaler, and an account of what fits spend."""
 
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
-from .base import PublicDataWarning, WeakPrivacyWarning
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
+from .private import PublicDataWarning, WeakPrivacyWarning
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
 from .warnings import FewPeopleWarning, MostlyNoiseWarning, RadiusWarning

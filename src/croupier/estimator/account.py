@@ -18,6 +18,9 @@ from ..privacy.ledger import BudgetExceededError
 from ..validation import ArgumentError, one_of, real
 from .account_file import UNITS, Limit, Spent, Terms, append, read
 
+# How far figures of one run may be apart that two processors computed.
+_AGAIN = 1 + 1e-9
+
 
 class BudgetWarning(UserWarning):
     """The same people's data is used for more than one fit, and nobody said that this is being counted."""
@@ -137,7 +140,8 @@ class PrivacyAccount:
         BudgetExceededError
             Where the limit would not be kept, or the account lives in another process.
         ArgumentError
-            Where the fit protects another unit or has other neighbours than those before it, or the file has another limit.
+            Where the fit protects another unit or has other neighbours than those before it, or the file has another limit; or
+            where the run is written down with a stronger guarantee than this one.
         """
         if self.elsewhere:
             raise BudgetExceededError(
@@ -153,6 +157,7 @@ class PrivacyAccount:
                 self._begin(bound)
             known = [earlier.run for earlier in fits]
             if spent.run in known:
+                _require_same(fits[known.index(spent.run)], spent)
                 self._refuse_beyond(fits[: known.index(spent.run) + 1])  # it may have been cut off before it was refused
                 return len(fits)
             if self.path is None:
@@ -286,6 +291,14 @@ def _bounds(fits: Sequence[Spent]) -> list[GaussianBound] | None:
     """What a filter counts of each; None where one has no guarantee."""
     guarantees = [fit.guarantee for fit in fits]
     return None if None in guarantees else [gaussian_bound(guarantee) for guarantee in guarantees if guarantee]
+
+
+def _require_same(written: Spent, again: Spent) -> None:
+    """Refuse a run by a name that was written down for one that reveals less: what is more would not be counted."""
+    remedy = "Give every run a name of its own; only one that goes on from a checkpoint has the same."
+    (before,), (now,) = _bounds([written]) or (None,), _bounds([again]) or (None,)
+    if written.unit != again.unit or (before and not (now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN)):
+        raise ArgumentError("run", again.run, "that of a run with the same guarantee, or a new one", remedy)
 
 
 def _require_one(name: str, kinds: set[Any]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import files
 from ..privacy import Guarantee, round_up
 from ..privacy.filter import Caps
 from ..validation import ArgumentError, one_of, real
@@ -115,13 +116,11 @@ def append(path: Path, entry: dict[str, Any]) -> None:
     line = (json.dumps(entry) + "\n").encode()
     if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         line = b"\n" + line  # a line that was cut off stays one line, and is refused when read
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        if os.write(file, line) != len(line):
-            raise OSError(f"the account {path} could not be written in full; nobody was asked")
-        os.fsync(file)
+        files.append(handle, line, path)
     finally:
-        os.close(file)
+        os.close(handle)
 
 
 def read(path: Path) -> tuple[Terms | None, list[Spent]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,11 @@ from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from ..invalid import known_place
 from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge, Weighted
 from ..validation import ArgumentError, RecordError, one_of
-from .base import Floats, LinearModel
+from .linear import LinearModel
+from .private import Floats
 from .weights import weighted_loss
 
 
@@ -47,7 +49,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             index = np.where(self.classes_[index] == y, index, -1)
         else:  # by Python's equality
             place = {label: index for index, label in enumerate(self.classes_.tolist())}
-            index = np.array([place.get(label, -1) if isinstance(label, Hashable) else -1 for label in y.tolist()])
+            index = np.array([known_place(place, label) for label in y.tolist()])
         if self.invalid == "blank":
             return np.where(index < 0, np.nan, index)
         if (index < 0).any():
@@ -117,7 +119,7 @@ class ShuffleLogisticRegression(LinearClassifier):
         loss = self._loss()
         weights = np.asarray(loss.weights) if isinstance(loss, Weighted) else 1.0
         lengths = self._row_lengths(X)[:, np.newaxis] * slopes * weights
-        shares = p * np.maximum(1.0, lengths / self.plan_.phases[-1].plan.norm)
+        shares = p * np.maximum(1.0, lengths / self.schedule_.phases[-1].plan.norm)
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Any) -> Floats:

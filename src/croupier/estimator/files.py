@@ -11,12 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..files import write_whole
 from ..optimizer import Result
 from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
 from ..validation import ArgumentError
 
-FORMAT, VERSION = "croupier model", 1
+FORMAT, VERSION = "croupier model", 2
 # Parameters that are objects of this process and not facts about the model.
 _NOT_SAVED = ("account", "callbacks")
 
@@ -41,16 +42,16 @@ class JsonModel:
         """Refuse learned numbers that do not follow from the result beside them."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to a file; `load_model` reads it."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Write `to_json()` to a file, which is there in full or not at all; `load_model` reads it."""
+        write_whole(Path(path), self.to_json().encode())
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
     """The estimator that `save` wrote to this file."""
     from .. import estimator  # noqa: PLC0415  (the room's own table of contents)
 
-    kinds = {name: kind for name in estimator.__all__ if isinstance(kind := getattr(estimator, name), type)}
-    models = {name: kind for name, kind in kinds.items() if issubclass(kind, JsonModel)}
+    public = {name: vars(estimator)[name] for name in estimator.__all__}
+    models = {name: kind for name, kind in public.items() if isinstance(kind, type) and issubclass(kind, JsonModel)}
     return _decoded(Path(path).read_text(encoding="utf-8"), models)
 
 
@@ -104,7 +105,7 @@ def _check_promise(state: dict[str, Any]) -> None:
         )
     if (
         not isinstance(promise, Promise)
-        or claim.delta(promise.epsilon) > promise.delta * (1 + 1e-9)
+        or claim.delta(promise.epsilon) > promise.delta
         or (promise.neighbours, promise.honest) != (claim.neighbours, claim.honest)
     ):
         raise ArgumentError("promise", promise, f"kept by the guarantee: {claim}", "Do not use this file.")

@@ -12,7 +12,8 @@ from sklearn.base import RegressorMixin
 from ..invalid import numbers_or_nan
 from ..problem import Huber, Loss, Pinball, Squared
 from ..validation import ArgumentError, real
-from .base import Floats, LinearModel
+from .linear import LinearModel
+from .private import Floats
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..invalid import finite_rows, zeroed
 from ..population import Batch, Question
 from ..privacy import Guarantee, plan_sum
+from ..problem.rows import clip_rows
 from ..protocol import Secret
 from ..validation import ArgumentError, real
-from .base import Floats, PrivateEstimator
 from .blank import validated
-from .rows import clip_rows
+from .private import Floats, PrivateEstimator
 
 # A variance this many of its noise's standard deviations from 0 can be told from that of a constant column.
 _TELLING = 3.0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
-import warnings
 
 import numpy as np
 
 from ..optimizer import Result, Schedule
 from ..problem import Problem
+from .private import warn_caller
 
 # Noise in the mean of all gradients, relative to the largest gradient that one user can have.
 _MOSTLY_NOISE = 0.5
@@ -54,7 +53,7 @@ def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
     noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in chosen.phases))
     share = noise / sum(p.rounds * p.batch for p in chosen.phases)
     if share > _MOSTLY_NOISE:
-        warn(
+        warn_caller(
             f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "
             f"the model will say little. Ask more users, use fewer features, or spend a larger epsilon.",
             MostlyNoiseWarning,
@@ -62,7 +61,7 @@ def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
         return
     needed, weights = people_needed(chosen, epsilon), chosen.phases[0].plan.dim
     if users < needed:
-        warn(
+        warn_caller(
             f"{users:,} users are few for {weights:,} weights: by the rule of thumb, 300 sqrt(weights) / epsilon, a model is "
             f"worth having from about {needed:,} on. The guarantee holds, but the model may be poor, and another with every fit. "
             f"Ask more users, use fewer features, or spend a larger epsilon.",
@@ -80,17 +79,9 @@ def presses(result: Result, radius: float) -> bool:
 def warn_of_radius(result: Result, problem: Problem, radius: float) -> None:
     """Warn where the weights press against the radius. The weights are released, so that saying it costs nothing."""
     if presses(result, problem.domain.norm_bound):
-        warn(
+        warn_caller(
             f"the weights press against radius = {radius:g}: a larger one, say {2 * radius:g}, may fit better. The radius is a "
             f"public choice, and this warning follows from the released weights, so acting on it reveals no more; but a fit "
             f"anew spends budget anew. With few people it may also be the noise that drives them there.",
             RadiusWarning,
         )
-
-
-def warn(text: str, category: type[Warning]) -> None:
-    """A warning about the line that called us, however deep in this package we are."""
-    level = 2
-    while level < 20 and sys._getframe(level - 1).f_globals["__name__"].startswith("croupier."):
-        level += 1
-    warnings.warn(text, category, stacklevel=level)

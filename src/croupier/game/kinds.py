@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleScaler
 from ..optimizer import PanPrivate
-from ..optimizer.acsa import Iterate
+from ..optimizer.accelerated import Iterate
 from ..population import ArrayPopulation, Question
 from ..privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
 from ..problem import Ball, CustomProblem
@@ -187,7 +188,7 @@ def _stream(look: str) -> Callable[[float, float, Coins], tuple[Guarantee, Mecha
         plan = phase.plan
         start = Iterate(1, problem.domain.start(), problem.domain.start())
         # what a count of one more does to the output, by the public rule of the step
-        slope = float(start.step(np.ones(1), _identity, phase.step, phase.paper_steps).aggregate[0])
+        slope = float(start.step(np.ones(1), _identity, cast(float, phase.damping), phase.paper_steps).aggregate[0])
         slope *= 2 * plan.norm / (plan.levels * phase.batch)
 
         def released(neighbour: bool) -> float:

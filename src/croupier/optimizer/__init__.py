@@ -1,12 +1,12 @@
 """How it is minimised: the paper's algorithms over private rounds, their schedules and results."""
 
-from .acsa import acsa
-from .descent import descent
-from .minimize import FinishedRunWarning, StopTraining, minimize, replay, run
+from .accelerated import acsa
 from .pan_private import PanPrivate, PanState
 from .phases import Phase, Schedule
+from .planning import schedule
+from .projected import descent
 from .result import Result, Round
-from .schedule import schedule
+from .training import FinishedRunWarning, StopTraining, minimize, replay, run
 
 __all__ = [
     "FinishedRunWarning",

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arithmetic import LinearVectors
 from ..invalid import Mask, finite_rows, numbers_or_nan, one_by_one, taken
 from ..problem import Objective, Problem, Smoothed
 from ..problem.fingerprint import is_known
-from ..problem.problem import Products
 
 Floats = NDArray[np.float64]
 
@@ -32,14 +32,15 @@ class Shape:
             self.problem.check_shape(X, y)
 
 
-def blank_products(objective: Problem | Smoothed, theta: Floats, X: Any, y: Any) -> Products:
+def blank_products(objective: Problem | Smoothed, theta: Floats, X: Any, y: Any) -> LinearVectors:
     """`linear_gradients` of the valid records, and 0 times a row of zeros for the others."""
     rows, valid = valid_records(objective, X, y)
     if valid.all():
         return objective.linear_gradients(theta, rows, y)
     some = objective.linear_gradients(theta, rows[valid], one_by_one(y)[valid])
-    features, slopes, squares = (_spread(part, valid) for part in (some.rows, some.slopes, some.squares))
-    return Products(features, slopes, some.shift, squares)
+    features, slopes = (_spread(part, valid) for part in (some.rows, some.coefficients))
+    squares = None if some.squares is None else _spread(some.squares, valid)
+    return LinearVectors(features, slopes, some.shift, squares)
 
 
 def blank_vectors(objective: Objective, theta: Floats, X: Any, y: Any) -> Floats:

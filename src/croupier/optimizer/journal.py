@@ -7,11 +7,9 @@ secret, so that the users answer with the very same noise: that is one release, 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -19,18 +17,15 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import append, lock, sync_folder, written_whole
 from ..protocol import Secret
 from ..validation import ArgumentError, whole
 from .result import Round
 
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
-
 Floats = NDArray[np.float64]
 # The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
-FORMAT, VERSION = "croupier run", 2
+# Version 3: a phase of the schedule has a step or a damping.
+FORMAT, VERSION = "croupier run", 3
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
@@ -110,19 +105,11 @@ class Journal:
             return
         lines = [self._header | {"secret": None}, {"records": self._records}]
         lines += [{"answer": done.to_dict(), "private": private} for done, private in self._answered]
-        handle, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(line) + "\n" for line in [*lines, {"finished": True}])
-                file.flush()
-                os.fsync(file.fileno())
+        text = "".join(json.dumps(line) + "\n" for line in [*lines, {"finished": True}])
+        with written_whole(self.path, private=True) as part:
+            part.write_text(text, encoding="utf-8")
             if os.name == "nt":
                 self.close()  # Windows does not replace a file that is open
-            Path(part).replace(self.path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
-        _keep_names(self.path.parent)
         self.finished = True
 
     def _open(self, path: Path) -> None:
@@ -150,7 +137,7 @@ class Journal:
         os.truncate(path, sum(len(line) + 1 for line in lines))
         if not lines:
             self._append(self._header)
-            _keep_names(path.parent)
+            sync_folder(path.parent)
         for number, line in enumerate(lines[1:], start=2):
             values = _object(line)
             try:
@@ -166,10 +153,10 @@ class Journal:
             raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.")
 
     def _lock(self, path: Path) -> None:
-        if fcntl is None or self._file is None:
+        if self._file is None:
             return
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._file)
         except BlockingIOError:
             remedy = "Wait for it, or stop it; or give this run a file of its own."
             raise ArgumentError("checkpoint", str(path), "a file that no other run has open", remedy) from None
@@ -205,7 +192,12 @@ class Journal:
 
     def _refuse_file(self) -> NoReturn:
         allowed = f"a new file, or one of {FORMAT!r}, version {VERSION}"
-        raise ArgumentError("checkpoint", str(self.path), allowed, "Choose another file; this one is left as it is.")
+        raise ArgumentError(
+            "checkpoint",
+            str(self.path),
+            allowed,
+            "Another version goes on with its own runs alone. Choose another file; this one is left as it is.",
+        )
 
     def _require_point(self, then: Floats, now: Floats) -> None:
         if then.shape != now.shape or not np.allclose(then, now, rtol=1e-9, atol=1e-12):
@@ -213,12 +205,8 @@ class Journal:
             raise ArgumentError("checkpoint", str(self.path), allowed, "Give another file; what this one spent stays spent.")
 
     def _append(self, line: dict[str, Any]) -> None:
-        if self._file is None:
-            return
-        text = (json.dumps(line) + "\n").encode()
-        if os.write(self._file, text) != len(text):
-            raise OSError(errno.ENOSPC, "could not be written in full", str(self.path))
-        os.fsync(self._file)
+        if self._file is not None and self.path is not None:
+            append(self._file, (json.dumps(line) + "\n").encode(), self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -243,13 +231,3 @@ def _object(line: bytes) -> dict[str, Any] | None:
 def _damaged(path: Path | None, number: int) -> ArgumentError:
     remedy = "Do not use this file; count what its run was to spend as spent."
     return ArgumentError("checkpoint", f"{path}, line {number}", "lines that a run wrote", remedy)
-
-
-def _keep_names(folder: Path) -> None:
-    """That a file is there must survive a power cut, as its content does."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

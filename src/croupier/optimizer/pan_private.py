@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,10 +21,10 @@ from ..invalid import blanks, numbers_or_nan, one_by_one
 from ..privacy import Guarantee, SumPlan
 from ..problem import Objective
 from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
-from .acsa import Iterate
-from .minimize import Gradients
+from .accelerated import Iterate
 from .phases import Phase, Schedule, objective_of, start_point
-from .schedule import schedule
+from .planning import schedule
+from .training import Gradients
 
 Floats = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ class PanPrivate:
         centre = phase.batch * (2 * plan.noise_bits * plan.noise_probability + plan.levels / 2)
         mean = 2 * plan.norm / plan.levels * (counts - centre) / phase.batch
         here = Iterate(state.round, state.theta, state.aggregate)
-        moved = here.step(mean, self.problem.domain.project, phase.step, phase.paper_steps)
+        moved = here.step(mean, self.problem.domain.project, cast(float, phase.damping), phase.paper_steps)
         if state.round < phase.rounds:
             fresh = self._noise(plan)
             return replace(state, round=state.round + 1, taken=0, theta=moved.theta, aggregate=moved.aggregate, counts=fresh)

@@ -28,13 +28,20 @@ class Phase:
     rounds: int
     batch: int
     users: int
-    step: float  # descent's step, or AC-SA's damping
+    step: float | None  # descent's: how far it goes along a gradient
+    damping: float | None  # AC-SA's t L_t: the larger, the shorter its steps
     smoothing: float | None  # beta of the Moreau envelope, if the loss is smoothed
     distance: float  # D
     gradient_std: float  # square root of the total variance of a mean gradient
     bound: float | None  # on the expected excess loss of this phase's output; None where the steps or the clipping have none
     plan: SumPlan = field(repr=False)
     paper_steps: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.step is None, self.damping is None) != (self.algorithm == "acsa", self.algorithm != "acsa"):
+            allowed = "with a step for descent, or a damping for acsa, and the other None"
+            remedy = "Make it with schedule(); one that an earlier version wrote has a step where a damping is meant."
+            raise ArgumentError("phase", f"{self.algorithm}, step {self.step}, damping {self.damping}", allowed, remedy)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:

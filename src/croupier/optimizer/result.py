@@ -139,7 +139,8 @@ class Result:
         proved = self.schedule.guarantee_of(self.schedule.phases[:begun])
         figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
         weaker = all(getattr(claim, name) >= getattr(proved, name) * (1 - _ANOTHER_PROCESSOR) for name in figures)
-        same = (claim.neighbours, claim.theorem) == (proved.neighbours, proved.theorem)
+        alike = ("neighbours", "theorem", "allocations", "watched")
+        same = all(getattr(claim, name) == getattr(proved, name) for name in alike)
         if not (weaker and same):
             raise ArgumentError("guarantee", str(claim), f"no stronger than its plans: {proved}", remedy)
         return replace(claim, **{name: max(getattr(claim, name), getattr(proved, name)) for name in figures})

@@ -3,10 +3,19 @@
 from typing import TYPE_CHECKING, Any
 
 from .arrays import ArrayPopulation
-from .blocks import Block, BlockPopulation
+from .blocks import Block, BlockPopulation, CheckedBlock, NamedBlock
 from .cluster import RayPopulation
-from .deal import Batch, Order, deal
-from .population import Population, Query, Question, UnreachableError, WorkerError
+from .dealing import Batch, Order, deal
+from .population import (
+    ParallelQuery,
+    Population,
+    ProductQuery,
+    Query,
+    Question,
+    UnreachableError,
+    WorkerError,
+    require_population,
+)
 from .records import Records
 from .surrogate import SurrogatePopulation
 
@@ -18,10 +27,14 @@ __all__ = [
     "Batch",
     "Block",
     "BlockPopulation",
+    "CheckedBlock",
+    "NamedBlock",
     "Order",
+    "ParallelQuery",
     "ParquetBlock",
     "ParquetPopulation",
     "Population",
+    "ProductQuery",
     "Query",
     "Question",
     "RayPopulation",
@@ -30,6 +43,7 @@ __all__ = [
     "UnreachableError",
     "WorkerError",
     "deal",
+    "require_population",
     "row_group_runs",
 ]
 
@@ -39,5 +53,5 @@ def __getattr__(name: str) -> Any:
     if name in ("ParquetBlock", "ParquetPopulation", "row_group_runs"):
         from . import parquet  # noqa: PLC0415
 
-        return getattr(parquet, name)
+        return vars(parquet)[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -66,6 +66,8 @@ class ArrayPopulation(BlockPopulation):
     def _owned(self, groups: Any, rows: int, blank: bool) -> RowsOfUsers:
         """Who has which rows; where there may be blanks, rows that are nobody's are dropped."""
         labels = _labels(groups, rows)
+        if blank and labels.dtype.kind == "O":
+            labels = _names(labels)
         missing = _missing_labels(labels)
         if blank and missing.any():
             self.X, self.y, labels = self.X[~missing], None if self.y is None else self.y[~missing], labels[~missing]
@@ -170,5 +172,20 @@ def _users_of_rows(labels: NDArray[Any]) -> NDArray[np.int64]:
 def _missing(label: Any) -> bool:
     try:
         return label is None or bool(label != label)  # noqa: PLR0124  (NaN and NaT, alone, differ from themselves)
-    except TypeError:  # pandas.NA does not say whether it differs
+    except (TypeError, ArithmeticError):  # pandas.NA does not say whether it differs, nor does a signalling NaN
         return True
+
+
+def _names(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels, each by itself, as something that can be compared: bytes are text, and what is no name of anybody is None."""
+    names = np.empty(len(labels), dtype=object)
+    names[:] = [_name(label) for label in labels.tolist()]
+    return names
+
+
+def _name(label: Any) -> Any:
+    try:
+        hash(label)
+        return label.decode() if isinstance(label, bytes) else label
+    except Exception:  # no UTF-8, or an object that cannot be hashed
+        return None

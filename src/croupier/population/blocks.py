@@ -12,15 +12,15 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import Counts, Report, SumEstimate, VectorSum
 from ..validation import ArgumentError, whole
-from .deal import Seats
-from .population import Question, Test, UnreachableError, Vectors
+from .dealing import Seats
+from .population import ParallelQuery, Question, Test, UnreachableError, Vectors
 from .records import CHUNK_ENTRIES, Records
 
 # Users that are a block where nothing else says so.
@@ -40,6 +40,22 @@ class Block(Protocol):
         ...
 
 
+@runtime_checkable
+class NamedBlock(Block, Protocol):
+    """A block that says what errors call it: its file."""
+
+    @property
+    def file_name(self) -> str: ...
+
+
+@runtime_checkable
+class CheckedBlock(Block, Protocol):
+    """A block that says whether its `read` makes sure itself that the records are what they were at first."""
+
+    @property
+    def checks_itself(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Placed:
     """A block, its number, which names its randomness, the number of its first user, and how many it has."""
@@ -52,7 +68,7 @@ class Placed:
     @property
     def name(self) -> str:
         """What an error calls it: its file, or its number. What a block of one's own prints of itself may be its records."""
-        return str(getattr(self.block, "file_name", f"block {self.number}"))
+        return str(self.block.file_name) if isinstance(self.block, NamedBlock) else f"block {self.number}"
 
 
 class Shard:
@@ -89,7 +105,7 @@ class Shard:
         """The shard's users of the batch: their vectors, clipped, encoded and rounded, and their noise. Only the sum leaves."""
         total = Counts(np.zeros(question.plan.dim, dtype=np.int64), 0, question.secret.private)
         threads = min(self._threads, len(self.placed), question.batch.size * question.plan.dim // ENTRIES_PER_THREAD)
-        if threads < 2 or not getattr(question.query, "parallel", False):
+        if threads < 2 or not (isinstance(question.query, ParallelQuery) and question.query.parallel):
             return sum((self._counts(placed, question) for placed in self.placed), start=total)
         with ThreadPoolExecutor(threads) as pool:
             return sum(pool.map(lambda placed: self._counts(placed, question), self.placed), start=total)
@@ -144,7 +160,7 @@ class Shard:
 
     def _unchanged(self, placed: Placed, records: Records) -> bool:
         """Whether a block that is read again is the same: in another order, people would be asked in other people's place."""
-        if self._keep or getattr(placed.block, "checks_itself", False):
+        if self._keep or (isinstance(placed.block, CheckedBlock) and placed.block.checks_itself):
             return True
         tag = records.tag(self._key)
         return self._tags.setdefault(placed.number, tag) == tag
@@ -156,7 +172,8 @@ class BlockPopulation:
     A block is any object with `users`, how many it has, and `read()`, which returns their records as (X, y), one row per user, the
     same whenever it is called. Memory is that of a block, unless `keep` holds what was read. What is not kept is compared whenever
     it is read with what it was at first, every value of it, and refused where it has changed. A block whose `read` makes sure of
-    that itself says `checks_itself = True`; it is then taken at its word. `file_name`, if a block has one, is what errors call it.
+    that itself says `checks_itself = True` (`CheckedBlock`); it is then taken at its word. `file_name`, if a block has one
+    (`NamedBlock`), is what errors call it.
 
     `threads` is how many blocks are answered for at once: by default as many as the process has processors where records are kept,
     and one where they are read, since each holds a block. The counts are the same. A loss of one's own is asked by one thread;
@@ -177,6 +194,7 @@ class BlockPopulation:
     5000
     """
 
+    private: bool = True
     unit: str = "row"  # what a user is here; an account counts no rows together with persons
 
     def __init__(self, blocks: Iterable[Block], *, keep: bool = False, mode: str = "counting", threads: int | None = None) -> None:

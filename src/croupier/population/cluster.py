@@ -64,11 +64,11 @@ class RayPopulation:
     def __init__(
         self, population: BlockPopulation, *, workers: int | None = None, address: str | None = None, keep: bool = True
     ) -> None:
-        if not isinstance(population, BlockPopulation) or population.mode != "counting" or not getattr(population, "private", True):
+        if not isinstance(population, BlockPopulation) or population.mode != "counting" or not population.private:
             allowed = "a population of blocks, in counting mode: Array-, Parquet- or BlockPopulation"
             raise ArgumentError("population", type(population).__name__, allowed, "Make one from the data first.")
         placed = population.shard.placed
-        self.users, self.unit = population.users, population.unit
+        self.users, self.unit, self.private = population.users, population.unit, population.private
         if workers is not None:
             remedy = f"There are {len(placed)} blocks of users: one worker has at least one. Leave it out for one per CPU."
             whole("workers", workers, at_least=1, at_most=len(placed), remedy=remedy)

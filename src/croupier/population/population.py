@@ -4,23 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import SumPlan
 from ..protocol import LinearVectors, Secret, SumEstimate
-from .deal import Batch
+from ..validation import ArgumentError
+from .dealing import Batch
 
 # One vector per user, as they are or as products.
 Vectors = NDArray[np.float64] | LinearVectors
-# From some users' records (X, y) to one vector per user, evaluated where the records are. Where its attribute
-# `parallel` is true, threads may call it at once; `products`, if any, is a function to the same vectors as LinearVectors.
-Query = Callable[[Any, Any], NDArray[np.float64]]
-# Raises where the records (X, y) are not what is wanted; evaluated where they are. Where its attribute `blanks` is true, what is
-# not finite is left to it and to the query.
-Test = Callable[[Any, Any], None]
+
+
+class Query(Protocol):
+    """What is asked in a round: a function from some users' records (X, y) to one vector per user, evaluated where they are.
+
+    Any function is one. A class of one's own may also be a `ParallelQuery` or a `ProductQuery`, by having what these declare.
+    """
+
+    def __call__(self, X: Any, y: Any, /) -> NDArray[np.float64]: ...
+
+
+@runtime_checkable
+class ParallelQuery(Query, Protocol):
+    """A query that says whether threads may call it at once; of others that is not known, and one thread asks."""
+
+    @property
+    def parallel(self) -> bool: ...
+
+
+@runtime_checkable
+class ProductQuery(Query, Protocol):
+    """A query that may have the same vectors as products, which take less memory; None where it has not."""
+
+    @property
+    def products(self) -> Callable[[Any, Any], LinearVectors] | None: ...
+
+
+class Test(Protocol):
+    """What records must pass before anybody is asked, evaluated where they are: raises where (X, y) is not what is wanted."""
+
+    def __call__(self, X: Any, y: Any, /) -> None: ...
+
+
+@runtime_checkable
+class BlankTest(Test, Protocol):
+    """A test that says whether what is not finite is left to it and to the query."""
+
+    @property
+    def blanks(self) -> bool: ...
 
 
 class UnreachableError(RuntimeError):
@@ -46,23 +80,34 @@ class WorkerError(RuntimeError):
 class Question:
     """One round: what is asked, of whom, under which plan, and the secret that its randomness is derived from.
 
-    Whoever asks owes a secret that belongs to this question alone: see `Secret`.
+    Whoever asks owes a secret that belongs to this question alone: see `Secret`. `number` is that of the round in its run,
+    counted from 1, for those who tell rounds apart.
     """
 
     query: Query
     batch: Batch
     plan: SumPlan
     secret: Secret
+    number: int = 1
 
 
+@runtime_checkable
 class Population(Protocol):
     """Users that can be asked, under a plan, for the sum of a vector function of their records. Nothing else leaves them.
 
-    An attribute `unit` may say what a user is, "row" or "person"; an account does not count fits of different units together.
+    `private` says whether its answers are as private as the plan: False for a stand-in, which is charged as a fit without a
+    guarantee. `unit` says what a user is, "row", "person" or just "user"; an account does not count fits of different units
+    together.
     """
 
     @property
     def users(self) -> int: ...
+
+    @property
+    def private(self) -> bool: ...
+
+    @property
+    def unit(self) -> str: ...
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
         """Refuse records that fail the test, before anybody is asked.
@@ -75,3 +120,11 @@ class Population(Protocol):
     def answer(self, question: Question) -> SumEstimate:
         """One private round. The same question gives the same answer, however often it is asked."""
         ...
+
+
+def require_population(data: Any) -> None:
+    """Refuse what is not a Population, and say what it lacks, before anybody is asked."""
+    lacks = [name for name in ("users", "private", "unit", "prepare", "answer") if not hasattr(data, name)]
+    if lacks:
+        remedy = f"Give it {', '.join(lacks)}; croupier.population.Population says what they are."
+        raise ArgumentError("population", type(data).__name__, "a Population", remedy)

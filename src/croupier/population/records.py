@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..protocol.encoding import require_finite
 from ..validation import ArgumentError
-from .population import Query, Test, Vectors
+from .population import BlankTest, ProductQuery, Query, Test, Vectors
 
 # Entries that are worked on at a time: many, since with small pieces two threads mostly hand over the interpreter.
 CHUNK_ENTRIES = 1 << 20
@@ -48,7 +48,7 @@ class Records:
 
     def check(self, test: Test) -> None:
         """Refuse what is not finite, unless the test takes that (its attribute `blanks`), and what fails the test."""
-        if not self._finite and not getattr(test, "blanks", False):
+        if not self._finite and not (isinstance(test, BlankTest) and test.blanks):
             dense = self.X.data[:, np.newaxis] if _sparse(self.X) else self.X
             if dense.dtype.kind == "f":
                 require_finite(dense, range(0, len(dense), max(1, CHUNK_ENTRIES // max(1, dense.shape[1]))), "X")
@@ -102,7 +102,8 @@ class Records:
 
     def _asked(self, query: Query, rows: Integers | slice) -> Vectors:
         X = self.X[rows]
-        ask: Callable[[Any, Any], Vectors] = getattr(query, "products", None) or query
+        products = query.products if isinstance(query, ProductQuery) else None
+        ask: Callable[[Any, Any], Vectors] = products or query
         vectors = ask(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
         if len(vectors) != X.shape[0]:
             raise ArgumentError("query(X, y)", f"{len(vectors)} vectors", f"{X.shape[0]}, one per record", "Map each record alone.")

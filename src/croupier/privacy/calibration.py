@@ -128,14 +128,27 @@ def prove(request: SumRequest, levels: int, noise_bits: int, probability: float)
 
 @lru_cache(maxsize=256)
 def is_proved(plan: SumPlan) -> bool:
-    """Whether the guarantee that a plan carries follows from its parameters: False for one that was edited by hand."""
+    """Whether the guarantee that a plan carries follows from its parameters: False for one that was edited by hand.
+
+    Guarantee
+    ---------
+    True only where no figure of the plan is below the proved one, by however little.
+    """
     try:
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
     except (ArgumentError, NoCertificateError):
         return False
-    overclaims = (plan.mu or 0) < (proved.mu or 0) * (1 - 1e-6) or plan.slack < proved.slack * (1 - 1e-6)
-    overclaims = overclaims or plan.pure_epsilon < proved.pure_epsilon * (1 - 1e-6)
-    return not overclaims and proved.certified_delta <= proved.delta
+    return claims_at_most(plan, proved) and proved.certified_delta <= proved.delta
+
+
+def claims_at_most(plan: SumPlan, proved: SumPlan, tolerance: float = 0.0) -> bool:
+    """Whether no figure of a plan is stronger than the proved plan's, but for a part `tolerance` of it.
+
+    A tolerance is for plans whose figures are thrown away for the proved ones, as in `SumPlan.from_dict`: another processor may
+    have computed them with other last digits.
+    """
+    figures = ((plan.mu or 0.0, proved.mu or 0.0), (plan.slack, proved.slack), (plan.pure_epsilon, proved.pure_epsilon))
+    return all(claimed >= figure * (1 - tolerance) for claimed, figure in figures)
 
 
 def _theory(request: SumRequest) -> ModuleType:

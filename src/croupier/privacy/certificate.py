@@ -6,8 +6,9 @@ encodings differ by s with ||s||_2 <= shift and |s_j| <= reach. The certificate 
 
     delta(eps) <= deltaG(eps; mu) + dim * tau      for every eps >= 0.
 
-It is computed in floating point from quantities whose own errors are measured in the tests against 50-digit arithmetic,
-and inflated by a margin well above them. Where it cannot be computed there is none: `NoCertificateError`, never a pass.
+It is computed in floating point from quantities whose own errors are measured in the tests against 50-digit and ball arithmetic,
+and inflated by a margin well above them (`SumPlan.prove` needs no margin).
+Where it cannot be computed there is none: `NoCertificateError`, never a pass.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ Integers = NDArray[np.int64]
 # Inflation of shift (covers the encoder's rounding to fixed point, protocol.encoding) and of slopes (covers scipy's errors).
 SHIFT_MARGIN = 1e-9
 SLOPE_MARGIN = 1e-8
-# Beyond this the errors of scipy's binomial were not measured.
+# Beyond these the errors of scipy's binomial were not measured; smaller tails are floats with fewer digits, and lose half of them.
 MAX_TRIALS = 10**12
+LEAST_TAIL = 1e-307
+# Scores are right to 2e-12. Steps below this are no longer right to a fourth of SLOPE_MARGIN as differences of scores.
+FINE_STEP = 1e-3
 # Windows up to this many points are scanned one by one, wider ones in blocks whose bound is loose by about this factor.
 SCAN_POINTS = 30_000
 BLOCK_LOOSENESS = 2e-3
@@ -135,7 +139,7 @@ def _scores(y: Integers, trials: int, probability: float) -> Floats:
     for part, tail in ((~upper_half, _cdf), (upper_half, _sf)):
         if part.any():
             tails[part] = tail(y[part], trials, probability)
-    if not np.all((tails > 0) & (tails < 1)):
+    if not np.all((tails >= LEAST_TAIL) & (tails < 1)):
         raise NoCertificateError("a tail of the noise is beyond floating point")
     z: Floats = ndtri_exp(np.log(tails))
     return np.where(upper_half, -z, z)
@@ -165,11 +169,28 @@ def _differences(y: Integers, trials: int, probability: float) -> tuple[Floats, 
     """The steps of z between neighbours in y, the logarithms of the slopes there, and z."""
     z = _scores(y, trials, probability)
     log_density = _log_density(z)
-    log_slopes = _log_pmf(y[1:], trials, probability) - np.minimum(log_density[1:], log_density[:-1])
-    steps = np.diff(z)
+    log_pmf = _log_pmf(y[1:], trials, probability)
+    log_slopes = log_pmf - np.minimum(log_density[1:], log_density[:-1])
+    steps = _steps(z, log_pmf)
     if not (np.all(np.isfinite(log_slopes)) and np.all(steps > 0)):
         raise NoCertificateError("the slopes of the noise could not be computed")
     return steps, log_slopes, z
+
+
+def _steps(z: Floats, log_pmf: Floats) -> Floats:
+    """z(y) - z(y - 1), where it is small from f(y), the integral of phi over the step, whose digits are not lost.
+
+    With m the step's middle and h its length, f = phi(m) * integral of cosh(m t) exp(-t^2 / 2) over |t| <= h / 2, and that is
+    h sinh(x) / x * (1 - h^2 / 24), x = m h / 2, but for a part of h^2 x^2 / 50 + h^4 / 600: below 1e-11 where it is used.
+    """
+    steps = np.diff(z)
+    fine = (steps < FINE_STEP) & (steps > 0)
+    if fine.any():
+        length, middle = steps[fine], (z[1:] + z[:-1])[fine] / 2
+        x = middle * length / 2
+        widened = np.where(np.abs(x) < 1e-3, 1 + x * x / 6, np.sinh(x) / np.where(x == 0, 1, x))
+        steps[fine] = np.exp(log_pmf[fine] - _log_density(middle)) * (1 + length**2 / 24) / widened
+    return steps
 
 
 def _scan(trials: int, probability: float, low: int, high: int) -> tuple[float, float, float]:

@@ -1,10 +1,17 @@
-"""How many honest users a random batch of a population holds, but for a small chance."""
+"""How many users, honest users and cheats a random batch or a secret round holds, but for a small chance."""
 
 from __future__ import annotations
 
 import math
 
+from scipy.special import betainc, betaincc
+
 from ..validation import real, whole
+from .allocation import MAX_ROUNDS
+from .tight import _bisect
+
+# Relative error allowed for binomial tails; theirs is far below (certificate.SLOPE_MARGIN).
+_TAILS = 1e-8
 
 
 def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int:
@@ -38,8 +45,97 @@ def surely_honest(users: int, honest: float, batch: int) -> int:
     return max(1, math.ceil(honest * users * (1 - 1e-12)) - (users - batch))
 
 
+def overflow(users: int, rounds: int, size: int) -> float:
+    """Upper bound on the probability that some round has at least `size` of the other `users` - 1 users.
+
+    Whether it happens does not depend on the user at stake, who has room in every round where it does not. It adds to delta
+    once (accounting, Theorem L).
+
+    Examples
+    --------
+    >>> overflow(10_000, 20, 600) < 1e-3
+    True
+    """
+    return min(1.0, rounds * _at_least(size, users - 1, rounds))
+
+
+def round_size(users: int, rounds: int, chance: float) -> int:
+    """The smallest public size of a round that the others' lots reach with probability at most `chance`.
+
+    Parameters
+    ----------
+    users : all users.
+    rounds : the rounds among which each user's lot is drawn.
+    chance : the probability, over all rounds, that there is no room for one more.
+
+    Examples
+    --------
+    >>> round_size(10_000, 20, 1e-8)
+    639
+    """
+    _check(users, rounds, chance)
+    return _bisect(lambda size: overflow(users, rounds, size) <= chance, 0, users)
+
+
+def cheats_in_round(users: int, honest: float, rounds: int, chance: float) -> int:
+    """At most this many of the users who are not honest are in any one round, but for probability `chance`.
+
+    Who is honest is fixed before the lots are drawn.
+
+    Examples
+    --------
+    >>> cheats_in_round(10_000, 0.9, 20, 1e-8), cheats_in_round(10_000, 1.0, 20, 1e-8)
+    (97, 0)
+    """
+    _check(users, rounds, chance)
+    cheats = users - honest_total(users, honest)
+    return _bisect(lambda most: rounds * _at_least(most + 1, cheats, rounds) <= chance, -1, cheats)
+
+
+def smallest_batch(users: int, honest: float, rounds: int, chance: float) -> int:
+    """At least this many honest users, the user at stake among them, have the user's own lot, but for probability `chance`.
+
+    Examples
+    --------
+    >>> smallest_batch(10_000, 1.0, 20, 1e-8)
+    383
+    """
+    _check(users, rounds, chance)
+    others = honest_total(users, honest) - 1
+
+    def improbable(few: int) -> bool:
+        tail = betaincc(few + 1.0, others - few, math.nextafter(1 / rounds, 0)) if few < others else 1.0
+        return float(tail) * (1 + _TAILS) <= chance
+
+    # the largest number that is improbable is one below the smallest that is not
+    few = _bisect(lambda number: not improbable(number), -1, others) - 1
+    return few + 2
+
+
+def honest_total(users: int, honest: float) -> int:
+    """ceil(honest * users), the user at stake among them."""
+    real("honest", honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise; 1 is all.")
+    return min(users, max(1, math.ceil(honest * users * (1 - 1e-15))))
+
+
 def _divergence(a: float, p: float) -> float:
     """KL(Bernoulli(a) || Bernoulli(p)) for a <= p; 0 beyond, where there is nothing to bound."""
     if a >= p:
         return 0.0
     return (a * math.log(a / p) if a else 0.0) + (1 - a) * math.log((1 - a) / (1 - p))
+
+
+def _check(users: int, rounds: int, chance: float) -> None:
+    whole("users", users, at_least=1, at_most=10**12, remedy="Give the number of all users.")
+    whole("rounds", rounds, at_least=1, at_most=MAX_ROUNDS, remedy="Give the rounds among which lots are drawn.")
+    real("chance", chance, above=0, below=1, remedy="Give up a small part of delta.")
+
+
+def _at_least(successes: int, trials: int, rounds: int) -> float:
+    """Upper bound on P(Bin(trials, 1 / rounds) >= successes)."""
+    if successes <= 0:
+        return 1.0
+    if successes > trials:
+        return 0.0
+    share = min(1.0, math.nextafter(1 / rounds, 2))  # the tail grows with it
+    return min(1.0, float(betainc(float(successes), trials - successes + 1.0, share)) * (1 + _TAILS))

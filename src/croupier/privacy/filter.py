@@ -26,7 +26,9 @@ _LEAST_MU, _MOST_MU = 1e-3, 1e3
 _ROUND_UP = 1 + 1e-12
 _GAUSSIAN_SHARE = (1 - SLACK_SHARE) * (1 - 1e-12)  # so that both shares together are at most 1, as floats too
 # What a guarantee says; one that says more is not known here.
-_KNOWN = {"mu", "slack", "neighbours", "honest", "theorem", "pure_epsilon", "pure_rounds"}
+_KNOWN = {"mu", "slack", "neighbours", "honest", "theorem", "pure_epsilon", "pure_rounds", "allocations", "watched"}
+# Secret lots are bounded by a Gaussian but for this part of their own slack, at least so much.
+_LOTS_SHARE, _LOTS_LEAST = 0.5, 1e-14
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
     -------
     GaussianBound
         mu^2 and slack of the guarantee; each of its `pure_rounds` randomized responses counts as the Gaussian that it is a
-        post-processing of.
+        post-processing of, and runs with secret lots as one that dominates them but for some more slack (section 9).
 
     Raises
     ------
@@ -70,6 +72,7 @@ def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
     if unknown:
         remedy = "Nothing bounds such a guarantee by a Gaussian at every epsilon: it cannot be counted with others on an account."
         raise ArgumentError("guarantee", ", ".join(unknown), f"made of {', '.join(sorted(_KNOWN))}", remedy)
+    guarantee = guarantee.as_gaussian(max(_LOTS_SHARE * guarantee.slack, _LOTS_LEAST))
     responses = math.sqrt(guarantee.pure_rounds) * response_mu(guarantee.pure_epsilon)
     return GaussianBound(math.hypot(guarantee.mu, responses) * _ROUND_UP if responses else guarantee.mu, guarantee.slack)
 

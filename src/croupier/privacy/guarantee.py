@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
@@ -12,12 +15,15 @@ import numpy as np
 from scipy.special import gammaln
 
 from ..validation import ArgumentError, one_of, real, whole
+from .allocation import SLACKS, Allocation
 from .gaussian import gaussian_delta
 from .rounding import round_up
 from .words import proved_line
 
 NEIGHBOURS = ("replace-one", "zero-out")
 _ROUND_UP = 1 + 1e-9
+# Fields that only guarantees with secret lots have in JSON, and what the others have in their place.
+_OF_LOTS: dict[str, Any] = {"allocations": (), "watched": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +41,10 @@ class Guarantee:
     `neighbours` is "replace-one" (a user's vector against any other) or "zero-out" (against the zero vector); `honest`
     is the fraction of users assumed to follow the protocol; `theorem` is the statement that the bound rests on.
 
+    `allocations` are runs with secret lots, each with lots of its own (accounting, Theorem L): one of them alone is bounded by
+    its own curve, several of them or one with anything else by Gaussians that dominate them but for a slack. `watched` is
+    what holds to somebody who also knows when each user answered, where that differs (`if_watched`).
+
     >>> Guarantee(mu=0.2, slack=1e-9, theorem="accounting Theorem B").epsilon(1e-6)  # doctest: +ELLIPSIS
     0.83...
     """
@@ -46,6 +56,8 @@ class Guarantee:
     theorem: str
     pure_epsilon: float = 0.0
     pure_rounds: int = 0
+    allocations: tuple[Allocation, ...] = ()
+    watched: Guarantee | None = None
 
     def __post_init__(self) -> None:
         hint = "Guarantees come from plan_sum; do not make one by hand unless you have a proof."
@@ -57,10 +69,55 @@ class Guarantee:
         whole("pure_rounds", self.pure_rounds, at_least=0, remedy=hint)
         if not isinstance(self.theorem, str) or not self.theorem:
             raise ArgumentError("theorem", self.theorem, "the name of a theorem", hint)
+        if not (isinstance(self.allocations, tuple) and all(isinstance(a, Allocation) for a in self.allocations)):
+            raise ArgumentError("allocations", self.allocations, "a tuple of Allocation", hint)
+        if self.watched is not None and (not isinstance(self.watched, Guarantee) or self.watched.allocations):
+            raise ArgumentError("watched", self.watched, "a guarantee without secret lots", hint)
+
+    @property
+    def if_watched(self) -> Guarantee:
+        """What holds to somebody who also knows when each user answered: this guarantee itself where there are no secret lots."""
+        return self.watched if self.watched is not None else self
 
     def delta(self, epsilon: float) -> float:
         """Smallest delta we can promise at this epsilon, rounded up; at most 1."""
         real("epsilon", epsilon, at_least=0, remedy="Ask for a privacy loss of 0 or more.")
+        if not self.allocations:
+            return self._gaussian_delta(epsilon)
+        if len(self.allocations) == 1 and self.mu == 0 and (self.pure_rounds == 0 or self.pure_epsilon == 0):
+            return min(1.0, self.slack + self.allocations[0].delta(epsilon, self.neighbours))
+        return min(self.as_gaussian(slack)._gaussian_delta(epsilon) for slack in (0.0, *SLACKS))
+
+    def as_gaussian(self, slack: float) -> Guarantee:
+        """A guarantee without secret lots that this one implies.
+
+        Parameters
+        ----------
+        slack : what may be added to this guarantee's slack, for all allocations together; 0 counts the lots as known.
+
+        Returns
+        -------
+        Guarantee : the power of every test, in both orders, is at most that against its `mu` (and randomized responses) plus
+            its `slack`. Such guarantees compose: mus add in squares and slacks add. It is this guarantee itself where it has no
+            allocations.
+
+        Examples
+        --------
+        >>> lots = Guarantee(mu=0.0, theorem="accounting Theorem L", allocations=(Allocation(mu=0.49, rounds=20),))
+        >>> lots.as_gaussian(1e-8).mu < 2 * 0.49, lots.as_gaussian(1e-8).slack
+        (True, 1e-08)
+        """
+        real("slack", slack, at_least=0, below=1, remedy="Give up a small part of delta.")
+        if not self.allocations:
+            return self
+        share = slack / len(self.allocations) * (1 - 1e-15)
+        squares = [
+            times * allocation.gaussian(self.neighbours, share) ** 2 for allocation, times in Counter(self.allocations).items()
+        ]
+        total = math.sqrt(math.fsum([self.mu**2, *squares])) * _ROUND_UP
+        return replace(self, mu=total, slack=min(1.0, self.slack + slack), allocations=())
+
+    def _gaussian_delta(self, epsilon: float) -> float:
         if self.pure_rounds == 0 or self.pure_epsilon == 0:
             return min(1.0, self.slack + gaussian_delta(epsilon, self.mu))
         # k randomized responses: loss (k - 2 j) eps0 with binomial probabilities (optimal composition).
@@ -75,7 +132,7 @@ class Guarantee:
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon we can promise at this delta, rounded up; an error where none can be."""
         real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
-        if delta < self.slack or (delta == self.slack and self.mu > 0):
+        if delta < self.slack or (delta == self.slack and (self.mu > 0 or self.allocations)):
             raise ArgumentError(
                 "delta",
                 delta,
@@ -98,7 +155,8 @@ class Guarantee:
         """The guarantee of one user taking part in all of these, one after the other and adaptively.
 
         Gaussians add in squares, slacks add (accounting, section 4). Randomized responses of different epsilon are
-        counted at the largest, which is an upper bound.
+        counted at the largest, which is an upper bound. Secret lots are taken to be drawn afresh in each; for the same lots in
+        several runs see `Allocation.same_lots`.
         """
         return _together((self, *others), "composition")
 
@@ -110,6 +168,8 @@ class Guarantee:
             mu=self.mu * math.sqrt(rounds) * (_ROUND_UP if rounds > 1 else 1),
             slack=min(1.0, self.slack * rounds),
             pure_rounds=self.pure_rounds * rounds,
+            allocations=self.allocations * rounds,
+            watched=self.watched and self.watched.repeated(rounds),
         )
 
     def worst_of(self, *others: Guarantee) -> Guarantee:
@@ -124,18 +184,33 @@ class Guarantee:
             theorem=_theorems(every, "worst of disjoint batches"),
             pure_epsilon=max(g.pure_epsilon for g in every),
             pure_rounds=max(g.pure_rounds for g in every),
+            allocations=_worst_allocations(every),
+            watched=_watched(every, lambda first, *rest: first.worst_of(*rest)),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Fields in plain JSON types; those of secret lots only where there are some."""
+        values = asdict(self)
+        values["allocations"] = list(values["allocations"])
+        values["watched"] = self.watched and self.watched.to_dict()
+        return {name: value for name, value in values.items() if value or name not in _OF_LOTS}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        known_fields(cls, values)
-        return cls(**values)
+        known_fields(cls, _OF_LOTS | values if isinstance(values, dict) else values)
+        values = _OF_LOTS | values
+        for allocation in values["allocations"]:
+            known_fields(Allocation, allocation)
+        return cls(
+            **values
+            | {
+                "allocations": tuple(Allocation(**allocation) for allocation in values["allocations"]),
+                "watched": cls.from_dict(values["watched"]) if values["watched"] else None,
+            }
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Guarantee:
@@ -172,7 +247,21 @@ def _together(every: tuple[Guarantee, ...], how: str) -> Guarantee:
         theorem=_theorems(every, how),
         pure_epsilon=max(g.pure_epsilon for g in every),
         pure_rounds=sum(g.pure_rounds for g in every),
+        allocations=tuple(allocation for g in every for allocation in g.allocations),
+        watched=_watched(every, lambda *rest: _together(rest, how)),
     )
+
+
+def _watched(every: Iterable[Guarantee], combined: Callable[..., Guarantee]) -> Guarantee | None:
+    """What is left of all of these to somebody who knows when users answered; None where none of them has secret lots."""
+    every = tuple(every)
+    return combined(*(g.if_watched for g in every)) if any(g.watched for g in every) else None
+
+
+def _worst_allocations(every: Iterable[Guarantee]) -> tuple[Allocation, ...]:
+    """Allocations that are together no better than those of any of these: the worst of the largest, of the second largest, ..."""
+    ranked = (sorted(g.allocations, key=lambda a: a.mu, reverse=True) for g in every)
+    return tuple(functools.reduce(Allocation.worse_of, filter(None, level)) for level in itertools.zip_longest(*ranked))
 
 
 def _same_relation(every: Iterable[Guarantee]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..validation import ArgumentError
-from .certificate import MAX_TRIALS, NoCertificateError, certify, presume
+from .certificate import MAX_TRIALS, Certificate, NoCertificateError, certify, presume
 from .gaussian import gaussian_mu
 from .guarantee import Guarantee
 from .plan import SumRequest
@@ -33,14 +33,7 @@ Parameters = tuple[int, int, float]
 
 def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Guarantee:
     """What Theorem B proves of these parameters for a user who takes part in all rounds (accounting, section 4)."""
-    certificate = certify(
-        noise_bits * request.honest_users,
-        probability,
-        shift=request.encoded_shift(levels),
-        reach=request.encoded_reach(levels),
-        dim=request.dim,
-        tail=_tail(request),
-    )
+    certificate = certificate_of(request, levels, noise_bits, probability)
     one_round = Guarantee(
         mu=certificate.mu,
         slack=request.dim * certificate.tau,
@@ -49,6 +42,18 @@ def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: fl
         theorem=THEOREM,
     )
     return one_round.repeated(request.rounds)
+
+
+def certificate_of(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Certificate:
+    """The certificate of one round with these parameters."""
+    return certify(
+        noise_bits * request.honest_users,
+        probability,
+        shift=request.encoded_shift(levels),
+        reach=request.encoded_reach(levels),
+        dim=request.dim,
+        tail=_tail(request),
+    )
 
 
 @lru_cache(maxsize=256)

@@ -275,7 +275,9 @@ def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
     str
         With every figure rounded up.
     """
-    figures = [f"mu = {round_up(guarantee.mu)}"] if guarantee.mu or not guarantee.pure_rounds else []
+    secret = [f"mu = {round_up(one.mu)} in one of {one.rounds:,} secret rounds" for one in guarantee.allocations]
+    figures = [f"mu = {round_up(guarantee.mu)}"] if guarantee.mu or not (guarantee.pure_rounds or secret) else []
+    figures += secret
     if guarantee.pure_rounds:
         figures.append(f"{guarantee.pure_rounds} x epsilon = {round_up(guarantee.pure_epsilon)}")
     figures.append(f"slack = {round_up(guarantee.slack)}")
@@ -286,6 +288,26 @@ def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
     else:
         line = _line(guarantee, *map(round_up, usual))
     return f"{line} ({', '.join(figures)})"
+
+
+def watched_line(guarantee: Guarantee, delta: float) -> str:
+    """What is left of a promise to somebody who also knows when each user answered.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        What was proved.
+    delta : float
+        The delta to state it at.
+
+    Returns
+    -------
+    str
+        With every figure rounded up.
+    """
+    if guarantee.if_watched.slack >= delta:
+        return f"no promise at delta {round_up(delta)}"
+    return f"epsilon {round_up(guarantee.if_watched.epsilon(delta))} at delta {round_up(delta)}"
 
 
 def not_private(why: str) -> str:

@@ -1,6 +1,6 @@
 """What is minimised: losses, domains, and the problems they make, with constants from public facts."""
 
-from .check import check
+from .checking import check
 from .domains import Ball, Box, Domain, L1Ball, Simplex, WholeSpace
 from .losses import (
     Absolute,

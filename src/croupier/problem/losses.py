@@ -389,5 +389,5 @@ class Multinomial(Loss):
 def _numbers(y: NDArray[np.generic]) -> Floats:
     try:
         return np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ArgumentError("y", type(y).__name__, "numbers, one per user", "Map labels to numbers.") from None

@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arithmetic import in_single, row_dots, row_squares
+from ..arithmetic import LinearVectors, in_single, row_dots, row_squares
 from ..validation import ArgumentError, RecordError, real
 from .domains import Domain
 from .fingerprint import fingerprint, is_known
 from .losses import Loss
+from .rows import scaled_down, too_long
 
 Floats = NDArray[np.float64]
 
@@ -47,25 +48,6 @@ class Objective(Protocol):
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         """One row per user: the gradient of its loss at theta."""
         ...
-
-
-class Products(NamedTuple):
-    """Gradients of linear models: user i's is the outer product of slopes_i and rows_i, plus the regulariser's, which all share.
-
-    `squares` are the squared lengths of the rows.
-    """
-
-    rows: NDArray[Any]  # float64 or float32
-    slopes: Floats
-    shift: Floats | None
-    squares: Floats
-
-    def dense(self) -> Floats:
-        """One vector per user."""
-        vectors = (self.slopes[:, :, np.newaxis] * self.rows[:, np.newaxis]).reshape(
-            len(self.rows), self.slopes.shape[1] * self.rows.shape[1]
-        )
-        return np.asarray(vectors if self.shift is None else vectors + self.shift.ravel())
 
 
 @dataclass(frozen=True)
@@ -178,18 +160,18 @@ class Problem:
             raise ArgumentError("X.shape", X.shape, f"(users, {self.features}) for this problem", remedy)
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
-        return self.linear_gradients(theta, X, y).dense()
+        return np.asarray(self.linear_gradients(theta, X, y))
 
-    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> Products:
+    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
         """The gradients as slopes times features."""
         rows, squares, targets = self._records(X, y)
         return self._linear(rows, squares, self.loss.slope(self._scores(theta, rows), targets), theta)
 
     def moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
         """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6)."""
-        return self.linear_moreau_gradients(theta, X, y, beta).dense()
+        return np.asarray(self.linear_moreau_gradients(theta, X, y, beta))
 
-    def linear_moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Products:
+    def linear_moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> LinearVectors:
         """The same as slopes times features.
 
         The regulariser joins the quadratic: prox of f + l2/2 |.|^2 at beta is prox of f at beta + l2, at theta beta / (beta + l2).
@@ -225,34 +207,26 @@ class Problem:
             raise ArgumentError("X", type(X).__name__, "a table of numbers", "Encode other features; make sparse dense.") from None
         if rows.ndim != 2 or rows.shape[1] != self.features:
             raise ArgumentError("X.shape", rows.shape, f"(users, {self.features})", "Give one row of features per user.")
-        # Rows longer than a part in a million more are scaled down, each by a rule of its own: rows that were scaled in single
-        # precision are left, and gradients are clipped all the same. NaN is not below anything.
+        # Rows that were scaled down in single precision already are left, and gradients are clipped all the same.
         with np.errstate(over="ignore"):
             squares = row_squares(rows)
-        long = ~(squares <= (self.feature_norm * (1 + 1e-6)) ** 2 * (1 + single * (self.features + 2) * 2.0**-23))
+        long = too_long(squares, self.feature_norm, slack=single * (self.features + 2) * 2.0**-23)
         if long.any():
-            rows = self._scaled_down(rows, long)
+            if not np.all(np.isfinite(rows)):
+                raise RecordError("X", float(rows[~np.isfinite(rows)][0]), "finite", "Fill in or leave out missing features.")
+            rows = scaled_down(rows, long, self.feature_norm)
             squares[long] = row_squares(rows[long])
         return rows, squares
-
-    def _scaled_down(self, rows: NDArray[Any], long: NDArray[np.bool_]) -> NDArray[Any]:
-        if not np.all(np.isfinite(rows)):
-            raise RecordError("X", float(rows[~np.isfinite(rows)][0]), "finite", "Fill in or leave out missing features.")
-        unit = rows[long].astype(np.float64)
-        unit /= np.max(np.abs(unit), axis=1, keepdims=True)  # squares of huge numbers overflow
-        scaled = rows.copy()
-        scaled[long] = unit * (self.feature_norm / np.linalg.norm(unit, axis=1, keepdims=True))
-        return scaled
 
     def _scores(self, theta: Floats, rows: NDArray[Any]) -> Floats:
         if self.loss.outputs == 1:
             return row_dots(rows, theta)
         return np.stack([row_dots(rows, weights) for weights in theta.reshape(self.loss.outputs, -1)], axis=1)
 
-    def _linear(self, rows: NDArray[Any], squares: Floats, slopes: Floats, point: Floats) -> Products:
+    def _linear(self, rows: NDArray[Any], squares: Floats, slopes: Floats, point: Floats) -> LinearVectors:
         """Slopes times features, and the regulariser's gradient at a point."""
         slopes = slopes.reshape(len(rows), self.loss.outputs)
-        return Products(rows, slopes, (self.l2 * point).reshape(self.loss.outputs, -1) if self.l2 else None, squares)
+        return LinearVectors(rows, slopes, (self.l2 * point).reshape(self.loss.outputs, -1) if self.l2 else None, squares)
 
 
 @dataclass(frozen=True)
@@ -294,7 +268,7 @@ class Smoothed:
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
         return self.problem.moreau_gradients(theta, X, y, self.beta)
 
-    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> Products:
+    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
         return self.problem.linear_moreau_gradients(theta, X, y, self.beta)
 
 

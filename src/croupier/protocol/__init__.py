@@ -1,7 +1,7 @@
 """One round: randomizer, messages, shuffler and analyzer of the scalar and the vector sum, and exact randomness."""
 
+from ..arithmetic import LinearVectors
 from .analyzer import Analyzer, SumEstimate
-from .encoding import LinearVectors
 from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import KeyedRandom, NotPrivateWarning, RandomSource, SecureRandom, SeededRandom

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ..arithmetic import row_dots, row_squares
+from ..arithmetic import LinearVectors, products, row_dots, row_squares
 from ..privacy import ArgumentError
 from ..validation import RecordError
 
@@ -24,49 +24,6 @@ Floats = NDArray[np.float64]
 # Sizes at which no square, product or quotient of two overflows, and what underflows does not count beside the norm.
 _NORMS = (1e-30, 1e30)
 _LONGEST_ROW, _LARGEST_COEFFICIENT = 1e100, 1e50
-
-
-@dataclass(frozen=True, eq=False)
-class LinearVectors:
-    """Users' vectors as products: user i's is the outer product of coefficients_i and rows_i, plus a shift that all have.
-
-    Such are the gradients of linear models. They need not exist in memory: each entry is made where it is rounded. Whoever has
-    the squared lengths of these very rows from `row_squares` already can give them; privacy rests on their being right.
-    """
-
-    rows: NDArray[Any]  # float64 or float32
-    coefficients: Floats
-    shift: Floats | None = None
-    squares: Floats | None = None
-
-    @classmethod
-    def of(cls, vectors: NDArray[Any]) -> LinearVectors:
-        """Any vectors: their own product with 1."""
-        return cls(vectors, np.ones((len(vectors), 1)))
-
-    def __post_init__(self) -> None:
-        """Whatever was given, all that follows is in double precision.
-
-        But rows in single precision stay as they are if they come with their squares, so of a size that it can tell, and no shift.
-        """
-        single = self.squares is not None and self.shift is None and self.rows.dtype == np.float32
-        for name in ("rows", "coefficients", *(["shift"] if self.shift is not None else [])):
-            kind = np.float32 if single and name == "rows" else np.float64
-            object.__setattr__(self, name, np.require(getattr(self, name), kind, ["C", "A"]))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def dim(self) -> int:
-        return int(self.rows.shape[1] * self.coefficients.shape[1])
-
-    def of_users(self, users: NDArray[np.bool_]) -> LinearVectors:
-        return LinearVectors(self.rows[users], self.coefficients[users], self.shift)  # odd ones are few: measured anew
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        vectors = _products(self.rows, self.coefficients)
-        return (vectors if self.shift is None else vectors + self.shift.ravel()).astype(dtype or np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +36,7 @@ class UnitVectors:
     shift: Floats | None
 
     def numbers(self) -> Floats:
-        vectors = _products(self.rows, self.coefficients)
+        vectors = products(self.rows, self.coefficients)
         if self.shift is not None:
             vectors += self.factors[:, np.newaxis] * self.shift.ravel()
         return vectors
@@ -92,11 +49,6 @@ class UnitVectors:
         """The sum of the vectors, without making them."""
         products = self.coefficients.T @ self.rows
         return np.asarray((products if self.shift is None else products + self.factors.sum() * self.shift).ravel())
-
-
-def _products(rows: NDArray[Any], coefficients: Floats) -> Floats:
-    entries = coefficients.shape[1] * rows.shape[1]
-    return np.asarray((coefficients[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(len(rows), entries))
 
 
 def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[Any]:

@@ -24,16 +24,21 @@ _MOST_LEVELS = 1 << 22
 _NO_SHIFT = np.zeros((0, 0))
 
 
-class _Done:
+class _Work:
+    """What this process has been given to round that the pass could do."""
+
     entries = 0
 
 
+def note_work(unit: UnitVectors, levels: int) -> None:
+    """Count the entries of these vectors, so that `is_for` knows when the pass is worth loading."""
+    if levels < _MOST_LEVELS:
+        _Work.entries += unit.rows.shape[0] * unit.rows.shape[1] * unit.coefficients.shape[1]
+
+
 def is_for(unit: UnitVectors, levels: int) -> bool:
-    """Whether the pass is to be had, and worth having."""
-    if levels >= _MOST_LEVELS:
-        return False
-    _Done.entries += unit.rows.shape[0] * unit.rows.shape[1] * unit.coefficients.shape[1]
-    return _Done.entries > PATIENCE and kernel(*_kind(unit)) is not None
+    """Whether the pass is to be had, and worth having after the work that was noted."""
+    return levels < _MOST_LEVELS and _Work.entries > PATIENCE and kernel(*_kind(unit)) is not None
 
 
 def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.int64]:

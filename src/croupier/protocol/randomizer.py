@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arithmetic import LinearVectors
 from ..privacy import ArgumentError, SumPlan
 from . import fused
-from .encoding import LinearVectors, UnitVectors, as_linear, as_numbers, clip_to_ball, encode, require_finite
+from .encoding import UnitVectors, as_linear, as_numbers, clip_to_ball, encode, require_finite
 from .messages import Counts, Encoded, Report
 from .randomness import RandomSource
 from .sampling import binomial, carry, round_at_random, round_ties
@@ -47,9 +48,9 @@ class Randomizer:
         linear = as_linear(vectors, self.plan.dim)
         ones = np.zeros(self.plan.dim, dtype=np.int64)
         for unit in clip_to_ball(linear, self.plan.norm):
-            ones += (
-                fused.added(unit, self.plan.levels, random) if fused.is_for(unit, self.plan.levels) else self.added(unit, random)
-            )
+            fused.note_work(unit, self.plan.levels)
+            in_one_pass = fused.is_for(unit, self.plan.levels)
+            ones += fused.added(unit, self.plan.levels, random) if in_one_pass else self.added(unit, random)
         return Encoded(ones, len(linear))
 
     def added(self, unit: UnitVectors, random: RandomSource) -> NDArray[np.int64]:

@@ -4,7 +4,8 @@ from ..privacy.words import guarantee_line
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
 from .html import html_report
-from .tables import certified, compare_table, plan_table
+from .models import promise_lines, schema_facts
+from .tables import certified, compare_table, lots_table, plan_table, proof_table
 
 __all__ = [
     "Baseline",
@@ -17,7 +18,11 @@ __all__ = [
     "guarantee_line",
     "html_report",
     "local",
+    "lots_table",
     "plan_table",
+    "promise_lines",
+    "proof_table",
+    "schema_facts",
     "simulate_central",
     "simulate_local",
 ]

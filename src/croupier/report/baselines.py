@@ -19,7 +19,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Baseline:
-    """A mechanism beside ours: noise per coordinate of the sum in one round, bits a user sends per coordinate, whom to trust."""
+    """A mechanism beside ours.
+
+    Parameters
+    ----------
+    name : str
+        Of the mechanism.
+    noise_std : float
+        Standard deviation of its noise in a coordinate of the sum, in one round.
+    bits_per_coordinate : int
+        What a user sends.
+    trust : str
+        Who must be trusted.
+    """
 
     name: str
     noise_std: float
@@ -28,12 +40,34 @@ class Baseline:
 
 
 def central(plan: SumPlan) -> Baseline:
-    """The analytic Gaussian mechanism (Balle and Wang 2018) at the plan's guarantee."""
+    """The analytic Gaussian mechanism (Balle and Wang 2018) at the plan's guarantee.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        Whose guarantee is to be had.
+
+    Returns
+    -------
+    Baseline
+        A curator's.
+    """
     return Baseline("central Gaussian", plan.central_noise_std, 64, "a curator")
 
 
 def local(plan: SumPlan) -> Baseline:
-    """The better of two local mechanisms: Gaussian noise on every device, or the sphere sampler of Duchi, Jordan and Wainwright."""
+    """The better of two local mechanisms: Gaussian noise on every device, or the sphere sampler of Duchi, Jordan and Wainwright.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        Whose guarantee is to be had.
+
+    Returns
+    -------
+    Baseline
+        Nobody needs to be trusted.
+    """
     gaussian = math.sqrt(plan.users) * central_noise_std(plan.epsilon, plan.delta, plan.sensitivity, plan.rounds)
     sphere = plan.norm * _sphere_radius(plan.epsilon / plan.rounds, plan.dim) * math.sqrt(plan.users / plan.dim)
     if gaussian <= sphere:
@@ -42,12 +76,42 @@ def local(plan: SumPlan) -> Baseline:
 
 
 def simulate_central(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:
-    """The true sum plus the curator's noise."""
+    """The true sum plus the curator's noise.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (users, dim)
+        The users'.
+    plan : SumPlan
+        Whose guarantee is to be had.
+    rng : numpy.random.Generator
+        Where the noise comes from. Not for release.
+
+    Returns
+    -------
+    ndarray of shape (dim,)
+        The noisy sum.
+    """
     return np.asarray(vectors.sum(axis=0) + rng.normal(scale=plan.central_noise_std, size=plan.dim))
 
 
 def simulate_local(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:
-    """The sum of what every user would send alone, by the mechanism that `local` names."""
+    """The sum of what every user would send alone, by the mechanism that `local` names.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (users, dim)
+        The users'.
+    plan : SumPlan
+        Whose guarantee is to be had.
+    rng : numpy.random.Generator
+        Where the noise comes from. Not for release.
+
+    Returns
+    -------
+    ndarray of shape (dim,)
+        The noisy sum.
+    """
     baseline = local(plan)
     if baseline.name == "local Gaussian":
         return np.asarray((vectors + rng.normal(scale=baseline.noise_std / math.sqrt(plan.users), size=vectors.shape)).sum(axis=0))

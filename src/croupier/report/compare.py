@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..optimizer import Result
 from ..validation import ArgumentError
 
 # Rows that are enough to compare with: an error of a third of a per cent.
@@ -23,9 +24,24 @@ _TEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Method:
-    """One way to get a model: how well it does, what is promised, who must be trusted, what a user sends, how long it took.
+    """One way to get a model.
 
-    `kind` is "ours", "reference" (drawn as a line to compare with) or "other".
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    scores : mapping of str to float
+        How well it does.
+    epsilon : float, optional
+        What is promised; None for nothing.
+    trust : str, default "-"
+        Who must be trusted.
+    bits_per_user : int, optional
+        What a user sends.
+    seconds : float, optional
+        How long it took.
+    kind : {"ours", "reference", "other"}, default "other"
+        A reference is drawn as a line to compare with.
     """
 
     name: str
@@ -39,8 +55,23 @@ class Method:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods on the same public rows. `metric` is the score that figures show; `course` is (round, score at the point that it
-    asked about), `sweep` (epsilon, score of a model fitted with it)."""
+    """Methods on the same public rows.
+
+    Parameters
+    ----------
+    metric : str
+        The score that figures show.
+    rows : int
+        How many rows the scores are of.
+    methods : tuple of Method
+        What is compared.
+    course : tuple of (int, float), optional
+        Rounds, and the score at the point that each asked about.
+    sweep : tuple of (float, float), optional
+        Epsilons, and the score of a model fitted with each.
+    note : str, optional
+        What a reader has to know beside it.
+    """
 
     metric: str
     rows: int
@@ -54,7 +85,25 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     """The model beside a non-private fit and the best constant, on public rows.
 
     Four fifths of the rows train what has to be trained, all are scored on the rest; the model itself may have seen these.
-    `epsilons`: fit the model's kind anew with each of them, every row a user.
+
+    Parameters
+    ----------
+    model : PrivateEstimator
+        A fitted classifier or regressor.
+    X, y : array-like
+        Rows that everyone may see, and their labels or targets.
+    epsilons : iterable of float, optional
+        Fit the model's kind anew with each of them, every row a user.
+
+    Returns
+    -------
+    Comparison
+        With a constant, a fit without privacy, and the model.
+
+    Raises
+    ------
+    ArgumentError
+        Where the rows are of one class only.
     """
     model, X = _without_names(model, X)
     X, y = _some(X, np.asarray(y), _MOST_ROWS)
@@ -75,7 +124,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
             scores(model, X[test], y[test]),
             epsilon=promise.epsilon if promise and model.guarantee_ is not None else None,
             trust="a shuffler",
-            bits_per_user=model.plan_.bits_per_user,
+            bits_per_user=model.schedule_.bits_per_user,
             kind="ours",
         ),
     )
@@ -90,27 +139,99 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     )
 
 
+def public_comparison(
+    model: Any, X: Any, y: Any, data_is_public: bool, epsilons: Iterable[float], comparison: Comparison | None
+) -> Comparison:
+    """The comparison on a page: refused unless the rows are public.
+
+    Parameters
+    ----------
+    model : PrivateEstimator or Result
+        What the page is about.
+    X, y : array-like or None
+        Rows to compare on.
+    data_is_public : bool
+        Whether everyone may see them.
+    epsilons : iterable of float
+        As in `compare`.
+    comparison : Comparison or None
+        Takes the place of the one that would be made.
+
+    Returns
+    -------
+    Comparison
+        The one given, or that of `compare`.
+
+    Raises
+    ------
+    ArgumentError
+        Where rows are not public, or one of X and y is missing.
+    """
+    if data_is_public is not True:
+        raise ArgumentError(
+            "data_is_public",
+            data_is_public,
+            "True where X and y are given",
+            "Scores on private people are releases that no guarantee covers: leave X and y out, or use rows that everyone may see.",
+        )
+    if comparison is not None:
+        return comparison
+    if X is None or y is None:
+        raise ArgumentError("X, y", "one of them alone", "given together", "Pass rows and their labels or targets.")
+    if isinstance(model, Result):
+        raise ArgumentError("model", "Result", "an estimator where X and y are given", "A Result alone cannot predict.")
+    return compare(model, X, y, epsilons=epsilons)
+
+
 def scores(model: Any, X: Any, y: NDArray[Any], *, like: Any = None) -> dict[str, float]:
-    """Scores of predictions; the first is the one that figures show. `like` is the model whose task it is."""
+    """Scores of predictions; the first is the one that figures show.
+
+    Parameters
+    ----------
+    model : estimator
+        What predicts.
+    X, y : array-like
+        Rows and the truth.
+    like : estimator, optional
+        The model whose task it is; `model` unless given.
+
+    Returns
+    -------
+    dict of str to float
+        Accuracy and log-loss, or errors.
+    """
     task = model if like is None else like
     if not hasattr(task, "classes_"):
         error = y - model.predict(X)
-        found = {"mean absolute error": float(np.mean(np.abs(error))), "root mean square error": float(np.sqrt(np.mean(error**2)))}
+        values = {"mean absolute error": float(np.mean(np.abs(error))), "root mean square error": float(np.sqrt(np.mean(error**2)))}
         quantile = getattr(task, "quantile", None)
         if quantile is None:
-            return found
-        return {"pinball loss": float(np.mean(np.maximum(quantile * error, (quantile - 1) * error)))} | found
-    found = {"accuracy": float(np.mean(model.predict(X) == y))}
+            return values
+        return {"pinball loss": float(np.mean(np.maximum(quantile * error, (quantile - 1) * error)))} | values
+    values = {"accuracy": float(np.mean(model.predict(X) == y))}
     if hasattr(task, "predict_proba"):
         place = {label: index for index, label in enumerate(model.classes_.tolist())}
         chances = np.column_stack([model.predict_proba(X), np.zeros(len(y))])  # the last for a class that it has never seen
         likely = chances[np.arange(len(y)), [place.get(label, -1) for label in y.tolist()]]
-        found["log-loss"] = float(-np.mean(np.log(np.maximum(likely, 1e-12))))
-    return found
+        values["log-loss"] = float(-np.mean(np.log(np.maximum(likely, 1e-12))))
+    return values
 
 
 def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]:
-    """(round, score) at points that rounds asked about, but for the very first, where nothing has been learned."""
+    """Scores at points that rounds asked about, but for the very first, where nothing has been learned.
+
+    Parameters
+    ----------
+    model : PrivateEstimator
+        A fitted one.
+    X, y : array-like
+        Rows that everyone may see, and the truth.
+
+    Returns
+    -------
+    tuple of (int, float)
+        Rounds and scores.
+    """
     model, X = _without_names(model, X)
     history = model.result_.history[1:] or model.result_.history
     places = sorted({round(i * (len(history) - 1) / (_MOST_ROUNDS - 1)) for i in range(_MOST_ROUNDS)})
@@ -118,8 +239,21 @@ def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]
 
 
 def as_trained(model: Any, X: Any) -> Any:
-    """Rows as the model takes them: those longer than feature_norm scaled down to it."""
-    from ..estimator.rows import clip_rows  # noqa: PLC0415  (an estimator's room, needed here for public data only)
+    """Rows as the model takes them: those longer than feature_norm scaled down to it.
+
+    Parameters
+    ----------
+    model : PrivateEstimator
+        A fitted one.
+    X : array-like
+        Rows as they come.
+
+    Returns
+    -------
+    array-like
+        Rows as in training.
+    """
+    from ..problem.rows import clip_rows  # noqa: PLC0415  (needed here for public data only)
 
     return clip_rows(X, model.feature_norm_)
 
@@ -174,8 +308,8 @@ def _without_names(model: Any, X: Any) -> tuple[Any, Any]:
 def _some(X: Any, y: NDArray[Any], most: int) -> tuple[Any, NDArray[Any]]:
     if len(y) <= most:
         return X, y
-    chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
-    return X[chosen], y[chosen]
+    some = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
+    return X[some], y[some]
 
 
 def _split(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -96,19 +96,19 @@ def distance_figure(result: Result, radius: float | None = None) -> str:
 
 def course_figure(comparison: Comparison) -> str:
     """The score on public rows, round by round."""
-    rounds, found = [float(index) for index, _ in comparison.course], [score for _, score in comparison.course]
+    rounds, scores = [float(index) for index, _ in comparison.course], [score for _, score in comparison.course]
     rules = {method.name: method.scores[comparison.metric] for method in _references(comparison)}
     figure = Figure(
         name="course",
         title=f"{comparison.metric} on public rows as training went on",
-        description=f"From {found[0]:.3g} to {found[-1]:.3g}; "
+        description=f"From {scores[0]:.3g} to {scores[-1]:.3g}; "
         + ", ".join(f"{name}: {value:.3g}" for name, value in rules.items()),
         x=_rounds_axis(rounds),
-        y=Axis.over(comparison.metric, [*found, *rules.values()]),
+        y=Axis.over(comparison.metric, [*scores, *rules.values()]),
     )
     for name, value in rules.items():
         figure.rule(value, name)
-    figure.line(rounds, found)
+    figure.line(rounds, scores)
     return _captioned(figure, f"The {escape(comparison.metric)} at the points that rounds asked about, on rows declared public.")
 
 
@@ -186,19 +186,19 @@ def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int) -> s
 
 def sweep_figure(epsilon: float, comparison: Comparison) -> str:
     """The score on public rows over epsilon."""
-    epsilons, found = zip(*comparison.sweep, strict=True)
+    epsilons, scores = zip(*comparison.sweep, strict=True)
     rules = {method.name: method.scores[comparison.metric] for method in _references(comparison)}
     figure = Figure(
         name="sweep",
         title=f"{comparison.metric} over epsilon, on public rows",
         description="; ".join(f"epsilon {round_up(other)}: {score:.4g}" for other, score in comparison.sweep),
         x=_epsilon_axis(list(epsilons)),
-        y=Axis.over(comparison.metric, [*found, *rules.values()]),
+        y=Axis.over(comparison.metric, [*scores, *rules.values()]),
     )
     for name, value in rules.items():
         figure.rule(value, name)
-    figure.line(epsilons, found)
-    figure.dots(epsilons, found)
+    figure.line(epsilons, scores)
+    figure.dots(epsilons, scores)
     return _captioned(
         figure,
         f"Fitted anew with each epsilon on public rows: one fit each, so luck is in every dot. This model has epsilon "
@@ -211,9 +211,9 @@ def _captioned(figure: Figure, caption: str) -> str:
 
 
 def _rounds_axis(rounds: list[float]) -> Axis:
-    made = Axis.over("round", [0.0, *rounds])
-    ticks = tuple(tick for tick in made.ticks if tick == round(tick) <= max(rounds))
-    return replace(made, low=0.0, high=max(rounds) + max(0.5, 0.03 * max(rounds)), ticks=ticks)
+    axis = Axis.over("round", [0.0, *rounds])
+    ticks = tuple(tick for tick in axis.ticks if tick == round(tick) <= max(rounds))
+    return replace(axis, low=0.0, high=max(rounds) + max(0.5, 0.03 * max(rounds)), ticks=ticks)
 
 
 def _epsilon_axis(epsilons: list[float]) -> Axis:

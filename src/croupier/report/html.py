@@ -18,7 +18,7 @@ from ..optimizer import Phase, Result
 from ..privacy import Guarantee, round_up, words
 from ..validation import ArgumentError
 from .baselines import central, local
-from .compare import Comparison, Method, compare
+from .compare import Comparison, Method, public_comparison
 from .figures import (
     bits_figure,
     course_figure,
@@ -47,10 +47,29 @@ def html_report(
 ) -> str:
     """A fitted estimator, or the Result of a run, as one self-contained HTML page.
 
-    Everything on it follows from what the guarantee covers, unless X and y are given: then the page also says how well the model
-    does beside one without privacy, which is about the people in X. It is refused without `data_is_public=True`. `epsilons` are
-    fitted anew on X, to show accuracy over epsilon. `public_facts` are shown beside the parameters (columns and their ranges);
-    `comparison` takes the place of the one that would be made.
+    Everything on it follows from what the guarantee covers, unless X and y are given.
+
+    Parameters
+    ----------
+    model : PrivateEstimator or Result
+        What the page is about.
+    X, y : array-like, optional
+        Public rows: the page then says how well the model does on them beside one without privacy.
+    data_is_public : bool, default False
+        Has to be True where X and y are given.
+    title : str, optional
+        Headline.
+    epsilons : iterable of float, optional
+        Fitted anew on X, to show accuracy over epsilon.
+    public_facts : mapping of str to str, optional
+        Shown beside the parameters, as columns and their ranges.
+    comparison : Comparison, optional
+        Takes the place of the one with X and y.
+
+    Returns
+    -------
+    str
+        The page.
 
     >>> import numpy as np
     >>> from croupier.estimator import ShuffleLogisticRegression
@@ -62,7 +81,7 @@ def html_report(
     """
     shown = _Shown.of(model, public_facts or {})
     if X is not None or y is not None or comparison is not None:
-        comparison = _public_comparison(model, X, y, data_is_public, epsilons, comparison)
+        comparison = public_comparison(model, X, y, data_is_public, epsilons, comparison)
     sections = [
         _promise(shown),
         _how_good(comparison),
@@ -97,14 +116,15 @@ class _Shown:
     not_covered: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    invalid: str = "refuse"  # a result does not say; the premise is stated where it may be needed
     radius: float | None = None  # how far the weights could move
 
     @classmethod
     def of(cls, model: Any, facts: Mapping[str, str]) -> _Shown:
         if isinstance(model, Result):
-            plan, chosen = model.schedule.phases[0].plan, model.schedule
-            asked = (plan.epsilon, plan.delta + chosen.shortfall, chosen.honest, plan.neighbours)
-            return cls("A model", model, model.guarantee, *asked, facts=facts)
+            plan, schedule = model.schedule.phases[0].plan, model.schedule
+            promised = (plan.epsilon, plan.delta + schedule.shortfall, schedule.honest, plan.neighbours)
+            return cls("A model", model, model.guarantee, *promised, facts=facts)
         if not isinstance(getattr(model, "result_", None), Result):
             remedy = "Fit an estimator of croupier.estimator first, or pass what croupier.minimize returned."
             raise ArgumentError("model", type(model).__name__, "a fitted classifier or regressor, or a Result", remedy)
@@ -121,6 +141,7 @@ class _Shown:
             tuple(model.read_off_data_),
             parameters | {name: getattr(model, f"{name}_") for name in ("classes", "feature_norm") if hasattr(model, f"{name}_")},
             facts,
+            promise.invalid,
             model.radius * math.sqrt(len(model.result_.theta) / (model.n_features_in_ + bool(model.constant_))),
         )
 
@@ -146,28 +167,9 @@ class _Shown:
 
     @property
     def subtitle(self) -> str:
-        asked = "all of them asked in every round" if self.full else "each asked once at most"
+        how_often = "all of them asked in every round" if self.full else "each asked once at most"
         cut = f" of {self.result.schedule.rounds:,} planned" if self.result.stopped else ""
-        return f"{self.name}, learned from {self.result.users:,} people, {asked}, in {self.result.rounds:,} rounds{cut}."
-
-
-def _public_comparison(
-    model: Any, X: Any, y: Any, data_is_public: bool, epsilons: Iterable[float], comparison: Comparison | None
-) -> Comparison:
-    if data_is_public is not True:
-        raise ArgumentError(
-            "data_is_public",
-            data_is_public,
-            "True where X and y are given",
-            "Scores on private people are releases that no guarantee covers: leave X and y out, or use rows that everyone may see.",
-        )
-    if comparison is not None:
-        return comparison
-    if X is None or y is None:
-        raise ArgumentError("X, y", "one of them alone", "given together", "Pass rows and their labels or targets.")
-    if isinstance(model, Result):
-        raise ArgumentError("model", "Result", "an estimator where X and y are given", "A Result alone cannot predict.")
-    return compare(model, X, y, epsilons=epsilons)
+        return f"{self.name}, learned from {self.result.users:,} people, {how_often}, in {self.result.rounds:,} rounds{cut}."
 
 
 # --- sections -------------------------------------------------------------------------------------------------------------------
@@ -305,6 +307,7 @@ def _assumed(shown: _Shown) -> str:
         f"<b>The others.</b> {_unbroken(shown.promise.crowd)}",
         "<b>A person</b> is what fit was told: one row, or all rows that groups gave the same name. For someone who is in the data "
         "under two names, epsilon doubles, and delta grows.",
+        f"<b>The records.</b> {escape(words.RECORDS.get(shown.invalid, words.RECORDS['refuse']))}",
         f"<b>The machines.</b> {escape(words.MACHINES)}",
         "<b>The public facts</b> below were chosen without looking at the data"
         + (", but for those named at the top." if shown.not_covered else "."),
@@ -317,7 +320,7 @@ def _details(shown: _Shown) -> str:
     result, plan, guarantee = shown.result, shown.last.plan, shown.planned
     bound = "none" if result.bound is None else f"expected excess {result.schedule.bound_on} loss at most {result.bound:.4g}"
     proved = words.proved_line(guarantee, shown.epsilon)
-    made = {
+    facts = {
         "method": f"{result.method}, {result.schedule.interactivity} interactivity; {result.schedule.why}",
         "rounds": ", then ".join(f"{phase.rounds:,} of {phase.batch:,} people" for phase in result.schedule.phases),
         "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
@@ -329,7 +332,7 @@ def _details(shown: _Shown) -> str:
     }
     public = {name: _value(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
     parts = ["<h2>Taken as public</h2>", _facts_table(public)] if public else []
-    return "\n".join([*parts, "<h2>How it was made</h2>", _facts_table(made)])
+    return "\n".join([*parts, "<h2>How it was made</h2>", _facts_table(facts)])
 
 
 # --- pieces of HTML -------------------------------------------------------------------------------------------------------------

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 
-from ..privacy import SumPlan, round_up
-from ..privacy.words import crowd, honest_users
+from ..privacy import LotsPlan, SumPlan, round_up
+from ..privacy.words import crowd, honest_users, watched_line
 from .baselines import Baseline
+
+if TYPE_CHECKING:
+    from ..privacy.proof import Proof
 
 
 def plan_table(plan: SumPlan) -> Table:
-    """Everything one should know of a plan before running it."""
+    """Everything one should know of a plan before running it.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        The plan.
+
+    Returns
+    -------
+    rich.table.Table
+        For a terminal.
+    """
     table = Table(title="Plan of a private sum", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -30,14 +46,83 @@ def plan_table(plan: SumPlan) -> Table:
     return table
 
 
+def proof_table(proof: Proof) -> Table:
+    """The enclosures of a proof in ball arithmetic, rounded outward."""
+    table = Table(title=f"Proved in ball arithmetic, window {proof.low:,} to {proof.high:,}", title_justify="left")
+    for name in ("constant", "at least", "at most"):
+        table.add_column(name)
+    names = {
+        "step": "c",
+        "slope": "ct",
+        "bulge": "kappa",
+        "tau": "tau, one coordinate",
+        "mu": "mu, one round",
+        "delta": "delta, all rounds",
+    }
+    for name, enclosure in proof.enclosures().items():
+        shown = enclosure.rounded(10)  # as many as a narrow terminal has room for: a number cut short would be a wrong one
+        table.add_row(names[name], str(shown.lower), str(shown.upper))
+    return table
+
+
+def lots_table(plan: LotsPlan) -> Table:
+    """Everything one should know of a plan with secret lots before running it, with what holds if the lots are known."""
+    table = Table(title="Plan of private sums with secret lots", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column()
+    one = plan.one_round
+    promise = f"epsilon {round_up(plan.guarantee.epsilon(plan.delta))} at delta {round_up(plan.delta)}"
+    rows = {
+        "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; a user is in one of {plan.rounds:,} rounds",
+        "population": f"{plan.users:,} users, {one.dim:,} coordinates, norm at most {one.norm:g}",
+        "neighbours": plan.neighbours,
+        "honest users": f"{crowd(plan.honest)}; in a round, {one.honest_users:,} of {plan.size:,} reports",
+        "reports in a round": f"{plan.size:,}, blanks included; {plan.users_in_round:,.4g} users on average",
+        "encoding": f"{one.levels:,} levels + {one.noise_bits:,} noise bits with probability {one.noise_probability:.6g}",
+        "sent by a user": f"{one.bits_per_coordinate:,} bits a coordinate, {plan.bits_per_user:,} bits in all",
+        "noise of a round": f"{plan.noise_std:.5g} a coordinate; with open lots at least {plan.open_noise_std:.5g}",
+        "certified": f"{promise}, to whoever does not know the lots",
+        "if watched": f"{watched_line(plan.guarantee, plan.delta)}, to somebody who also knows when each user answered",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
 def certified(plan: SumPlan) -> str:
-    """The guarantee in a line, every figure rounded up."""
+    """The guarantee in a line, every figure rounded up.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        The plan.
+
+    Returns
+    -------
+    str
+        As "delta 1e-6 at epsilon 1".
+    """
     gaussian = f" (mu {round_up(plan.mu)}, slack {round_up(plan.slack)})" if plan.mu else ""
     return f"delta {round_up(plan.certified_delta)} at epsilon {round_up(plan.epsilon)}{gaussian}"
 
 
 def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], central_noise_std: float) -> Table:
-    """Calibrations and baselines side by side; a string in place of a plan says why there is none."""
+    """Calibrations and baselines side by side.
+
+    Parameters
+    ----------
+    plans : dict of str to SumPlan or str
+        By name; a string in place of a plan says why there is none.
+    baselines : list of Baseline
+        What stands beside them.
+    central_noise_std : float
+        A curator's noise, which all are compared with.
+
+    Returns
+    -------
+    rich.table.Table
+        For a terminal.
+    """
     table = Table(title="The same sum, four ways", title_justify="left")
     table.add_column("mechanism", no_wrap=True)
     for name in ("noise", "x central", "bits/coord."):

@@ -12,18 +12,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sqlalchemy import func, insert, select, update
 
-from ..optimizer.minimize import Gradients
 from ..optimizer.phases import objective_of
+from ..optimizer.training import Gradients
 from ..population import Question
 from ..population.population import Test
-from ..privacy import SumPlan
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError
 from . import store as tables
-from .store import Store
-from .task import Round, Task
+from .store import Database
+from .task import Task, TaskRound
 from .transport import opened
-from .wire import Batch, Document, WireError
+from .wire import Document, SealedBatch, WireError
 
 
 class SpoiledError(Exception):
@@ -54,9 +53,10 @@ class RemotePopulation:
     the one that came. `pool` shares the work of opening envelopes.
     """
 
+    private = True  # devices add the plan's noise
     unit = "person"  # a client has all rows of whoever runs it
 
-    def __init__(self, task: Task, store: Store, key: Ed25519PrivateKey, *, pool: Executor | None = None) -> None:
+    def __init__(self, task: Task, store: Database, key: Ed25519PrivateKey, *, pool: Executor | None = None) -> None:
         self.task, self.store, self._key, self._pool = task, store, key, pool
         self.document = task.document(key)
         with store.begin() as connection:
@@ -78,40 +78,40 @@ class RemotePopulation:
         if not isinstance(query, Gradients):
             raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
         name = question.secret.derive("name of the round").key[:16].hex()
-        self._publish(name, query, question.plan)
+        self._publish(name, query, question)
         while (counts := self._counts(name)) is None:
             self._open(name, self._batch(name))
         return VectorSum(question.plan).analyze(counts)
 
     def current(self) -> Document | None:
         """The round that is waited for."""
-        asked = tables.asked.c
+        columns = tables.asked.c
         with self.store.look() as connection:
-            query = select(asked.document).where(asked.ones.is_(None) & asked.batch.is_(None) & asked.spoiled.is_(None))
-            found = connection.execute(query).scalar()
-        return None if found is None else Document.from_bytes(found)
+            query = select(columns.document).where(columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None))
+            stored = connection.execute(query).scalar()
+        return None if stored is None else Document.from_bytes(stored)
 
     def spoiled(self) -> str | None:
         """Why the task has ended, if a batch did not open."""
-        asked = tables.asked.c
+        columns = tables.asked.c
         with self.store.look() as connection:
-            found = connection.execute(select(asked.number, asked.spoiled).where(asked.spoiled.is_not(None))).first()
-        return None if found is None else str(SpoiledError(found.number, found.spoiled))
+            row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
+        return None if row is None else str(SpoiledError(row.number, row.spoiled))
 
-    def waiting(self) -> Round | None:
+    def waiting(self) -> TaskRound | None:
         """The round that is waited for, read."""
         document = self.current()
-        return None if document is None else Round.read(document, self.task, self._key.public_key())
+        return None if document is None else TaskRound.read(document, self.task, self._key.public_key())
 
     def answered(self, after: int = 0) -> list[Answered]:
         """The rounds beyond number `after` that were answered, in order: what they released, and nothing else."""
-        asked = tables.asked.c
+        columns = tables.asked.c
         with self.store.look() as connection:
-            query = select(asked.number, asked.document, asked.ones, asked.users).where(asked.ones.is_not(None))
-            found = connection.execute(query.where(asked.number > after).order_by(asked.number)).all()
+            query = select(columns.number, columns.document, columns.ones, columns.users).where(columns.ones.is_not(None))
+            rows = connection.execute(query.where(columns.number > after).order_by(columns.number)).all()
         rounds = []
-        for number, document, ones, users in found:
-            phase = Round.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
+        for number, document, ones, users in rows:
+            phase = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
             counts = Counts(np.array(json.loads(ones), dtype=np.int64), users, private=True)
             mean = VectorSum(self.task.schedule.phases[phase - 1].plan).analyze(counts).mean
             rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean))))
@@ -120,28 +120,28 @@ class RemotePopulation:
     def take(self, data: bytes) -> None:
         """A batch from the shuffler: looked at, and on disk when this returns; whoever waits for it opens it. The same again
         changes nothing."""
-        made = Round.read(self._document(data[16:48]), self.task, self._key.public_key())
-        plan = made.phase_of(self.task).plan
-        batch = Batch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
+        task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
+        plan = task_round.phase_of(self.task).plan
+        batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
         if batch.transport != self.task.transport or batch.dim != plan.dim or not plan.honest_users <= batch.users <= plan.users:
             raise WireError("a batch of another shape than the task's")
-        here, asked = tables.asked.c.id == made.id, tables.asked.c
+        here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:
-            first = asked.key.is_not(None) & asked.batch.is_(None)
+            first = columns.key.is_not(None) & columns.batch.is_(None)
             connection.execute(update(tables.asked).where(here & first).values(batch=data))
             self._arrived.notify_all()
 
     def _batch(self, name: str) -> bytes:
         """The round's, once it has arrived."""
-        asked = tables.asked.c
+        columns = tables.asked.c
         with self._arrived:
             while True:
                 with self.store.look() as connection:
-                    found = connection.execute(select(asked.number, asked.batch, asked.spoiled).where(asked.id == name)).one()
-                if found.spoiled is not None:
-                    raise SpoiledError(found.number, found.spoiled)
-                if found.batch is not None:
-                    return bytes(found.batch)
+                    row = connection.execute(select(columns.number, columns.batch, columns.spoiled).where(columns.id == name)).one()
+                if row.spoiled is not None:
+                    raise SpoiledError(row.number, row.spoiled)
+                if row.batch is not None:
+                    return bytes(row.batch)
                 if self._stopped:
                     raise KeyboardInterrupt
                 self._arrived.wait(timeout=1.0)
@@ -151,8 +151,8 @@ class RemotePopulation:
         here = tables.asked.c.id == name
         with self.store.look() as connection:
             document, private = connection.execute(select(tables.asked.c.document, tables.asked.c.key).where(here)).one()
-        plan = Round.read(Document.from_bytes(document), self.task, self._key.public_key()).phase_of(self.task).plan
-        batch = Batch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
+        plan = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase_of(self.task).plan
+        batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
         try:
             counts = opened(batch, plan, X25519PrivateKey.from_private_bytes(private), self._pool)
             values = {"ones": json.dumps(counts.ones.tolist()), "users": counts.users}
@@ -168,35 +168,39 @@ class RemotePopulation:
             self._stopped = True
             self._arrived.notify_all()
 
-    def _publish(self, name: str, query: Gradients, plan: SumPlan) -> None:
-        phase = self._phase_of(query, plan)
+    def _publish(self, name: str, query: Gradients, question: Question) -> None:
+        phase = self._phase_of(query, question)
         with self.store.begin() as connection:
             if connection.execute(select(tables.asked.c.id).where(tables.asked.c.id == name)).scalar() is not None:
                 return
             number = int(connection.execute(select(func.count()).select_from(tables.asked)).scalar_one()) + 1
+            if number != question.number:
+                remedy = "Go on with the run that asked the others; another run needs a task and a store of its own."
+                raise ArgumentError("question.number", question.number, f"{number}, the task's next round", remedy)
             private = X25519PrivateKey.generate()
-            made = Round(self.task.id, name, number, phase, query.theta, private.public_key())
-            values = {"id": name, "number": number, "document": made.document(self._key).to_bytes()}
+            task_round = TaskRound(self.task.id, name, number, phase, query.theta, private.public_key())
+            values = {"id": name, "number": number, "document": task_round.document(self._key).to_bytes()}
             connection.execute(insert(tables.asked).values(**values, key=private.private_bytes_raw()))
 
-    def _phase_of(self, query: Gradients, plan: SumPlan) -> int:
-        """The phase, counted from 1, that asks under this plan and descends on this objective."""
+    def _phase_of(self, query: Gradients, question: Question) -> int:
+        """The phase, counted from 1, that has the question's round, asks under its plan and descends on its objective."""
         for number, phase in enumerate(self.task.schedule.phases, start=1):
-            if phase.plan == plan and objective_of(self.task.problem, phase) == query.objective:
+            mine = question.number in self.task.rounds_of(number)
+            if mine and phase.plan == question.plan and objective_of(self.task.problem, phase) == query.objective:
                 return number
-        raise ArgumentError("question", str(plan), "a round of the task's schedule", "Run the schedule of the task.")
+        raise ArgumentError("question", str(question.plan), "a round of the task's schedule", "Run the schedule of the task.")
 
     def _counts(self, name: str) -> Counts | None:
         with self.store.look() as connection:
             query = select(tables.asked.c.ones, tables.asked.c.users).where(tables.asked.c.id == name)
-            found = connection.execute(query).one()
-        return None if found.ones is None else Counts(np.array(json.loads(found.ones), dtype=np.int64), found.users, private=True)
+            row = connection.execute(query).one()
+        return None if row.ones is None else Counts(np.array(json.loads(row.ones), dtype=np.int64), row.users, private=True)
 
     def _document(self, digest: bytes) -> Document:
         """That of the round that a batch is about: the one that is waited for, or one before, under its own plan."""
         with self.store.look() as connection:
             documents = connection.execute(select(tables.asked.c.document)).scalars().all()
-        known = next((found for found in map(Document.from_bytes, documents) if found.digest == digest), None)
+        known = next((document for document in map(Document.from_bytes, documents) if document.digest == digest), None)
         if known is None:
             raise WireError("a batch of no round of this task")
         return known

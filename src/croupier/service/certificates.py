@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from ..files import write_whole
 
 _DAYS = 30
 
@@ -24,7 +25,7 @@ def development_certificate(folder: Path) -> tuple[Path, Path]:
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "croupier development")])
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -38,7 +39,6 @@ def development_certificate(folder: Path) -> tuple[Path, Path]:
     )
     encoded = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(encoded)
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    write_whole(key, encoded, private=True)
+    write_whole(certificate, signed.public_bytes(serialization.Encoding.PEM))
     return certificate, key

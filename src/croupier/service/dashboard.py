@@ -25,7 +25,7 @@ from ..optimizer.progress import noise_norms
 from ..privacy import SumPlan, round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
-from .task import Round, Task
+from .task import Task, TaskRound
 from .wire import ARRIVALS, Document, WireError, report_bytes
 
 # Rounds beyond this many are shown in groups, so that a run of 10 000 rounds is no page of a megabyte.
@@ -103,14 +103,14 @@ class Dashboard:
 
 
 def run_state(
-    task: Task, answered: Sequence[Answered], waiting: Round | None, heard: Heard | None = None, end: str | None = None
+    task: Task, answered: Sequence[Answered], waiting: TaskRound | None, heard: Heard | None = None, end: str | None = None
 ) -> dict[str, Any]:
     """A run as plain JSON: the rounds that were answered, the one that is waited for, what the shuffler said of it, and why the run
     has ended where that was before its time."""
-    chosen = task.schedule
+    schedule = task.schedule
     number = waiting.phase if waiting else answered[-1].phase if answered else 1
-    phase = chosen.phases[number - 1]
-    status = "finished" if len(answered) >= chosen.rounds else "asking" if waiting else "spoiled" if end else "working"
+    phase = schedule.phases[number - 1]
+    status = "finished" if len(answered) >= schedule.rounds else "asking" if waiting else "spoiled" if end else "working"
     return {
         "croupier": __version__,
         "task": task.id,
@@ -118,30 +118,30 @@ def run_state(
         "end": end,
         "rounds": {
             "done": len(answered),
-            "planned": chosen.rounds,
+            "planned": schedule.rounds,
             "present": waiting.number if waiting else None,
             "phase": number,
-            "phases": len(chosen.phases),
+            "phases": len(schedule.phases),
         },
-        "people": {"all": task.users, "answered": _people(task, answered), "once": chosen.interactivity != "full"},
+        "people": {"all": task.users, "answered": _people(task, answered), "once": schedule.interactivity != "full"},
         "arrivals": _arrivals(task, phase, waiting, heard),
-        "privacy": _privacy(chosen),
+        "privacy": _privacy(schedule),
         "bits": _bits(task, phase),
-        "curve": curve(chosen, answered),
-        "noise": _noise(chosen),
+        "curve": curve(schedule, answered),
+        "noise": _noise(schedule),
         "plan": plan_words(task, number),
-        "promise": promise_words(chosen),
+        "promise": promise_words(schedule),
     }
 
 
-def curve(chosen: Schedule, answered: Sequence[Answered]) -> list[dict[str, Any]]:
+def curve(schedule: Schedule, answered: Sequence[Answered]) -> list[dict[str, Any]]:
     """The length of every round's private mean gradient, and of noise alone: its root mean square, and between which 95 % lie.
 
     Where there are many rounds, the means of neighbouring ones of a phase.
     """
     size, points = max(1, math.ceil(len(answered) / MOST_POINTS)), []
     for number, entries in groupby(answered, key=lambda entry: entry.phase):
-        plan, rounds = chosen.phases[number - 1].plan, list(entries)
+        plan, rounds = schedule.phases[number - 1].plan, list(entries)
         for start in range(0, len(rounds), size):
             group = rounds[start : start + size]
             ends = [noise_norms(plan, entry.users) for entry in group]
@@ -161,10 +161,10 @@ def noise_length(plan: SumPlan, users: int) -> float:
     return plan.noise_std_for(users) / users * math.sqrt(plan.dim)
 
 
-def _noise(chosen: Schedule) -> list[dict[str, Any]]:
+def _noise(schedule: Schedule) -> list[dict[str, Any]]:
     """Noise alone in every planned round, by phases."""
     first, phases = 1, []
-    for phase in chosen.phases:
+    for phase in schedule.phases:
         low, high = noise_norms(phase.plan, phase.batch)
         values = {"noise": noise_length(phase.plan, phase.batch), "low": low, "high": high}
         phases.append({"first": first, "last": first + phase.rounds - 1} | {name: _short(value) for name, value in values.items()})
@@ -178,7 +178,7 @@ def _people(task: Task, answered: Sequence[Answered]) -> int:
     return users[-1] if task.schedule.interactivity == "full" else sum(users)
 
 
-def _arrivals(task: Task, phase: Phase, waiting: Round | None, heard: Heard | None) -> dict[str, Any]:
+def _arrivals(task: Task, phase: Phase, waiting: TaskRound | None, heard: Heard | None) -> dict[str, Any]:
     known = waiting is not None and heard is not None and heard.round == waiting.number
     return {
         "arrived": heard.arrived if known and heard else None,
@@ -189,10 +189,10 @@ def _arrivals(task: Task, phase: Phase, waiting: Round | None, heard: Heard | No
     }
 
 
-def _privacy(chosen: Schedule) -> dict[str, Any]:
+def _privacy(schedule: Schedule) -> dict[str, Any]:
     """Epsilon of the whole run at the task's delta, rounded up; it holds wherever the run stops (accounting, section 4)."""
-    delta = _delta(chosen)
-    return {"delta": round_up(delta, 3), "epsilon": round_up(chosen.guarantee.epsilon(delta), 3)}
+    delta = _delta(schedule)
+    return {"delta": round_up(delta, 3), "epsilon": round_up(schedule.guarantee.epsilon(delta), 3)}
 
 
 def _bits(task: Task, phase: Phase) -> dict[str, Any]:
@@ -207,16 +207,16 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
 
 def plan_words(task: Task, number: int) -> list[list[str]]:
     """The plan of a phase in words: names and what they are."""
-    chosen, phase = task.schedule, task.schedule.phases[number - 1]
-    plan, full = phase.plan, chosen.interactivity == "full"
+    schedule, phase = task.schedule, task.schedule.phases[number - 1]
+    plan, full = phase.plan, schedule.interactivity == "full"
     ends = f"with {plan.users:,} reports"
     if task.patience is not None and plan.honest_users < plan.users:
         ends += f", or after {task.patience:,.4g} seconds with at least {plan.honest_users:,}"
-    bound = "none" if chosen.bound is None else f"expected excess {chosen.bound_on} loss at most {chosen.bound:.4g}"
+    bound = "none" if schedule.bound is None else f"expected excess {schedule.bound_on} loss at most {schedule.bound:.4g}"
     rows = {
         "model": _problem_words(task.problem),
-        "method": f"{chosen.method}, {chosen.interactivity} interactivity; {chosen.why}",
-        "phase": f"{number} of {len(chosen.phases)}: {phase.rounds:,} rounds of {phase.batch:,} people, by {phase.algorithm}",
+        "method": f"{schedule.method}, {schedule.interactivity} interactivity; {schedule.why}",
+        "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} people, by {phase.algorithm}",
         "a person": "is in every round" if full else "is in one round at most",
         "a round ends": ends,
         "honest in a round": f"{words.honest_users(plan.honest_users, plan.users, 'people')} are counted on to add their noise",
@@ -230,22 +230,22 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
     return [[name, text] for name, text in rows.items()]
 
 
-def promise_words(chosen: Schedule) -> dict[str, str]:
+def promise_words(schedule: Schedule) -> dict[str, str]:
     """What the whole run promises, in words and in figures that can be checked."""
-    guarantee, epsilon = chosen.guarantee, max(phase.plan.epsilon for phase in chosen.phases)
-    claim = words.Claim.of(epsilon, _delta(chosen), guarantee)
+    guarantee, epsilon = schedule.guarantee, max(phase.plan.epsilon for phase in schedule.phases)
+    claim = words.Claim.of(epsilon, _delta(schedule), guarantee)
     promise = words.PromiseWords(claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest)
     return {
         "short": f"epsilon {round_up(epsilon)}, delta {round_up(claim.delta)}",
         "words": f"{promise.meaning} {promise.guess}",
-        "if": f"Assumed of the shuffler. {words.SHUFFLER} Assumed of the others. {promise.crowd}",
+        "if": f"Assumed of the shuffler. {words.SHUFFLER} Assumed of the others. {promise.crowd} {words.RECORDS['refuse']}",
         "proved": words.proved_line(guarantee, epsilon),
     }
 
 
-def _delta(chosen: Schedule) -> float:
+def _delta(schedule: Schedule) -> float:
     """The delta that the task was planned for."""
-    return max(phase.plan.delta for phase in chosen.phases) + chosen.shortfall
+    return max(phase.plan.delta for phase in schedule.phases) + schedule.shortfall
 
 
 def _problem_words(problem: Problem) -> str:
@@ -282,8 +282,8 @@ def page(state: dict[str, Any]) -> str:
 
 
 def _hash_of(element: str) -> str:
-    found = re.search(f"<{element}>(.*?)</{element}>", _PAGE, re.DOTALL)
-    content = found[1] if found else ""
+    match = re.search(f"<{element}>(.*?)</{element}>", _PAGE, re.DOTALL)
+    content = match[1] if match else ""
     return "'sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() + "'"
 
 

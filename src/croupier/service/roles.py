@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 import os
 import re
-import ssl
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,10 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
+from ..files import create_private
 from ..validation import ArgumentError
-from .shuffler import Arrivals, RefusedError, Shuffler
-from .web import BINARY, FOR_GOOD
-from .wire import MOST_DOCUMENT_BYTES, Document, NoRedirects, WireError
+from .http import Server, ServerError
+from .shuffler import Arrivals, RefusedError, ShufflerRole
+from .wire import Document, WireError
 
 log = logging.getLogger("croupier")
 # Seconds between the shuffler's errands, at most where one of them fails again and again, and how long one may take.
@@ -36,9 +33,7 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
     file = folder / "signing.key"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not file.exists():
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as opened:
-            opened.write(Ed25519PrivateKey.generate().private_bytes_raw().hex() + "\n")
+        create_private(file, f"{Ed25519PrivateKey.generate().private_bytes_raw().hex()}\n".encode())
     try:
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text().strip()))
     except ValueError:
@@ -88,12 +83,11 @@ class Served:
 class Errands:
     """What the shuffler does by itself: fetch the analyzer's task and rounds, and bring it batches until it has them."""
 
-    def __init__(self, shuffler: Shuffler, analyzer: str, *, ca: Path | None = None) -> None:
+    def __init__(self, shuffler: ShufflerRole, analyzer: str, *, ca: Path | None = None) -> None:
         self._shuffler, self._analyzer = shuffler, analyzer.rstrip("/")
         if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", self._analyzer):
             raise ArgumentError("analyzer", analyzer, "an address like https://host:port", "Give the analyzer's address.")
-        context = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
-        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), NoRedirects)
+        self._server = Server(self._analyzer, ca=ca, timeout=_TIMEOUT)
         self._fetched = False  # the analyzer's task, by this process
         self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
         self._stopping = threading.Event()
@@ -120,10 +114,11 @@ class Errands:
             errand()
         except (WireError, RefusedError) as problem:
             log.error("refused: %s", problem)
-        except urllib.error.HTTPError as refusal:
-            log.error("the analyzer says %d: %s", refusal.code, refusal.read(200).decode("utf-8", "replace").strip())
-        except (OSError, http.client.HTTPException) as problem:
-            log.warning("analyzer out of reach: %s", problem)
+        except ServerError as problem:
+            if problem.status is None:
+                log.warning("analyzer out of reach: %s", problem)
+            else:
+                log.error("the analyzer says %d: %s", problem.status, str(problem).strip()[:200])
         except SQLAlchemyError as problem:
             log.error("database: %s", type(problem).__name__)  # its text holds what was to be written
         except Exception as problem:  # whatever it is, the next errand is done
@@ -151,17 +146,18 @@ class Errands:
             self._sent("/v1/arrivals", self._shuffler.said(arrivals).to_bytes())
 
     def _batch(self) -> None:
-        if not self._fetched or (made := self._shuffler.made()) is None:
+        if not self._fetched or (waiting := self._shuffler.waiting_batch()) is None:
             return
+        name, batch = waiting
         try:
-            self._sent("/v1/batch", made[1])
-        except urllib.error.HTTPError as refusal:
-            if refusal.headers.get(FOR_GOOD) is None:
+            self._sent("/v1/batch", batch)
+        except ServerError as refusal:
+            if not refusal.for_good:
                 raise
-            log.error("the analyzer refuses the batch for good: %s", refusal.read(200).decode("utf-8", "replace").strip())
-            self._shuffler.forwarded(made[0], "refused")  # as it is, it will never be taken
+            log.error("the analyzer refuses the batch for good: %s", str(refusal).strip()[:200])
+            self._shuffler.forwarded(name, "refused")  # as it is, it will never be taken
         else:
-            self._shuffler.forwarded(made[0])
+            self._shuffler.forwarded(name)
 
     def _wipe(self) -> None:
         if self._shuffler.store.unwiped:
@@ -170,9 +166,4 @@ class Errands:
                 log.warning("somebody reads the database: what was deleted is still in its log")
 
     def _sent(self, path: str, body: bytes | None = None) -> bytes:
-        request = urllib.request.Request(self._analyzer + path, data=body, headers={"Content-Type": BINARY})
-        with self._opener.open(request, timeout=_TIMEOUT) as response:
-            data: bytes = response.read(MOST_DOCUMENT_BYTES + 1)
-        if len(data) > MOST_DOCUMENT_BYTES:
-            raise WireError("an answer that does not end")
-        return data
+        return self._server.send(path, body)

@@ -19,10 +19,10 @@ from ..privacy import SumPlan
 from ..protocol import SecureRandom, permutation
 from . import store as tables
 from .places import Places
-from .store import Store
-from .task import Round, Task
+from .store import Database
+from .task import Task, TaskRound
 from .transport import check_shape, shuffled
-from .wire import ARRIVALS, Document, Report, WireError
+from .wire import ARRIVALS, Document, SealedReport, WireError
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
 _KNOWN = 30.0
@@ -63,7 +63,7 @@ class Written:
 
     client: str
     body: bytes
-    round: Round
+    round: TaskRound
     plan: SumPlan
 
 
@@ -77,13 +77,13 @@ class Arrivals:
     minimum: int
 
 
-class Shuffler:
-    """The role, without a network: `open` a round of the analyzer's, `receive` reports, `made` is the batch to forward.
+class ShufflerRole:
+    """The role, without a network: `open` a round of the analyzer's, `receive` reports, `waiting_batch` is the one to forward.
 
     `smallest` is the fewest users that it lets hide in one batch: a task with a smaller one is refused.
     """
 
-    def __init__(self, store: Store, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
+    def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
         self.store, self._key, self._analyzer, self._smallest = store, key, analyzer, smallest
         self.task: Task | None = None
         self.document: Document | None = None  # the task's
@@ -91,9 +91,9 @@ class Shuffler:
         with store.look() as connection:
             kept = tables.places.c
             promised = connection.execute(select(kept.round, kept.client, kept.until)).all()
-        self._places = Places([(found.round, found.client, found.until) for found in promised])
+        self._places = Places([(row.round, row.client, row.until) for row in promised])
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
-        self._read: dict[bytes, Round] = {}  # rounds that were read, by digest
+        self._read: dict[bytes, TaskRound] = {}  # rounds that were read, by digest
         if (document := store.task()) is not None:
             self.take_task(document)
 
@@ -136,37 +136,42 @@ class Shuffler:
         drawn = [{"client": names[who], "first": some[0], "last": some[-1]} for who, some in zip(order, seats, strict=False)]
         connection.execute(insert(tables.lots), drawn)
 
-    def open(self, document: Document) -> Round:
+    def open(self, document: Document) -> TaskRound:
         """Take reports for this round, unless it is known already."""
-        made = Round.read(document, self._serving, self._analyzer)
+        task_round = TaskRound.read(document, self._serving, self._analyzer)
         with self.store.begin() as connection:
-            known = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.id == made.id)).scalar()
+            known = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.id == task_round.id)).scalar()
             if known is None:
-                values = {"id": made.id, "number": made.number, "document": document.to_bytes(), "digest": document.digest.hex()}
+                values = {
+                    "id": task_round.id,
+                    "number": task_round.number,
+                    "document": document.to_bytes(),
+                    "digest": document.digest.hex(),
+                }
                 connection.execute(insert(tables.rounds).values(**values, state="open", arrived=0, opened=time.time()))
             elif known != document.to_bytes():
                 raise WireError("a round that was opened with other words")
-        return made
+        return task_round
 
     def current(self) -> Document | None:
         """The round that takes reports."""
         with self.store.look() as connection:
-            found = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.state == "open")).scalar()
-        return None if found is None else Document.from_bytes(found)
+            stored = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.state == "open")).scalar()
+        return None if stored is None else Document.from_bytes(stored)
 
     def rounds_for(self, clients: Sequence[str]) -> list[Document | None]:
         """For each client the round that takes its report, with a place in it for a while; None where there is none for it."""
         if self.task is None or (document := self.current()) is None:
             return [None] * len(clients)
-        made = self._round(document)
-        plan = made.phase_of(self.task).plan
+        task_round = self._round(document)
+        plan = task_round.phase_of(self.task).plan
         with self._lock:
             with self.store.look() as connection:
-                state = self._state(connection, made.id)
-                wanted = self._asked(connection, made, set(clients)) - self._answered(connection, made, set(clients))
+                state = self._state(connection, task_round.id)
+                wanted = self._drawn(connection, task_round, set(clients)) - self._answered(connection, task_round, set(clients))
             ends = state.state != "open" or (self._is_late(state) and state.arrived >= plan.honest_users)
-            promised = {client: self._places.promise(made.id, client, ends=ends) for client in clients if client in wanted}
-            rows = [{"round": made.id, "client": client, "until": until} for client, until in promised.items() if until]
+            promised = {client: self._places.promise(task_round.id, client, ends=ends) for client in clients if client in wanted}
+            rows = [{"round": task_round.id, "client": client, "until": until} for client, until in promised.items() if until]
             if rows:
                 with self.store.begin() as connection:
                     self._forget_places(connection, [client for client, until in promised.items() if until])
@@ -185,8 +190,8 @@ class Shuffler:
         """Whose tokens they are."""
         now, keys = time.monotonic(), [tables.hash_of(token) for token in tokens]
         unknown = [key for key in keys if self._tokens.get(key, ("", 0.0))[1] <= now]
-        found = tables.clients_of(self.store, unknown)
-        self._tokens |= {key: (client, now + _KNOWN) for key, client in found.items()}
+        names = tables.clients_of(self.store, unknown)
+        self._tokens |= {key: (client, now + _KNOWN) for key, client in names.items()}
         known = [self._tokens.get(key, ("", 0.0)) for key in keys]
         return [client if until > now else RefusedError(401, "not an enrolled client's token") for client, until in known]
 
@@ -194,10 +199,10 @@ class Shuffler:
         """How the round that takes reports stands: numbers that anybody may know."""
         if self.task is None or (document := self.current()) is None:
             return None
-        made = self._round(document)
-        plan = made.phase_of(self.task).plan
+        task_round = self._round(document)
+        plan = task_round.phase_of(self.task).plan
         with self.store.look() as connection:
-            return Arrivals(made.number, self._state(connection, made.id).arrived, plan.users, plan.honest_users)
+            return Arrivals(task_round.number, self._state(connection, task_round.id).arrived, plan.users, plan.honest_users)
 
     def said(self, arrivals: Arrivals) -> Document:
         """The same for the analyzer, signed."""
@@ -224,23 +229,23 @@ class Shuffler:
 
     def _well_shaped(self, client: str, body: bytes) -> Written | RefusedError:
         try:
-            task, report = self._serving, Report.from_bytes(body)
-            made = self._read.get(report.round) or self._round(self._document(report.round))
-            plan = made.phase_of(task).plan
+            task, report = self._serving, SealedReport.from_bytes(body)
+            task_round = self._read.get(report.round) or self._round(self._document(report.round))
+            plan = task_round.phase_of(task).plan
             check_shape(report, task.transport, report.round, plan)
         except WireError as problem:
             return RefusedError(400, str(problem))
         except RefusedError as refusal:
             return refusal
-        return Written(client, body, made, plan)
+        return Written(client, body, task_round, plan)
 
-    def _round(self, document: Document) -> Round:
+    def _round(self, document: Document) -> TaskRound:
         """A round of ours, read once."""
         digest = document.digest
-        made = self._read.get(digest) or Round.read(document, self._serving, self._analyzer)
+        task_round = self._read.get(digest) or TaskRound.read(document, self._serving, self._analyzer)
         if digest not in self._read:
-            self._read = dict(list(self._read.items())[1 - _ROUNDS_KEPT :]) | {digest: made}
-        return made
+            self._read = dict(list(self._read.items())[1 - _ROUNDS_KEPT :]) | {digest: task_round}
+        return task_round
 
     def _document(self, digest: bytes) -> Document:
         """That of the round that a report is about."""
@@ -263,9 +268,9 @@ class Shuffler:
         and takes more."""
         outcomes: dict[int, Taken | RefusedError] = {}
         with self.store.begin() as connection:
-            for made in {report.round.id: report.round for report in reports}.values():
-                here = {place: report for place, report in enumerate(reports) if report.round.id == made.id}
-                outcomes |= self._taken(connection, made, here)
+            for task_round in {report.round.id: report.round for report in reports}.values():
+                here = {place: report for place, report in enumerate(reports) if report.round.id == task_round.id}
+                outcomes |= self._taken(connection, task_round, here)
         for place, outcome in outcomes.items():
             if isinstance(outcome, Taken):  # on disk by now
                 self._places.used(reports[place].client)
@@ -273,15 +278,15 @@ class Shuffler:
             self.store.wipe()
         return [outcomes[place] for place in range(len(reports))]
 
-    def _taken(self, connection: Connection, made: Round, reports: dict[int, Written]) -> dict[int, Taken | RefusedError]:
+    def _taken(self, connection: Connection, task_round: TaskRound, reports: dict[int, Written]) -> dict[int, Taken | RefusedError]:
         """Those of one round. A report hears how many there are with it; 0 where it was counted in a round that has ended."""
-        slot, wanted = self._serving.slot(made.id), made.phase_of(self._serving).plan.users
+        slot, wanted = self._serving.slot(task_round.id), task_round.phase_of(self._serving).plan.users
         names = {report.client for report in reports.values()}
-        state = self._state(connection, made.id, to_change=True)
-        here = connection.execute(_AMONG_REPORTS, {"round": made.id, "names": list(names)}).all()
-        kept = {found.client: found.body for found in here}
-        answered = self._answered(connection, made, names)
-        asked = self._asked(connection, made, names)
+        state = self._state(connection, task_round.id, to_change=True)
+        here = connection.execute(_AMONG_REPORTS, {"round": task_round.id, "names": list(names)}).all()
+        kept = {row.client: row.body for row in here}
+        answered = self._answered(connection, task_round, names)
+        drawn = self._drawn(connection, task_round, names)
         arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
         for place, report in reports.items():
             client, body = report.client, report.body
@@ -293,7 +298,7 @@ class Shuffler:
                 outcomes[place] = RefusedError(409, "another report of this client is here; a retry sends the same bytes")
             elif client in answered:
                 outcomes[place] = RefusedError(409, "this client has taken part already")
-            elif client not in asked:
+            elif client not in drawn:
                 outcomes[place] = RefusedError(409, "this client's lot is not this round")
             else:
                 arrived += 1
@@ -303,12 +308,12 @@ class Shuffler:
                 outcomes[place] = Taken(arrived, wanted)
         if new:
             connection.execute(insert(tables.taken_part), [{"slot": slot, "client": report.client} for report in new])
-            rows = [{"round": made.id, "client": report.client, "body": report.body} for report in new]
+            rows = [{"round": task_round.id, "client": report.client, "body": report.body} for report in new]
             connection.execute(insert(tables.reports), rows)
             self._forget_places(connection, [report.client for report in new])
-            connection.execute(update(tables.rounds).where(tables.rounds.c.id == made.id).values(arrived=arrived))
+            connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(arrived=arrived))
             if arrived == wanted:
-                self._make(connection, made)
+                self._make(connection, task_round)
         return outcomes
 
     @staticmethod
@@ -317,45 +322,45 @@ class Shuffler:
         query = select(rounds.state, rounds.arrived, rounds.opened).where(rounds.id == round_id)
         return connection.execute(query.with_for_update() if to_change else query).one()
 
-    def _answered(self, connection: Connection, made: Round, names: set[str]) -> set[str]:
+    def _answered(self, connection: Connection, task_round: TaskRound, names: set[str]) -> set[str]:
         """Who of them has taken part: in the task, or in this round."""
-        slot = {"slot": self._serving.slot(made.id), "names": list(names)}
+        slot = {"slot": self._serving.slot(task_round.id), "names": list(names)}
         return set(connection.execute(_AMONG_ANSWERED, slot).scalars())
 
-    def _asked(self, connection: Connection, made: Round, names: set[str]) -> set[str]:
+    def _drawn(self, connection: Connection, task_round: TaskRound, names: set[str]) -> set[str]:
         """Who of them may answer the round: those whose lot it is."""
-        return set(connection.execute(_AMONG_LOTS, {"round": made.number, "names": list(names)}).scalars())
+        return set(connection.execute(_AMONG_LOTS, {"round": task_round.number, "names": list(names)}).scalars())
 
     def close_late(self) -> None:
         """End a round that has waited long enough, has as many reports as its plan counts on, and waits for no promised one."""
         if self.task is None or self.task.patience is None or (document := self.current()) is None:
             return
-        made = self._round(document)
-        enough = made.phase_of(self.task).plan.honest_users
+        task_round = self._round(document)
+        enough = task_round.phase_of(self.task).plan.honest_users
         with self._lock:
             with self.store.begin() as connection:
-                state = self._state(connection, made.id, to_change=True)
-                waits = state.arrived < enough or not self._is_late(state) or self._places.any_left(made.id)
+                state = self._state(connection, task_round.id, to_change=True)
+                waits = state.arrived < enough or not self._is_late(state) or self._places.any_left(task_round.id)
                 if state.state != "open" or waits:
                     return
-                self._make(connection, made)
+                self._make(connection, task_round)
             self.store.wipe()
 
-    def _make(self, connection: Connection, made: Round) -> None:
+    def _make(self, connection: Connection, task_round: TaskRound) -> None:
         """The batch of a full round: permuted, signed, and written in place of the reports, so that no link to people is left."""
-        here = tables.reports.c.round == made.id
+        here = tables.reports.c.round == task_round.id
         bodies = connection.execute(select(tables.reports.c.body).where(here).order_by(tables.reports.c.client)).scalars().all()
-        batch = shuffled([Report.from_bytes(body) for body in bodies], SecureRandom()).to_bytes(self._key)
-        connection.execute(update(tables.rounds).where(tables.rounds.c.id == made.id).values(state="made", batch=batch))
+        batch = shuffled([SealedReport.from_bytes(body) for body in bodies], SecureRandom()).to_bytes(self._key)
+        connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(state="made", batch=batch))
         connection.execute(delete(tables.reports).where(here))
         connection.execute(delete(tables.places))
 
-    def made(self) -> tuple[str, bytes] | None:
+    def waiting_batch(self) -> tuple[str, bytes] | None:
         """A batch that is to be forwarded, and its round's name."""
         with self.store.look() as connection:
             query = select(tables.rounds.c.id, tables.rounds.c.batch).where(tables.rounds.c.state == "made")
-            found = connection.execute(query.order_by(tables.rounds.c.number)).first()
-        return None if found is None else (found.id, found.batch)
+            row = connection.execute(query.order_by(tables.rounds.c.number)).first()
+        return None if row is None else (row.id, row.batch)
 
     def forwarded(self, round_id: str, state: str = "forwarded") -> None:
         """The analyzer has it, or has refused it for good: forget it."""

@@ -105,7 +105,7 @@ for metadata in (SHUFFLER, ANALYZER):
     Table("served", metadata, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False))
 
 
-class Store:
+class Database:
     """A database with one role's tables, made or brought up to date when it is opened."""
 
     def __init__(self, url: str, tables: MetaData) -> None:
@@ -140,8 +140,8 @@ class Store:
     def task(self) -> Document | None:
         """The task that this database is of, as it was signed."""
         with self.look() as connection:
-            found = connection.execute(select(self._served.c.document)).scalar()
-        return None if found is None else Document.from_bytes(found)
+            stored = connection.execute(select(self._served.c.document)).scalar()
+        return None if stored is None else Document.from_bytes(stored)
 
     def keep_task(self, connection: Connection, name: str, document: Document) -> bool:
         """Whether it is new here; another one than that which was kept is refused."""
@@ -173,7 +173,7 @@ class Store:
         self.engine.dispose()
 
 
-def enrol(store: Store, client: str) -> str:
+def enrol(store: Database, client: str) -> str:
     """A token for a client: it is told once, and only its hash is kept."""
     token = secrets.token_urlsafe(32)
     with store.begin() as connection:
@@ -186,13 +186,13 @@ def new_name() -> str:
     return secrets.token_hex(8)
 
 
-def clients_of(store: Store, hashes: Collection[str]) -> dict[str, str]:
+def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
     """Who has the tokens with these hashes."""
     if not hashes:
         return {}
     with store.look() as connection:
         query = select(clients.c.token_hash, clients.c.id).where(clients.c.token_hash.in_(hashes))
-        return {found.token_hash: found.id for found in connection.execute(query)}
+        return {row.token_hash: row.id for row in connection.execute(query)}
 
 
 def hash_of(token: str) -> str:
@@ -213,17 +213,17 @@ def _durable(connection: Any, record: Any) -> None:
 def _migrate(connection: Connection, tables: MetaData) -> None:
     """Bring an older database up to date; refuse a newer one."""
     version = tables.tables["schema_version"]
-    found = connection.execute(select(version.c.version)).scalar()
-    if found is None:
+    stored_version = connection.execute(select(version.c.version)).scalar()
+    if stored_version is None:
         connection.execute(insert(version).values(version=VERSION))
         return
-    if found == 1:
+    if stored_version == 1:
         _from_version_1(connection, tables)
         connection.execute(update(version).values(version=2))
-        found = 2
-    if found != VERSION:
+        stored_version = 2
+    if stored_version != VERSION:
         raise RuntimeError(
-            f"a database of version {found}; this is version {VERSION}: use the release that made it, or a later one"
+            f"a database of version {stored_version}; this is version {VERSION}: use the release that made it, or a later one"
         )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .. import problem as problems
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
+from ..optimizer.training import Gradients
 from ..privacy import is_proved
 from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole
@@ -48,6 +49,12 @@ class Task:
     def id(self) -> str:
         """The digest of all that the task says. Rounds name it, and reports are bound to rounds: so to every word of the task."""
         return self._as_read or sha256(canonical(self._words()))
+
+    @property
+    def blanks(self) -> bool:
+        """Whether a record that is not valid counts as a blank, by the words that the analyzer has signed."""
+        parameters = self.records.get("parameters") if isinstance(self.records, dict) else None
+        return isinstance(parameters, dict) and parameters.get("invalid") == "blank"
 
     def rounds_of(self, phase: int) -> range:
         """The numbers of a phase's rounds; phases and rounds are counted from 1."""
@@ -91,21 +98,21 @@ class Task:
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
             about = (values[name] for name in ("records", "patience", "name", "pace"))
-            made = cls(values["transport"], values["users"], problem, schedule, shuffler, *about)
-            check_schedule(schedule, made.users)
-            if made.patience is not None:
-                real("patience", made.patience, at_least=0, remedy="Give seconds, or nothing.")
-            real("pace", made.pace, above=0, at_most=LONGEST_PACE, remedy="A place in a round is kept for a minute.")
+            task = cls(values["transport"], values["users"], problem, schedule, shuffler, *about)
+            check_schedule(schedule, task.users)
+            if task.patience is not None:
+                real("patience", task.patience, at_least=0, remedy="Give seconds, or nothing.")
+            real("pace", task.pace, above=0, at_most=LONGEST_PACE, remedy="A place in a round is kept for a minute.")
             digest = sha256(canonical({word: value for word, value in values.items() if word != "id"}))
             if values["id"] != digest:
                 raise ArgumentError("id", values["id"], f"{digest}, the digest of what the task says", "Ask for it again.")
-            object.__setattr__(made, "_as_read", digest)
+            object.__setattr__(task, "_as_read", digest)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem_:
             raise WireError(f"a task that says something impossible: {problem_}") from None
-        if made.transport not in tuple(TRANSPORTS) or not all(_fits(phase, problem) for phase in schedule.phases):
+        if task.transport not in tuple(TRANSPORTS) or not all(_fits(phase, problem) for phase in schedule.phases):
             raise WireError("a task whose plans do not fit it, or have no proof")
-        made.most_batch_bytes()
-        return made
+        task.most_batch_bytes()
+        return task
 
     def most_batch_bytes(self) -> int:
         """How long the longest batch of its rounds is; refused where that is more than a database keeps."""
@@ -121,7 +128,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Round:
+class TaskRound:
     """One round of a task: where, under which of its phases, and the key that reports are sealed for."""
 
     task: str
@@ -149,22 +156,45 @@ class Round:
         try:
             theta = np.array(values["theta"], dtype=np.float64)
             sealed_for = X25519PublicKey.from_public_bytes(bytes.fromhex(values["key"]))
-            made = cls(values["task"], values["id"], values["number"], values["phase"], theta, sealed_for)
-            _name("id", made.id)
-            whole("number", made.number, at_least=1, remedy="Rounds are counted from 1.")
-            phase = task.schedule.phases[made.phase - 1] if made.phase >= 1 else None
+            task_round = cls(values["task"], values["id"], values["number"], values["phase"], theta, sealed_for)
+            _name("id", task_round.id)
+            whole("number", task_round.number, at_least=1, remedy="Rounds are counted from 1.")
+            phase = task.schedule.phases[task_round.phase - 1] if task_round.phase >= 1 else None
         except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as problem:
             raise WireError(f"a round that says something impossible: {problem}") from None
-        if made.task != task.id or phase is None or theta.shape != (task.problem.dim,) or not np.isfinite(theta).all():
+        if task_round.task != task.id or phase is None or theta.shape != (task.problem.dim,) or not np.isfinite(theta).all():
             raise WireError("a round that is not of this task")
-        if made.number not in task.rounds_of(made.phase):
+        if task_round.number not in task.rounds_of(task_round.phase):
             raise WireError("a round whose number is none of its phase's")
-        return made
+        return task_round
 
     def gradient(self, task: Task, X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """What a user with these rows answers: the mean of their gradients at theta, not yet clipped or randomized."""
-        task.problem.check_records(X, y)
-        mean: NDArray[np.float64] = objective_of(task.problem, self.phase_of(task)).gradients(self.theta, X, y).mean(axis=0)
+        """What a user with these rows answers: the mean of their gradients at theta, not yet clipped or randomized.
+
+        In a task that blanks, a row that is not valid has gradient 0, whatever is in it.
+
+        Parameters
+        ----------
+        task : Task
+            The round's.
+        X, y : ndarray
+            The user's rows and targets.
+
+        Returns
+        -------
+        ndarray
+            One entry per coordinate of theta.
+
+        Raises
+        ------
+        ArgumentError
+            Where the loss does not take these rows, in a task that does not blank.
+        """
+        objective = objective_of(task.problem, self.phase_of(task))
+        if not task.blanks:
+            task.problem.check_records(X, y)
+        gradients: NDArray[np.float64] = Gradients(objective, self.theta, task.blanks)(X, y)
+        mean: NDArray[np.float64] = gradients.mean(axis=0)
         return mean
 
     def phase_of(self, task: Task) -> Phase:

@@ -22,13 +22,13 @@ from ..privacy import SumPlan
 from ..protocol import Counts, RandomSource, permutation
 from ..protocol import Report as Bits
 from ..protocol.randomness import KeyedRandom
-from .wire import SEALED_BIT, SEALED_SEED, Batch, Report, WireError
+from .wire import SEALED_BIT, SEALED_SEED, SealedBatch, SealedReport, WireError
 
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
 _SEED = 0xFFFFFFFF  # in the place of a label
 
 
-def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> Report:
+def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> SealedReport:
     """A user's labelled bits as they leave its device. Seals are random: keep the bytes for a retry."""
     try:
         return _sealed(transport, round_digest, bits, key)
@@ -36,7 +36,7 @@ def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519Pu
         raise WireError("a round whose key is none that anything can be sealed for") from None
 
 
-def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> Report:
+def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> SealedReport:
     labels, messages = bits.bits.shape
     if transport == "messages":
         # The bits of a label are in no order that says anything: ones first, before the shuffler permutes them.
@@ -45,14 +45,16 @@ def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKe
             for label, row in enumerate(bits.bits)
             for bit in row.tolist()
         )
-        return Report(transport, round_digest, messages, np.frombuffer(sealed, np.uint8).reshape(labels, messages, SEALED_BIT))
+        return SealedReport(
+            transport, round_digest, messages, np.frombuffer(sealed, np.uint8).reshape(labels, messages, SEALED_BIT)
+        )
     seed = os.urandom(32)
     masked = bits.bits.sum(axis=1, dtype=np.uint64) + mask(seed, labels)
     envelope = _SUITE.encrypt(seed, key, info=_info(transport, round_digest, _SEED))
-    return Report(transport, round_digest, messages, np.frombuffer(envelope, np.uint8), masked)
+    return SealedReport(transport, round_digest, messages, np.frombuffer(envelope, np.uint8), masked)
 
 
-def check_shape(report: Report, transport: str, round_digest: bytes, plan: SumPlan) -> None:
+def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan: SumPlan) -> None:
     """Refuse a report that is not of this round, or has not exactly the messages that the plan says."""
     if report.transport != transport:
         raise WireError(f"a report by {report.transport} in a task by {transport}")
@@ -63,7 +65,7 @@ def check_shape(report: Report, transport: str, round_digest: bytes, plan: SumPl
         raise WireError(f"{report.dim} coordinates of {report.messages} messages where the plan has {shape}")
 
 
-def shuffled(reports: Sequence[Report], random: RandomSource) -> Batch:
+def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBatch:
     """The batch of these reports, in uniformly random order: nothing in it says who sent what."""
     first = reports[0]
     if first.transport == "messages":
@@ -71,16 +73,16 @@ def shuffled(reports: Sequence[Report], random: RandomSource) -> Batch:
             np.concatenate([report.sealed[label] for report in reports])[permutation(random, len(reports) * first.messages)]
             for label in range(first.dim)
         ]
-        return Batch(first.transport, first.round, len(reports), np.stack(labels))
+        return SealedBatch(first.transport, first.round, len(reports), np.stack(labels))
     seeds = np.stack([report.sealed for report in reports])[permutation(random, len(reports))]
     total = np.zeros(first.dim, dtype=np.uint64)
     for report in reports:
         if report.masked is not None:
             total += report.masked
-    return Batch(first.transport, first.round, len(reports), seeds, total)
+    return SealedBatch(first.transport, first.round, len(reports), seeds, total)
 
 
-def opened(batch: Batch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Counts:
+def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Counts:
     """The counts of a batch. One envelope that does not open, or holds what no client puts there, spoils all of it.
 
     To leave that one out would be a second release on all users but one. `pool` shares the work of opening many envelopes.

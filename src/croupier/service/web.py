@@ -1,4 +1,4 @@
-"""The roles on the network: HTTP around `Shuffler` and `RemotePopulation`, binary bodies, and every refusal with a reason."""
+"""The roles on the network: HTTP around `ShufflerRole` and `RemotePopulation`, binary bodies, and every refusal with a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .analyzer import RemotePopulation
 from .dashboard import POLICY, Dashboard, page
-from .shuffler import RefusedError, Shuffler
+from .http import BINARY, FOR_GOOD
+from .shuffler import RefusedError, ShufflerRole
 from .wire import Document, WireError, report_bytes
 
 # What is answered together, at most.
@@ -26,14 +27,11 @@ _MOST_TOGETHER = 256
 _MOST_ARRIVALS_BYTES = 1 << 10
 # Pages that get events; more of them ask by themselves. Seconds between two looks, and between two signs of life.
 _MOST_STREAMS, _LOOK, _BEAT = 100, 0.5, 15.0
-BINARY = "application/octet-stream"
-# In an answer to what the shuffler brings: it will never be taken.
-FOR_GOOD = "Croupier-Refused-For-Good"
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 
-def shuffler_app(shuffler: Shuffler) -> FastAPI:
+def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
     """For clients: the task, the round, and where reports go."""
     app, registry = _app("croupier shuffler")
     taken = Counter("croupier_reports_taken", "Reports that were taken, retries included", registry=registry)
@@ -232,7 +230,7 @@ def _token(request: Request) -> str:
     return token if kind == "Bearer" else ""
 
 
-def _longest_report(shuffler: Shuffler) -> int:
+def _longest_report(shuffler: ShufflerRole) -> int:
     if shuffler.task is None:
         raise RefusedError(503, "no task yet")
     task = shuffler.task

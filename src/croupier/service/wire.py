@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-import urllib.request
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,13 +32,6 @@ _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
 
 # More than any task or round should have: nobody fills its memory because a server says so.
 MOST_DOCUMENT_BYTES = 1 << 26
-
-
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is a refusal: followed, it would turn what is sent into a question, and bring tokens to another server."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 class WireError(ValueError):
@@ -102,7 +94,7 @@ def sha256(data: bytes) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class SealedReport:
     """What one user sends in a round: sealed bits, one row per coordinate, or a sealed seed and a masked vector.
 
     `sealed` is (dim, messages, 49) bytes, or (80,); `masked` is dim numbers modulo 2^64, or None.
@@ -142,7 +134,7 @@ def report_bytes(transport: str, dim: int, messages: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class SealedBatch:
     """What the shuffler forwards, once: all sealed bits of a coordinate in random order, or the masked sum and seeds likewise.
 
     `sealed` is (dim, users x messages, 49) bytes, or (users, 80); `masked` is dim numbers modulo 2^64, or None.

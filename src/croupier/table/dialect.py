@@ -64,7 +64,18 @@ class Dialect:
         object.__setattr__(self, "encoding", name)
 
     def separator_of(self, name: str) -> str:
-        """What separates the values of a file of this name."""
+        """What separates the values of a file of this name.
+
+        Parameters
+        ----------
+        name : str
+            The file's; one with ".tsv" in it has tabs, unless a separator is given.
+
+        Returns
+        -------
+        str
+            One character.
+        """
         return self.separator or ("\t" if ".tsv" in name.lower() else ",")
 
 

@@ -15,7 +15,7 @@ from pyarrow import compute
 
 from ..invalid import blanks
 from ..validation import ArgumentError, FileError, FileRecordError
-from .lenient import decoded, numbers
+from .lenient import decoded, is_text, numbers
 from .read import Piece
 from .schema import Category, Numeric, Schema, as_text
 
@@ -33,6 +33,20 @@ class Encoder:
     With `invalid` = "blank" nothing in a record is refused: where a number cannot be read, or a level is not declared that must be
     (`unknown = "refuse"`), the row is NaN throughout; a target that is none is NaN, or None among classes. Whoever takes these is
     to count them as blank (`LinearModel.records`). The types of columns are public: a column of dates is refused all the same.
+
+    Parameters
+    ----------
+    schema : Schema
+        The public facts.
+    invalid : {"refuse", "blank"}, default "refuse"
+        What becomes of a record that is not valid.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The features, in the order of a row's numbers.
+    norm : float
+        The length that no row exceeds.
     """
 
     def __init__(self, schema: Schema, invalid: str = "refuse") -> None:
@@ -41,7 +55,20 @@ class Encoder:
         self.norm = 1.0 if schema.rows == "unit" else math.sqrt(len(schema.columns))
 
     def types(self, *, target: bool = False, user: bool = False) -> dict[str, Any]:
-        """The columns to read, as the Arrow types that CSV is to be read as."""
+        """The columns to read.
+
+        Parameters
+        ----------
+        target : bool, default False
+            With the target.
+        user : bool, default False
+            With the user column, if there is one.
+
+        Returns
+        -------
+        dict of str to pyarrow.DataType
+            The types that CSV is to be read as.
+        """
         schema = self.schema
         if self._blank:  # each value is read by itself, so that none of them makes a file unreadable
             names = [*schema.columns, *([schema.target.column] if target else []), *([schema.user] if user and schema.user else [])]
@@ -54,7 +81,23 @@ class Encoder:
         return types
 
     def rows(self, piece: Piece) -> NDArray[np.float32]:
-        """One row per record, at most `norm` long."""
+        """One row per record, at most `norm` long.
+
+        Parameters
+        ----------
+        piece : Piece
+            The records.
+
+        Returns
+        -------
+        ndarray of shape (records, features)
+            Their rows.
+
+        Raises
+        ------
+        ArgumentError
+            A record is not valid, or a column is of another type.
+        """
         rows, valid = np.zeros((len(piece), len(self.names))), np.ones(len(piece), dtype=bool)
         place = 0
         for name, column in self.schema.columns.items():
@@ -73,7 +116,23 @@ class Encoder:
         return rows.astype(np.float32)
 
     def targets(self, piece: Piece) -> NDArray[Any]:
-        """The target of every record: a declared class, or a finite number. Missing ones are refused, or NaN or None for blanks."""
+        """The target of every record: a declared class, or a finite number.
+
+        Parameters
+        ----------
+        piece : Piece
+            The records.
+
+        Returns
+        -------
+        ndarray
+            The targets; NaN or None for blanks.
+
+        Raises
+        ------
+        ArgumentError
+            A target is missing or not declared.
+        """
         target = self.schema.target
         if target.classes is None:
             return self._numbers(piece)
@@ -93,7 +152,23 @@ class Encoder:
         return np.asarray(target.classes)[codes]
 
     def users(self, piece: Piece) -> NDArray[np.uint64] | None:
-        """A number for whoever a record belongs to; None where every record is a person."""
+        """A number for whoever a record belongs to.
+
+        Parameters
+        ----------
+        piece : Piece
+            The records.
+
+        Returns
+        -------
+        ndarray or None
+            None where every record is a person.
+
+        Raises
+        ------
+        ArgumentError
+            A record names nobody.
+        """
         name = self.schema.user
         if name is None:
             return None
@@ -112,7 +187,18 @@ class Encoder:
         return np.asarray(numbers[np.asarray(coded.indices)])
 
     def owned(self, piece: Piece) -> Piece:
-        """The records that say whose they are, where there may be blanks: a row that is nobody's is left out."""
+        """The records that say whose they are, where there may be blanks: a row that is nobody's is left out.
+
+        Parameters
+        ----------
+        piece : Piece
+            The records.
+
+        Returns
+        -------
+        Piece
+            All of them, or fewer.
+        """
         if not self._blank or self.schema.user is None:
             return piece
         missing = _nobody(_texts(piece, self.schema.user, self._blank))
@@ -213,7 +299,7 @@ def _nobody(texts: Any) -> NDArray[np.bool_]:
 def _floats(piece: Piece, name: str, blank: bool) -> tuple[Floats, NDArray[np.bool_]]:
     """A column as numbers, NaN where there is none; and where there is a number, or nothing."""
     column = piece.column(name)
-    if blank and (pa.types.is_binary(column.type) or pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if blank and is_text(column.type):
         return numbers(column, piece.decimal)
     try:
         if pa.types.is_temporal(column.type):

@@ -13,12 +13,27 @@ from ..invalid import taken
 from .read import NULLS
 
 
+def is_text(kind: Any) -> bool:
+    """Whether columns of this type hold text or bytes, also where a dictionary lists them (pandas calls that a category)."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kinds = pa.types
+    tests = (
+        kinds.is_binary,
+        kinds.is_large_binary,
+        kinds.is_binary_view,
+        kinds.is_string,
+        kinds.is_large_string,
+        kinds.is_string_view,
+    )
+    return any(test(kind) for test in tests)
+
+
 def decoded(column: Any) -> Any:
     """A column of bytes or text as text, null where it is not UTF-8; other columns as they are."""
-    kind = column.type
-    if not (pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not is_text(column.type):
         return column
-    stored = column.cast(pa.binary())
+    values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    stored = values.cast(pa.binary())
     valid = taken(lambda some: stored[some].cast(pa.string()), len(stored))
     return _kept(stored, valid).cast(pa.string())
 
@@ -35,8 +50,8 @@ def numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArr
     if decimal != ".":
         texts = compute.if_else(compute.match_substring(texts, "."), "?", compute.replace_substring(texts, decimal, "."))
     valid = taken(lambda some: texts[some].cast(pa.float64()), len(texts))
-    found = _kept(texts, valid).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return np.asarray(found, dtype=np.float64), valid & ~undecoded
+    floats = _kept(texts, valid).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.asarray(floats, dtype=np.float64), valid & ~undecoded
 
 
 def _kept(column: Any, valid: NDArray[np.bool_]) -> Any:

@@ -15,17 +15,27 @@ from numpy.typing import NDArray
 from ..validation import ArgumentError
 
 
-class Store:
+class RowStore:
     """Rows, targets and users, appended piece by piece and then read as arrays that live in files.
 
     The files have no name in the folder (or lose it at once, where the system knows no such files): however the process ends, the
-    system deletes them with it. Memory stays that of a piece.
+    system deletes them with it. Memory stays that of a piece. Use it as a context.
+
+    Parameters
+    ----------
+    folder : path-like, optional
+        Where they lie; the system's folder for temporary files unless given.
+
+    Raises
+    ------
+    ArgumentError
+        Where that is no folder that can be written to.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and not (self.folder.is_dir() and os.access(self.folder, os.W_OK)):
-            raise ArgumentError("--work-dir", str(folder), "a folder that can be written to", "It holds the rows during training.")
+            raise ArgumentError("work_dir", str(folder), "a folder that can be written to", "It holds the rows during training.")
         self._files: dict[str, Any] = {}
         self._width = self._count = 0
         self._stack = ExitStack()
@@ -40,7 +50,22 @@ class Store:
         return self._count
 
     def append(self, rows: NDArray[np.float32], targets: NDArray[Any], users: NDArray[np.uint64] | None = None) -> None:
-        """Write some records down."""
+        """Write some records down.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (records, features)
+            Their rows.
+        targets : ndarray
+            Their targets.
+        users : ndarray of uint64, optional
+            Whose they are.
+
+        Raises
+        ------
+        ArgumentError
+            Where the disk is full.
+        """
         self._width = rows.shape[1]
         self._count += len(rows)
         self._write("rows", rows.astype(np.float32, copy=False))
@@ -50,14 +75,17 @@ class Store:
 
     @property
     def rows(self) -> NDArray[np.float32]:
+        """All rows, read from the file as they are used."""
         return self._mapped("rows", np.float32).reshape(-1, self._width)
 
     @property
     def targets(self) -> NDArray[np.float64]:
+        """All targets."""
         return self._mapped("targets", np.float64)
 
     @property
     def users(self) -> NDArray[np.uint64] | None:
+        """Whose each record is; None where every record is a person."""
         return self._mapped("users", np.uint64) if "users" in self._files else None
 
     def _write(self, name: str, values: NDArray[Any]) -> None:
@@ -68,7 +96,7 @@ class Store:
         except OSError as problem:
             where = str(self.folder or tempfile.gettempdir())
             allowed = f"a folder with room for the rows ({problem.strerror})"
-            raise ArgumentError("--work-dir", where, allowed, "Choose another with --work-dir; nobody was asked.") from None
+            raise ArgumentError("work_dir", where, allowed, "Choose another folder; nobody was asked.") from None
 
     def _mapped(self, name: str, kind: Any) -> NDArray[Any]:
         file = self._files[name]

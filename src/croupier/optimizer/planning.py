@@ -12,22 +12,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import NoCertificateError, SumPlan, central_noise_std, honest_in_batch, plan_sum
 from ..problem import Objective, Problem
-from ..validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
+from .methods import choose, choose_practical, inner_method
 from .phases import INTERACTIVITY, Phase, Schedule
 
 Floats = NDArray[np.float64]
-METHODS = {
-    "sequential": ("sgd", "acsa", "smoothed-acsa", "phased"),
-    "full": ("gd", "acsa", "smoothed-acsa", "phased-gd"),
-    "stream": ("acsa", "smoothed-acsa", "phased"),
-}
 RULES = ("bound", "practical")
+# Arguments by the names that they had, and have now.
+RENAMED = {"schedule": "rule"}
 _INFLATION = 1.05
 _SHORTFALL_SHARE = 0.01
 _MORE_PHASES = 5
@@ -49,51 +48,55 @@ def schedule(
     rounds: int | None = None,
     clip: float | None = None,
     curvature: float | None = None,
-    schedule: str = "bound",
+    rule: str = "bound",
     max_inflation: float = _INFLATION,
     neighbours: str = "replace-one",
+    **renamed: Any,
 ) -> Schedule:
     """The schedule that `minimize` would run, with its bound, computed from public facts alone.
 
-    `schedule="practical"` takes the steps and rounds that do well on real data instead of those with the best worst case: no
+    `rule="practical"` takes the steps and rounds that do well on real data instead of those with the best worst case: no
     bound on the loss comes with it, the same guarantee of privacy does. `clip` is the norm to which gradients are clipped
     (default: the Lipschitz constant, or for "practical" the steepest gradient at the start); `curvature` that of the mean loss for
     which practical steps are made: less is bolder, and needs fewer rounds until it swings about the minimiser.
     """
+    refuse_renamed("schedule()", renamed, RENAMED)
     one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
     one_of("constants", constants, ("tight", "paper"), "'tight' uses the corrected steps, 'paper' the printed ones.")
     one_of("groups", groups, ("doubling", "equal"), "'equal' is the paper's split of a strongly convex run.")
-    one_of("schedule", schedule, RULES, "'bound' has a bound on the loss, 'practical' does better on most data.")
+    one_of("rule", rule, RULES, "'bound' has a bound on the loss, 'practical' does better on most data.")
     whole("users", users, at_least=1, remedy="Give the number of users.")
     real("honest", honest, above=0, at_most=1, remedy="Give the fraction of all users that is trusted to add its noise.")
-    practical = schedule == "practical"
-    method, why = _choose_practical(problem, method) if practical else _choose(problem, method, interactivity)
+    practical = rule == "practical"
+    method, why = choose_practical(problem, method) if practical else choose(problem, method, interactivity)
     if rounds is not None and method.startswith("phased"):
         raise ArgumentError("rounds", rounds, "left out for phased methods", "Every phase has its own number of rounds.")
     if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
         raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
-    rule = _Rule.practical(problem) if practical else _Rule(problem.lipschitz, problem.smoothness)
+    constants_used = _Rule.practical(problem) if practical else _Rule(problem.lipschitz, problem.smoothness)
     if curvature is not None and (not practical or constants == "paper"):
         remedy = "Steps with a bound, and the paper's, follow from the loss's own smoothness."
-        raise ArgumentError("curvature", curvature, "left out but for schedule='practical' and tight constants", remedy)
+        raise ArgumentError("curvature", curvature, "left out but for rule='practical' and tight constants", remedy)
     if curvature is not None:
-        rule = replace(rule, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold."))
+        constants_used = replace(
+            constants_used, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold.")
+        )
     if method == "smoothed-acsa" and (not practical or constants == "paper"):
-        rule = replace(rule, smoothness=None)  # Theorem 4.7 knows the envelope's alone
+        constants_used = replace(constants_used, smoothness=None)  # Theorem 4.7 knows the envelope's alone
     if clip is not None and method.startswith("phased"):
         raise ArgumentError("clip", clip, "left out for phased methods", "Their phases are planned by the bound.")
     if clip is not None:
-        rule = rule.clipped(clip, problem.lipschitz)
+        constants_used = constants_used.clipped(clip, problem.lipschitz)
     crowd = None if interactivity == "stream" else users  # a stream comes in an order that is not ours
-    budget = _Budget(problem, rule.clip, epsilon, delta, calibration, honest, max_inflation, neighbours, crowd)
+    budget = _Budget(problem, constants_used.clip, epsilon, delta, calibration, honest, max_inflation, neighbours, crowd)
     distance = problem.domain.distance_bound(problem.domain.start() if start is None else start)
     if not distance > 0:
         raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")
     if method.startswith("phased"):
-        inner = _inner(problem, method, interactivity)
-        phases = _phased(problem, rule, budget, users, distance, inner, interactivity, groups)
+        inner = inner_method(problem, method, interactivity)
+        phases = _phased(problem, constants_used, budget, users, distance, inner, interactivity, groups)
     else:
-        phases = (_phase(problem, rule, budget, users, distance, method, interactivity, rounds, constants),)
+        phases = (_phase(problem, constants_used, budget, users, distance, method, interactivity, rounds, constants),)
     stable = not method.endswith("acsa") and (problem.smoothness is not None or isinstance(problem, Problem))
     on = "population" if interactivity != "full" or stable else "empirical"
     return Schedule(
@@ -106,78 +109,6 @@ def schedule(
         honest=honest,
         shortfall=max(budget.shortfall(phase.batch) for phase in phases),
     )
-
-
-def _choose(problem: Objective, method: str, interactivity: str) -> tuple[str, str]:
-    """Table 1: the method for this loss, and the reason in words."""
-    if method != "auto":
-        one_of("method", method, ("auto", *METHODS[interactivity]), f"These are the methods for {interactivity} interactivity.")
-        if method == "acsa" and problem.smoothness is None:
-            raise ArgumentError(
-                "method",
-                method,
-                "'smoothed-acsa', 'sgd' or 'gd' for a loss with a kink",
-                "AC-SA needs a smooth loss (Theorem 4.3).",
-            )
-        if method == "smoothed-acsa" and not isinstance(problem, Problem):
-            raise ArgumentError(
-                "method", method, "one that needs no prox for your own loss", "Use 'sgd', or 'acsa' if it is smooth."
-            )
-        if method.startswith("phased"):
-            _inner(problem, method, interactivity)
-        if method.startswith("phased") and not problem.strong_convexity:
-            raise ArgumentError("method", method, "used with a strongly convex problem", "Set l2 > 0, or use another method.")
-        return method, "as asked"
-    smooth, strong = problem.smoothness is not None, problem.strong_convexity > 0
-    where = "pan-private by Theorem C.3," if interactivity == "stream" else "sequential"
-    if interactivity == "full":
-        if strong:
-            return "phased-gd", "strongly convex, full interactivity (Theorem 4.9)"
-        if smooth:
-            return "acsa", "smooth and convex, full interactivity: accelerated, beyond Theorem 4.9"
-        return "gd", "convex with a kink, full interactivity (Theorem 4.9)"
-    if strong:
-        _inner(problem, "phased", interactivity)
-        return "phased", f"strongly convex, {where} (Theorem 4.8)"
-    if smooth:
-        return "acsa", f"smooth and convex, {where} (Theorem 4.3)"
-    if isinstance(problem, Problem):
-        return "smoothed-acsa", f"convex with a kink, {where} (Theorem 4.7)"
-    if interactivity == "stream":
-        raise ArgumentError(
-            "problem", "your own loss with a kink", "smooth, or a Problem whose prox is known", "State its smoothness."
-        )
-    return "sgd", "convex with a kink and no prox known, sequential (Theorem 4.1)"
-
-
-def _choose_practical(problem: Objective, method: str) -> tuple[str, str]:
-    """The practical rule has steps for AC-SA, with or without smoothing."""
-    smooth = problem.smoothness is not None
-    one_of("method", method, ("auto", "acsa", "smoothed-acsa"), "schedule='bound' has the other methods.")
-    if not smooth and not isinstance(problem, Problem):
-        raise ArgumentError("schedule", "practical", "'bound' for your own loss with a kink", "Or state its smoothness.")
-    if method == "acsa" and not smooth:
-        raise ArgumentError("method", method, "'smoothed-acsa' for a loss with a kink", "AC-SA needs a smooth loss (Theorem 4.3).")
-    if method == "smoothed-acsa" and not isinstance(problem, Problem):
-        raise ArgumentError("method", method, "'acsa' for your own loss", "Its prox is not known.")
-    if method != "auto":
-        return method, "as asked, practical steps"
-    return ("acsa" if smooth else "smoothed-acsa"), "practical steps: no bound on the loss"
-
-
-def _inner(problem: Objective, method: str, interactivity: str) -> str:
-    """The algorithm of every phase of a strongly convex run."""
-    if method == "phased-gd":
-        return "gd"
-    if problem.smoothness is not None:
-        return "acsa"
-    if isinstance(problem, Problem):
-        return "smoothed-acsa"
-    if interactivity == "stream":
-        raise ArgumentError(
-            "problem", "your own loss with a kink", "smooth, or a Problem whose prox is known", "State its smoothness."
-        )
-    return "sgd"
 
 
 @dataclass(frozen=True)
@@ -292,21 +223,23 @@ def _phase(
     batch = users if full else users // rounds
     plan = budget.plan(batch, rounds if full else 1)
     noise_std = plan.noise_std_with(plan.levels, draws * plan.noise_bits, plan.noise_probability, batch)
-    bound, step, smoothing, std = evaluate(rounds, noise_std)
-    if constants == "paper" and method in ("acsa", "smoothed-acsa"):
-        step = (rounds + 2) ** 1.5 * std / distance + (smoothing or problem.smoothness or 0.0)
+    bound, pace, smoothing, std = evaluate(rounds, noise_std)
+    accelerated = method.endswith("acsa")
+    if constants == "paper" and accelerated:
+        pace = (rounds + 2) ** 1.5 * std / distance + (smoothing or problem.smoothness or 0.0)
     return Phase(
-        algorithm="acsa" if method.endswith("acsa") else "descent",
+        algorithm="acsa" if accelerated else "descent",
         rounds=rounds,
         batch=batch,
         users=users,
-        step=step,
+        step=None if accelerated else pace,
+        damping=pace if accelerated else None,
         smoothing=smoothing,
         distance=distance,
         gradient_std=std,
         bound=bound if rule.bounded and constants == "tight" else None,
         plan=plan,
-        paper_steps=constants == "paper" and method.endswith("acsa"),
+        paper_steps=constants == "paper" and accelerated,
     )
 
 

@@ -21,14 +21,14 @@ from ..problem import Objective, Problem, Smoothed
 from ..problem.fingerprint import UndescribableError, is_known
 from ..protocol import LinearVectors, Secret
 from ..validation import ArgumentError, one_of, real
-from .acsa import acsa
+from .accelerated import acsa
 from .blank import Shape, blank_products, blank_vectors
-from .descent import descent
 from .journal import Journal
 from .log import begin, tell
 from .phases import Phase, Schedule, check_schedule, objective_of, start_point
+from .planning import schedule
+from .projected import descent
 from .result import Result, Round
-from .schedule import schedule
 
 Floats = NDArray[np.float64]
 Callback = Callable[[Round], None]
@@ -63,7 +63,7 @@ def minimize(
 
     `data` is (X, y), X alone, or a Population. Each round asks a batch of users for the sum of their clipped gradients through
     one private vector sum; nothing else leaves a user. `honest` is the fraction of all users that is counted on.
-    `overrides` go to `schedule`: schedule="practical", rounds, clip, curvature, groups, constants, neighbours,
+    `overrides` go to `schedule`: rule="practical", rounds, clip, curvature, groups, constants, neighbours,
     max_inflation. Guarantee:
     (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
 
@@ -210,7 +210,7 @@ class _Run:
             raise ValueError("the run has ended, and its secret is gone: it cannot ask anybody any more")
         query = replace(query, theta=self.journal.ask(index, query.theta))
         about = (index, query.theta.tobytes(), batch.first, batch.last, plan)
-        question = Question(query, batch, phase.plan, self.journal.secret.derive("round", *about))
+        question = Question(query, batch, phase.plan, self.journal.secret.derive("round", *about), index)
         self.answering = True
         estimate = self.population.answer(question)
         self.answering = False
@@ -274,8 +274,8 @@ class Gradients:
     def _linear(self, X: Any, y: Any) -> LinearVectors:
         objective = cast(Problem | Smoothed, self.objective)
         if self.blank:
-            return LinearVectors(*blank_products(objective, self.theta, X, y))
-        return LinearVectors(*objective.linear_gradients(self.theta, X, y))
+            return blank_products(objective, self.theta, X, y)
+        return objective.linear_gradients(self.theta, X, y)
 
 
 def replay(problem: Objective, result: Result) -> Floats:
@@ -311,8 +311,8 @@ def _replayed(problem: Objective, chosen: Schedule, start: Floats, history: Sequ
 
 def _run_phase(oracle: Callable[[Floats], Floats], problem: Objective, phase: Phase, theta: Floats) -> Floats:
     if phase.algorithm == "acsa":
-        return acsa(oracle, problem.domain.project, theta, phase.rounds, phase.step, paper=phase.paper_steps)
-    return descent(oracle, problem.domain.project, theta, phase.rounds, phase.step)
+        return acsa(oracle, problem.domain.project, theta, phase.rounds, cast(float, phase.damping), paper=phase.paper_steps)
+    return descent(oracle, problem.domain.project, theta, phase.rounds, cast(float, phase.step))
 
 
 def _functions(callbacks: Callback | Iterable[Callback]) -> tuple[Callback, ...]:
@@ -341,8 +341,9 @@ def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> 
     check_schedule(chosen, population.users)
     remedy = "Make a schedule for this problem and this population."
     for phase in chosen.phases:
-        real("phase.step", phase.step, above=0, remedy=remedy)
         one_of("phase.algorithm", phase.algorithm, ("descent", "acsa"), remedy)
+        name, pace = ("damping", phase.damping) if phase.algorithm == "acsa" else ("step", phase.step)
+        real(f"phase.{name}", pace, above=0, remedy=remedy)
         plan = phase.plan
         too_short = phase.bound is not None and plan.norm < problem.lipschitz * (1 - 1e-9)
         if plan.dim != problem.dim or too_short or not is_proved(plan):

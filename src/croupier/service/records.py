@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..service.wire import WireError
-from ..table import Dialect, Encoder, Piece, Schema, Source
+from ..table import Dialect, Encoder, Piece, Request, Schema, Source
 from ..validation import ArgumentError
-from .model import Request
+from .wire import WireError
 
 
 def described(facts: Schema, request: Request) -> dict[str, Any]:
@@ -20,8 +19,10 @@ def described(facts: Schema, request: Request) -> dict[str, Any]:
 
     Parameters
     ----------
-    facts : the public facts about a table.
-    request : the estimator that is trained.
+    facts : Schema
+        The public facts about a table.
+    request : Request
+        The estimator that is trained.
 
     Returns
     -------
@@ -37,9 +38,13 @@ def described(facts: Schema, request: Request) -> dict[str, Any]:
 class Reader:
     """Turns records into rows and targets, as a task's words say.
 
+    Where the task's parameters say `invalid = "blank"`, a record that is not valid is a row of zeros with target 0, whatever it
+    holds, and nothing is said of it.
+
     Parameters
     ----------
-    words : what `described` gave, as it came over the wire.
+    words : dict
+        What `described` gave, as it came over the wire.
 
     Raises
     ------
@@ -50,7 +55,7 @@ class Reader:
     def __init__(self, words: Any) -> None:
         try:
             facts = _schema(words["schema"])
-            self._encoder = Encoder(facts)
+            self._encoder = Encoder(facts, words["parameters"].get("invalid", "refuse"))
             self._estimator = Request(words["task"], words["parameters"], None).estimator(facts)
             features = words["features"]
         except ArgumentError as problem:
@@ -61,13 +66,49 @@ class Reader:
             raise WireError("a task whose features are in another order than its columns make them, or others")
 
     def of_file(self, path: Path, dialect: Dialect | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rows and targets of a CSV or Parquet file."""
+        """Rows and targets of a CSV or Parquet file.
+
+        Parameters
+        ----------
+        path : Path
+            This user's records.
+        dialect : Dialect, optional
+            How a CSV file writes them: with commas, in UTF-8, unless given.
+
+        Returns
+        -------
+        tuple of ndarray
+            Rows and targets, as `TaskRound.gradient` takes them.
+
+        Raises
+        ------
+        ArgumentError
+            Where the file cannot be read, has no records, or, unless the task blanks it, a record is not valid.
+        """
         source, types = Source(path, dialect), self._encoder.types(target=True)
         source.require(list(types))
         return self.of_pieces(source.pieces(types), str(path))
 
     def of_pieces(self, pieces: Iterable[Piece], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rows and targets of parts of a table; `name` is the table's, for errors."""
+        """Rows and targets of parts of a table.
+
+        Parameters
+        ----------
+        pieces : iterable of Piece
+            The parts.
+        name : str
+            The table's, for errors.
+
+        Returns
+        -------
+        tuple of ndarray
+            Rows and targets.
+
+        Raises
+        ------
+        ArgumentError
+            As in `of_file`.
+        """
         encoder = self._encoder
         read = [self._estimator.records(encoder.rows(piece), encoder.targets(piece)) for piece in pieces]
         if not read:

@@ -1,230 +1,29 @@
-"""What all estimators share: public facts as parameters, a fit that spends a budget, and a plain account of what it means."""
+"""What all linear models share: public facts as parameters, and a fit that is a private training run."""
 
 from __future__ import annotations
 
 import copy
 import math
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..invalid import blanks
 from ..optimizer import Result, Round, Schedule, run, schedule
-from ..population import ArrayPopulation, Population
-from ..privacy import Guarantee, round_up, words
-from ..privacy.ledger import BudgetExceededError
-from ..privacy.rounding import factor_up, round_down
+from ..optimizer.planning import RENAMED
+from ..population import Population, require_population
+from ..privacy import Guarantee
 from ..problem import Ball, Loss, Problem
-from ..validation import ArgumentError, one_of, real, whole
-from .account import BudgetWarning, PrivacyAccount
+from ..problem.rows import clip_rows, row_norms, with_constant
+from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
 from .blank import blanked, target_column, validated
-from .files import JsonModel, Promise
-from .rows import clip_rows, row_norms, with_constant
-from .warnings import warn, warn_of_few, warn_of_radius
-
-Floats = NDArray[np.float64]
-# An epsilon beyond which a promise is hardly one: odds may change by a factor of 22 000.
-_WEAK_EPSILON = 10.0
-_NO_PROMISE = 100.0
-_NOTHING: tuple[str, ...] = ()
-_NOT_RECORDED: str | None = None
-
-
-class PublicDataWarning(UserWarning):
-    """A fact that the guarantee takes as public was read off the data, because data_is_public=True says so."""
-
-
-class WeakPrivacyWarning(UserWarning):
-    """epsilon is so large that the guarantee says little."""
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
-    """Parameters of every estimator that has users, and what it does before and after it asks them."""
-
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    honest: float = 1.0
-    neighbours: str = "replace-one"
-    calibration: str = "tight"
-    random_state: int | None = None
-    account: PrivacyAccount | None = None
-    data_is_public: bool = False
-    invalid: str = "refuse"
-
-    read_off_data_ = _NOTHING
-    unit_ = _NOT_RECORDED  # whom the guarantee protects, as in `Spent`
-
-    def __sklearn_clone__(self) -> Self:
-        """A clone that counts on the same account, so that a search over clones is noticed."""
-        clone: Self = super().__sklearn_clone__()
-        clone._own_account = self._family
-        return clone
-
-    @property
-    def _family(self) -> PrivacyAccount:
-        """The account of this estimator and its clones, for those who have not given one."""
-        own: PrivacyAccount = self.__dict__.setdefault("_own_account", PrivacyAccount())
-        return own
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit learned, so that a failed one leaves no model whose promise is another's."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-
-    def _population(self, X: Any, y: Any, groups: Any, refused: dict[str, Any]) -> ArrayPopulation:
-        """The people behind the rows: one each, or one per distinct label in `groups`."""
-        if refused.pop("sample_weight", None) is not None:
-            raise ArgumentError(
-                "sample_weight",
-                "given",
-                "left out",
-                "A weight multiplies what one person can change, so the noise would have to grow for everybody with the largest "
-                "weight, which would have to be public. Several rows of one person belong together through groups=.",
-            )
-        if refused:
-            raise TypeError(f"fit() got an unexpected keyword argument {next(iter(refused))!r}")
-        population = ArrayPopulation(X, y, groups=groups, invalid=self.invalid)
-        self.check_request(population.users)
-        return population
-
-    def check_request(self, users: int) -> None:
-        """Refuse, before anybody is asked, what no fit on so many users can promise."""
-        if users < 2:
-            raise ArgumentError("groups", f"{users} user", "at least 2 users", "One person alone has nowhere to hide.")
-        blanks(self.invalid)
-        if not isinstance(self.data_is_public, bool):
-            raise ArgumentError("data_is_public", self.data_is_public, "True or False", "True gives up part of the guarantee.")
-        remedy = "1 is a strong promise, 4 a moderate one. At 100 none is left: scikit-learn's own estimators are then more honest."
-        real("epsilon", self.epsilon, above=0, at_most=_NO_PROMISE, remedy=remedy)
-        if self.random_state is not None:
-            whole(
-                "random_state",
-                self.random_state,
-                at_least=0,
-                remedy="Leave it out: a seed makes the fit reproducible, NOT private.",
-            )
-        if not isinstance(self.account, PrivacyAccount | None):
-            raise ArgumentError("account", self.account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
-        real("honest", self.honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise.")
-        remedy = f"delta = 1 / users would allow publishing somebody's record; {round_down(0.01 / users, 1)} is a careful choice."
-        real("delta", self.delta, above=0, below=1 / users, remedy=remedy)
-
-    def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None) -> None:
-        """Write the fit down before anybody is asked, and say what a careful person would want to hear."""
-        name, seeded = type(self).__name__, self.random_state is not None or not getattr(population, "private", True)
-        if self.epsilon > _WEAK_EPSILON:
-            text = f"epsilon = {round_up(self.epsilon)}: the odds of what can be concluded about a person may change by a factor of"
-            warn(f"{text} {factor_up(self.epsilon, 1)}; epsilon {words.SCALE}", WeakPrivacyWarning)
-        promised = None if seeded else guarantee
-        self.unit_ = unit = getattr(population, "unit", "user")
-        if self.account is not None:
-            self.account.charge(name, population.users, promised, run, unit=unit)
-            return
-        which, total = None, ""
-        try:
-            fits = self._family.charge(name, population.users, promised, run, unit=unit)
-            if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
-                which = f"fit {fits} of it and its clones"
-                total = f"; together epsilon = {round_up(self._family.spent(self.delta))} at delta = {round_up(self.delta)}"
-        except (BudgetExceededError, ArgumentError):
-            which = "earlier fits, in another process, of another unit (row, person) or with other neighbours, are not counted here"
-            self._own_account = PrivacyAccount()
-            self._own_account.charge(name, population.users, promised, run, unit=unit)
-        if which and not seeded:
-            warn(
-                f"{name}: {which}. Every fit on the same people spends budget anew{total}. Tuning on private data is paid for: "
-                f"give account=PrivacyAccount() to count it (or one account each, if the fits saw different people). Scores on "
-                f"held-out people are releases that no account covers.",
-                BudgetWarning,
-            )
-
-    def _read_off(self, name: str, value: Any, how: str, read: Callable[[], Any] | None) -> Any:
-        """A public fact: as declared, or read off the data where that was declared to be public and the data is at hand."""
-        if value is not None:
-            return value
-        if not self.data_is_public or read is None:
-            raise ArgumentError(
-                name,
-                None,
-                "given, since it would have to be read off the data",
-                f"{how} If the data may be seen by everyone, data_is_public=True reads it off.",
-            )
-        warn(f"{name} is read off the data, which no guarantee covers, since data_is_public=True", PublicDataWarning)
-        self.read_off_data_ = (*self.read_off_data_, name)
-        return read()
-
-    def _covering(self, guarantee: Guarantee | None) -> Guarantee | None:
-        """The guarantee, saying what it does not cover."""
-        if guarantee is None or not self.read_off_data_:
-            return guarantee
-        return replace(guarantee, theorem=f"{guarantee.theorem}, but for {', '.join(self.read_off_data_)} read off the data")
-
-    @property
-    @abstractmethod
-    def guarantee_(self) -> Guarantee | None:
-        """What the fit reveals about one user; None where it was seeded."""
-
-    @abstractmethod
-    def _asked_how(self) -> tuple[str, str]:
-        """The interactivity, and in words how often users are asked."""
-
-    def _promise(self) -> Promise:
-        """What the fit promised; before it, what it will promise."""
-        made: Promise | None = getattr(self, "promise_", None)
-        return made or Promise(self.epsilon, self.delta, self.honest, self.neighbours, self.invalid)
-
-    def __str__(self) -> str:
-        made = self._promise()
-        promise = words.brief(made.epsilon, made.delta, made.neighbours)
-        promise += f", {self._asked_how()[0]}, honest: {words.crowd(made.honest, 'users')}"
-        if not hasattr(self, "promise_"):
-            return f"{type(self).__name__} (not fitted): {promise}"
-        notes = "" if self.guarantee_ else f"; NOT PRIVATE ({self._why_not_private()})"
-        notes += f"; read off the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
-        return f"{type(self).__name__} of {self.n_users_} users: {promise}{notes}"
-
-    def _why_not_private(self) -> str:
-        return f"{words.SEEDED}, by random_state" if self.random_state is not None else words.STAND_IN
-
-    def explain(self) -> str:
-        """In plain words: who could learn what about whom, and what is assumed."""
-        made, fitted = self._promise(), hasattr(self, "promise_")
-        epsilon = real("epsilon", made.epsilon, above=0, at_most=_NO_PROMISE, remedy=f"{words.SCALE}.")
-        delta = real("delta", made.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value.")
-        guarantee = self.guarantee_ if fitted else None
-        promise = words.PromiseWords(
-            claim=words.Claim.of(epsilon, delta, guarantee),
-            neighbours=made.neighbours,
-            honest=made.honest,
-            kept=guarantee is not None if fitted else self.random_state is None,
-        )
-        alarms = [] if promise.kept else [words.not_private(self._why_not_private())]
-        alarms += [words.not_covered(self.read_off_data_)] if self.read_off_data_ else []
-        lines = [
-            str(self),
-            "",
-            *alarms,
-            promise.headline,
-            f"A user is one person: one row, or all rows that fit(groups=...) gave the same label. {self._asked_how()[1]}",
-            promise.meaning,
-            promise.guess,
-            words.IN_GENERAL,
-            f"Assumed of the shuffler. {words.SHUFFLER}",
-            f"Assumed of the others. {promise.crowd}",
-            words.RECORDS.get(made.invalid, words.RECORDS["refuse"]),
-            words.MACHINES,
-            words.PUBLIC,
-            words.ONCE,
-        ]
-        return "\n".join(lines)
+from .private import Floats, PrivateEstimator
+from .warnings import warn_of_few, warn_of_radius
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -235,7 +34,7 @@ class LinearModel(PrivateEstimator):
     radius : the largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm (and
         targets scaled to [-1, 1]).
     l2 : adds (l2 / 2) |weights|^2, for such rows. fit_intercept, intercept_scaling : a constant beside a row of norm 1.
-    interactivity, method, schedule, rounds, clip, curvature, calibration, honest, neighbours, callbacks : see `croupier.minimize`.
+    interactivity, method, rule, rounds, clip, curvature, calibration, honest, neighbours, callbacks : see `croupier.minimize`.
     epsilon, delta : what each user is promised. random_state : seeds the noise; NOT private. account : counts what fits spend.
     data_is_public : allows public facts that were left out to be read off the data.
     invalid : "refuse" stops at a record that is not valid (NaN, infinity, a label that was not declared) before anybody is asked,
@@ -250,13 +49,19 @@ class LinearModel(PrivateEstimator):
     intercept_scaling: float = 1.0
     interactivity: str = "sequential"
     method: str = "auto"
-    schedule: str = "practical"
+    rule: str = "practical"
     rounds: int | None = None
     clip: float | None = None
     curvature: float | None = None
     callbacks: tuple[Callable[[Round], None], ...] = ()
 
     _numeric_target = False
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Refuse parameters by the names that they had: scikit-learn wants an __init__ that names every parameter."""
+        refuse_renamed(cls.__name__, {name: value for name, value in given.items() if name in RENAMED}, RENAMED)
+        model: Self = super().__new__(cls)
+        return model
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -313,6 +118,7 @@ class LinearModel(PrivateEstimator):
         same, which the guarantee then says that it does not cover. `checkpoint` as in `fit`.
         """
         self._forget()
+        require_population(population)
         self._declare(features)
         self.check_request(population.users)
         self.read_off_data_ = read_off
@@ -419,7 +225,7 @@ class LinearModel(PrivateEstimator):
             "interactivity": one_of("interactivity", self.interactivity, ("sequential", "full"), remedy),
             "calibration": self.calibration,
             "honest": self.honest,
-            "schedule": self.schedule,
+            "rule": self.rule,
             "rounds": self.rounds,
             "clip": self.clip,
             "curvature": self.curvature,
@@ -438,7 +244,7 @@ class LinearModel(PrivateEstimator):
         return np.asarray(np.hypot(row_norms(clip_rows(rows, self.feature_norm_)) / self.feature_norm_, self.constant_))
 
     @property
-    def plan_(self) -> Schedule:
+    def schedule_(self) -> Schedule:
         """The schedule that was run, with the plan of every round."""
         return self.result_.schedule
 
@@ -453,7 +259,7 @@ class LinearModel(PrivateEstimator):
         return self._covering(self.result_.guarantee)
 
     def _asked_how(self) -> tuple[str, str]:
-        result: Result | None = getattr(self, "result_", None)
+        result: Result | None = vars(self).get("result_")
         interactivity = self.interactivity if result is None else result.schedule.interactivity
         once = "Each user is asked at most once" if interactivity == "sequential" else "All users are asked in every round"
         asked = f"{once}, for the noisy sum of their gradients."

@@ -1,0 +1,161 @@
+"""Files that survive: written whole or not at all, appended line by line, and locked. A leaf: it imports nothing of ours.
+
+What these functions have written is on the disk when they return, its name in the folder included.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """A file to write to, which takes its name only once it is complete: nobody ever sees half of it.
+
+    Parameters
+    ----------
+    path : Path
+        The name that it is to take. A file of that name is replaced; of a link, the file that it leads to.
+    private : bool, default False
+        For its owner alone (mode 0600). Otherwise the mode is what the umask leaves.
+
+    Yields
+    ------
+    Path
+        The file to write to, beside `path`. If the block raises, it is deleted, and `path` is left as it was.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> place = Path(tempfile.mkdtemp()) / "numbers.txt"
+    >>> with written_whole(place) as part:
+    ...     _ = part.write_text("1 2 3")
+    >>> place.read_text()
+    '1 2 3'
+    """
+    path = path.resolve()
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        if not private:
+            part.chmod(0o666 & ~_umask())
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_folder(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Write a file that is there with all of these bytes, or not at all; one of the same name is replaced.
+
+    Parameters
+    ----------
+    path : Path
+        Where it goes.
+    data : bytes
+        All that is in it.
+    private : bool, default False
+        For its owner alone (mode 0600).
+    """
+    with written_whole(path, private=private) as part:
+        part.write_bytes(data)
+
+
+def create_private(path: Path, data: bytes) -> None:
+    """Write a new file for its owner alone, such as a key.
+
+    Parameters
+    ----------
+    path : Path
+        Where it goes.
+    data : bytes
+        All that is in it.
+
+    Raises
+    ------
+    FileExistsError
+        Where there is a file of that name: it is left as it is.
+    """
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def append(handle: int, data: bytes, path: Path) -> None:
+    """Write these bytes at once to a file that is open for appending.
+
+    Parameters
+    ----------
+    handle : int
+        The open file (O_APPEND).
+    data : bytes
+        What is appended.
+    path : Path
+        The file's name, for the error.
+
+    Raises
+    ------
+    OSError
+        Where not all of it could be written.
+    """
+    if os.write(handle, data) != len(data):
+        raise OSError(errno.ENOSPC, "could not be written in full", str(path))
+    os.fsync(handle)
+
+
+def lock(handle: int) -> None:
+    """Lock an open file until it is closed, so that one process at a time has it. Does nothing where the system has no such locks.
+
+    Parameters
+    ----------
+    handle : int
+        The open file.
+
+    Raises
+    ------
+    BlockingIOError
+        Another process has it.
+    OSError
+        The file system has no locks.
+    """
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that the names in a folder survive a power cut, as the files' content does.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder in which a file was made or renamed.
+    """
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,59 @@
+"""Words about models: what one promises, in a few lines, and what its public facts are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..privacy.words import SEEDED, guarantee_line, not_private
+from ..table.schema import Category, Column, Schema
+
+
+def promise_lines(estimator: Any) -> list[str]:
+    """What a fitted estimator promises, in a line, and what has to be said beside it.
+
+    Parameters
+    ----------
+    estimator : PrivateEstimator
+        A fitted classifier or regressor of `croupier.estimator`.
+
+    Returns
+    -------
+    list of str
+        The guarantee, or why there is none; then, where training was stopped early, what that means.
+    """
+    result, guarantee = estimator.result_, estimator.guarantee_
+    if guarantee is None:
+        lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
+    else:
+        lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
+    if result.stopped:
+        lines.append(
+            f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
+        )
+    if result.stopped and guarantee is not None:
+        lines.append("The guarantee counts all planned rounds, so it holds even if what was shown made you stop.")
+    return lines
+
+
+def schema_facts(schema: Schema) -> dict[str, str]:
+    """The public facts about every column, as the report shows them.
+
+    Parameters
+    ----------
+    schema : Schema
+        Of the table that a model was fitted on.
+
+    Returns
+    -------
+    dict
+        From "column NAME" to its levels or its range, in words.
+    """
+    return {f"column {name}": _fact(column) for name, column in schema.columns.items()}
+
+
+def _fact(column: Column) -> str:
+    if isinstance(column, Category):
+        some = ", ".join(column.levels[:12])
+        return some if len(column.levels) <= 12 else f"{some} and {len(column.levels) - 12} more"
+    how = ", in equal ratios" if column.scale == "log" else ""
+    return f"{column.low:g} to {column.high:g}{how}{', or missing' if column.missing else ''}"

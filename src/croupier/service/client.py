@@ -1,0 +1,399 @@
+"""What runs on a device: check the promise, answer once, and let nothing but sealed noise leave. Import it as `croupier.client`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from numpy.typing import ArrayLike, NDArray
+
+from ..files import lock, write_whole
+from ..invalid import numbers_or_nan, one_by_one
+from ..privacy import round_up
+from ..privacy.rounding import exact
+from ..protocol import RandomSource, SecureRandom, VectorSum
+from ..validation import ArgumentError, real
+from .http import Server, ServerError
+from .task import Task, TaskRound
+from .transport import sealed_report
+from .wire import Document
+
+# The status of a report whose round has ended.
+TOO_LATE = 410
+# What an error says in place of a record's value: errors may travel, to whoever collects an app's.
+NOT_SHOWN = "a value that is not shown"
+Records = Callable[[], tuple[ArrayLike, Any]]
+T = TypeVar("T")
+
+
+class RefusedTaskError(Exception):
+    """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What came of taking part.
+
+    Attributes
+    ----------
+    round : int
+        The round's number.
+    first_time : bool
+        Whether the report was made now; otherwise one that had waited was sent again.
+    blank : bool
+        Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
+        answer is that of a user whose gradient is 0.
+    """
+
+    round: int
+    first_time: bool
+    blank: bool = False
+
+
+class Client:
+    """One user. `folder` is its memory: which rounds it has answered, and a report until the shuffler has it.
+
+    Parameters
+    ----------
+    shuffler : str
+        Its address.
+    token : str
+        What the user was enrolled with.
+    analyzer_key : str
+        64 hex digits, known from elsewhere than the shuffler.
+    folder : path-like
+        Where is remembered what was answered.
+    max_epsilon : float, default 1.0
+        The weakest promise that the user accepts for everything the task will ask.
+    max_delta : float, default 1e-6
+        At this delta.
+    ca : path-like, optional
+        A file of certificates to trust instead of the system's.
+    timeout : float, default 30
+        Seconds after which the shuffler is out of reach.
+    at_once : bool, default False
+        Answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
+
+    Guarantee
+    ---------
+    Unless `at_once`, a report leaves the task's `pace` after the round came, whatever the records are and however long it takes to
+    read them: what is not ready in half of that time is answered by a blank report, that of a user whose gradient is 0.
+    """
+
+    def __init__(
+        self,
+        shuffler: str,
+        token: str,
+        analyzer_key: str,
+        *,
+        folder: str | os.PathLike[str],
+        max_epsilon: float = 1.0,
+        max_delta: float = 1e-6,
+        ca: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        at_once: bool = False,
+    ) -> None:
+        self._token = token.strip()
+        if not re.fullmatch(r"[!-~]+", self._token):
+            raise ArgumentError("token", "something else", "letters, digits and signs", "Copy it as it was printed.")
+        try:
+            self._key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(analyzer_key))
+        except ValueError:
+            remedy = "Ask the analyzer's operator for it; do not take it from the shuffler."
+            raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
+        self._folder = Path(folder).expanduser()
+        remedy = "It is the weakest promise that you accept for the whole task."
+        self._max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
+        self._max_delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
+        self._server = Server(shuffler, ca=ca, timeout=timeout)
+        self._task: Task | None = None
+        self._at_once = at_once
+
+    def task(self) -> Task:
+        """The task, its signature and its promise checked here, not believed.
+
+        Returns
+        -------
+        Task
+            What is trained and how.
+
+        Raises
+        ------
+        RefusedTaskError
+            It promises less than is demanded.
+        WireError
+            It is not signed by the analyzer, or cannot be proved.
+        ServerError
+            The shuffler refused, or could not be reached.
+        """
+        if self._task is None:
+            task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
+            self._require_promise(task)
+            self._task = task
+        return self._task
+
+    def round(self) -> tuple[Document, TaskRound] | None:
+        """The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute.
+
+        Returns
+        -------
+        tuple of (Document, TaskRound) or None
+            As it was signed, and as it was read.
+        """
+        task = self.task()
+        data = self._sent("/v1/round", headers=self._authorized)
+        if not data:
+            return None
+        document = Document.from_bytes(data)
+        return document, TaskRound.read(document, task, self._key)
+
+    def answered(self) -> int:
+        """How many answers to the task are in the ledger, whatever was heard of them.
+
+        Returns
+        -------
+        int
+            At most as many as the task's plan covers.
+        """
+        task = self.task()
+        return sum(entry["task"] == task.id for entry in self._ledger())
+
+    def waits(self) -> bool:
+        """Whether a report is here that the shuffler is not known to have.
+
+        Returns
+        -------
+        bool
+            `answer` sends it again.
+        """
+        return any(self._folder.glob(f"{self.task().id}-*.report"))
+
+    def take_part(self, X: ArrayLike, y: Any, *, random: RandomSource | None = None) -> Sent | None:
+        """Answer the present round with this user's rows: `answer` for rows that are here.
+
+        Parameters
+        ----------
+        X, y : array-like
+            The user's rows and their targets; one row may be given as a vector.
+        random : RandomSource, optional
+            Where the noise comes from; the system's secure source unless given.
+
+        Returns
+        -------
+        Sent or None
+            None where there is nothing to answer, or it was answered before.
+        """
+        return self.answer(lambda: (X, y), random=random)
+
+    def answer(self, records: Records, *, random: RandomSource | None = None) -> Sent | None:
+        """Answer the present round with the rows and targets that `records` returns, read in a thread of their own.
+
+        The report is on disk, and counted, before it is sent, so that a retry sends the same bytes: it is one answer, however
+        often it is sent and whatever is heard of it. Also where the shuffler says that it came too late: that may not be true.
+
+        Parameters
+        ----------
+        records : callable
+            Returns this user's rows and targets. May take its time: the report leaves when it is due.
+        random : RandomSource, optional
+            Where the noise comes from; the system's secure source unless given.
+
+        Returns
+        -------
+        Sent or None
+            None where there is nothing to answer, or it was answered before.
+
+        Raises
+        ------
+        ArgumentError
+            The loss cannot take these records; nothing was sent. Its text holds nothing of a record. Not in a task that blanks
+            records that are not valid: there such a record has gradient 0, and an answer is sent.
+        """
+        task = self.task()
+        with self._alone():
+            return self._answer(task, records, random or SecureRandom())
+
+    def _answer(self, task: Task, records: Records, random: RandomSource) -> Sent | None:
+        waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
+        first_time, blank, due = waiting is None, False, 0.0
+        if waiting is None:
+            if (now := self.round()) is None:
+                return None
+            came = time.monotonic()
+            document, task_round = now
+            slot = f"{task.id}-{task.slot(task_round.id)}"
+            if any(entry["slot"] == slot for entry in self._ledger()):
+                return None
+            self._require_room(task, task_round)
+            gradient = self._gradient(task, task_round, records, came + task.pace / 2)
+            blank, due = gradient is None, came + task.pace
+            report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
+            self._count({"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase})
+            waiting = self._folder / f"{slot}.report"
+            self._write(waiting, report)
+        entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
+        if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
+            entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
+            self._count(entry)
+        body = waiting.read_bytes()
+        if not self._at_once:
+            _sleep_until(due)
+        try:
+            self._sent("/v1/report", body, self._authorized)
+        except ServerError as refusal:
+            if refusal.status == TOO_LATE:
+                waiting.unlink()
+            raise
+        waiting.unlink()
+        return Sent(entry["round"], first_time, blank)
+
+    def _gradient(self, task: Task, task_round: TaskRound, records: Records, due: float) -> NDArray[np.float64] | None:
+        """The mean of the records' gradients, when it is due and no sooner.
+
+        None where it is not ready by then, or the task blanks records that are not valid and these cannot be read at all.
+        """
+
+        def computed() -> NDArray[np.float64] | None:
+            return _blanked_mean(task, task_round, records) if task.blanks else _checked_mean(task, task_round, records)
+
+        if self._at_once:
+            return computed()
+        gradient = beside(computed)
+        wait_for([gradient], timeout=max(0.0, due - time.monotonic()))
+        if not gradient.done():
+            return None
+        value = gradient.result()
+        _sleep_until(due)
+        return value
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two processes of one user would answer twice: the second is refused while the first is at it."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self._folder / "lock").open("a") as file:
+            try:
+                lock(file.fileno())
+            except OSError:
+                remedy = "Wait until the other one has ended: one user answers once."
+                raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
+            yield
+
+    def _report(
+        self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
+    ) -> bytes:
+        bits = VectorSum(task_round.phase_of(task).plan).randomize(gradient, random)
+        return sealed_report(task.transport, document.digest, bits, task_round.key).to_bytes()
+
+    def _require_promise(self, task: Task) -> None:
+        promise = task.schedule.guarantee
+        if promise.neighbours != "replace-one":
+            raise RefusedTaskError(
+                f"the task promises for {promise.neighbours} neighbours; 'replace-one' is demanded. Nothing was sent."
+            )
+        epsilon = promise.epsilon(self._max_delta) if promise.slack < self._max_delta else float("inf")
+        if epsilon > self._max_epsilon:
+            raise RefusedTaskError(
+                f"the task reveals epsilon = {round_up(epsilon)} at delta = {exact(self._max_delta)}, more than the "
+                f"{exact(self._max_epsilon)} that is allowed here. Nothing was sent."
+            )
+
+    def _require_room(self, task: Task, task_round: TaskRound) -> None:
+        """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""
+        plan = task_round.phase_of(task).plan
+        done = [entry for entry in self._ledger() if entry["task"] == task.id]
+        elsewhere = [entry for entry in done if entry["phase"] != task_round.phase]
+        if elsewhere or len(done) >= plan.rounds:
+            raise RefusedTaskError(f"the task asks more often than its plan covers ({plan.rounds} rounds). Nothing was sent.")
+
+    def _ledger(self) -> list[dict[str, Any]]:
+        file = self._folder / "ledger.jsonl"
+        try:
+            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        except ValueError:
+            allowed = "a ledger that can be read"
+            raise ArgumentError("folder", str(file), allowed, "Bring it back: without it you might answer twice.") from None
+
+    def _count(self, entry: dict[str, Any]) -> None:
+        """Before it leaves: an answer that gets lost may have been taken."""
+        entries = [*self._ledger(), entry]
+        self._write(self._folder / "ledger.jsonl", "".join(json.dumps(known) + "\n" for known in entries).encode())
+
+    def _write(self, path: Path, data: bytes) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(path, data, private=True)
+
+    @property
+    def _authorized(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"}
+
+    def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
+        return self._server.send(path, body, headers)
+
+
+def _checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64]:
+    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it."""
+    X, y = records()
+    refusal: tuple[str, str, str] | None = None
+    try:
+        mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
+        if np.isfinite(mean).all():
+            return mean
+    except ArgumentError as problem:
+        refusal = problem.name, problem.allowed, problem.remedy
+    except (TypeError, ValueError):
+        pass
+    # Outside of what caught it: no trace leads back to an error that quotes a record.
+    name, allowed, remedy = refusal or ("X, y", "finite numbers", "Impute what is missing.")
+    raise ArgumentError(name, NOT_SHOWN, allowed, f"{remedy} Nothing was sent.")
+
+
+def _blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64] | None:
+    """The same where a record that is not valid has gradient 0; None where they cannot be read at all, however that shows."""
+    with suppress(Exception):
+        X, y = records()
+        rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))
+        mean = task_round.gradient(task, rows, np.atleast_1d(one_by_one(y)))
+        if np.isfinite(mean).all():
+            return mean
+    return None
+
+
+def beside(work: Callable[[], T]) -> Future[T]:
+    """What a thread of its own makes of the work. The process ends without waiting for it.
+
+    Parameters
+    ----------
+    work : callable
+        What is to be done.
+
+    Returns
+    -------
+    Future
+        Of its result.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as problem:  # for whoever asks for the result
+            future.set_exception(problem)
+
+    threading.Thread(target=run, name="records", daemon=True).start()
+    return future
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))

@@ -1,0 +1,202 @@
+"""Task files: what an analyzer is to train, for whom and under which promise, as a person writes it down in TOML."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from ..estimator.linear import LinearModel
+from ..invalid import blanks
+from ..table import Encoder, Request, Schema, task_for
+from ..validation import ArgumentError, one_of, real, whole
+from .records import described
+from .task import LONGEST_PACE, PACE, Task
+from .wire import WireError
+
+# The names that a task file may state, and of which type each is. docs/deploy.md explains them.
+FIELDS = {
+    "name": str,
+    "schema": str,
+    "users": int,
+    "shuffler_key": str,
+    "epsilon": float,
+    "delta": float,
+    "transport": str,
+    "interactivity": str,
+    "task": str,
+    "rounds": int,
+    "radius": float,
+    "honest": float,
+    "rule": str,
+    "invalid": str,
+    "patience": float,
+    "pace": float,
+    "output": str,
+}
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """A task as it was written down. `load` reads one.
+
+    Attributes
+    ----------
+    facts : Schema
+        The public facts about a client's table.
+    request : Request
+        The estimator that is trained.
+    users : int
+        How many users take part.
+    transport : {"masked-sum", "messages"}
+        How reports travel.
+    shuffler_key : str
+        The shuffler's public key, 64 hex digits.
+    patience : float or None
+        Seconds after which a round ends with as many users as its plan counts on; None waits for all.
+    name : str
+        Tells apart tasks that ask the same.
+    pace : float
+        Seconds after it has asked for a round that a client answers it.
+    output : Path
+        Where the model goes.
+    """
+
+    facts: Schema
+    request: Request
+    users: int
+    transport: str
+    shuffler_key: str
+    patience: float | None
+    name: str
+    pace: float
+    output: Path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TaskFile:
+        """Read a task file. Paths in it are relative to its folder.
+
+        Parameters
+        ----------
+        path : path-like
+            The TOML file.
+
+        Returns
+        -------
+        TaskFile
+            What it says, checked.
+
+        Raises
+        ------
+        ArgumentError
+            Where it cannot be read, states something unknown, or leaves out what is needed.
+        """
+        path = Path(path)
+        try:
+            values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+            reason = getattr(problem, "strerror", None) or str(problem)
+            raise ArgumentError("--task", str(path), f"a TOML file that can be read ({reason})", "See docs/deploy.md.") from None
+        for name, value in values.items():
+            wanted = FIELDS.get(name)
+            if wanted is None or not isinstance(value, wanted if wanted is not float else (int, float)) or isinstance(value, bool):
+                allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(FIELDS)}"
+                remedy = "schedule is now rule." if name == "schedule" else "Mend the file."
+                raise ArgumentError(f"{path}: {name}", value, allowed, remedy)
+        for name in ("schema", "users", "shuffler_key"):
+            if name not in values:
+                raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
+        facts = Schema.load(path.parent / values["schema"])
+        if facts.user is not None:
+            raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
+        passed = {name: values[name] for name in ("rounds", "radius", "honest", "rule", "invalid") if name in values}
+        blanks(passed.get("invalid", "refuse"))
+        how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Mend the file.")
+        parameters = {"epsilon": float(values.get("epsilon", 1.0)), "interactivity": how} | passed
+        return cls(
+            facts,
+            Request(task_for(facts, values.get("task")), parameters, values.get("delta")),
+            whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
+            one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
+            values["shuffler_key"],
+            values.get("patience"),
+            values.get("name", ""),
+            real(
+                "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
+            ),
+            path.parent / values.get("output", "model.json"),
+        )
+
+    @property
+    def encoder(self) -> Encoder:
+        """Makes rows of a client's records."""
+        return Encoder(self.facts)
+
+    @property
+    def estimator(self) -> LinearModel:
+        """The estimator that is trained, for the task's users; not fitted yet."""
+        return self.request.estimator(self.facts, self.users)
+
+    def task(self) -> Task:
+        """The task that clients see. Its identity follows from what it says: the same twice is the same task.
+
+        Returns
+        -------
+        Task
+            With its problem, its schedule, and how records become rows.
+
+        Raises
+        ------
+        ArgumentError
+            Where no plan keeps the promise, or batches would be too large.
+        """
+        features = len(self.encoder.names)
+        task = Task(
+            transport=self.transport,
+            users=self.users,
+            problem=self.estimator.problem_for(features),
+            schedule=self.estimator.schedule_for(self.users, features),
+            shuffler=public_key("shuffler_key", self.shuffler_key),
+            records=described(self.facts, self.request),
+            patience=self.patience,
+            name=self.name,
+            pace=self.pace,
+        )
+        if task.schedule.honest < 1 and task.patience is None:
+            remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
+            raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)
+        try:
+            task.most_batch_bytes()
+        except WireError as problem:
+            raise ArgumentError("transport", self.transport, f"masked-sum ({problem})", "Mend the file.") from None
+        return task
+
+
+def public_key(name: str, text: str) -> Ed25519PublicKey:
+    """A role's public key from its 64 hex digits.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for the error.
+    text : str
+        The digits, as `croupier serve key` prints them.
+
+    Returns
+    -------
+    Ed25519PublicKey
+        The key.
+
+    Raises
+    ------
+    ArgumentError
+        For anything else than such digits.
+    """
+    try:
+        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(text))
+    except ValueError:
+        raise ArgumentError(name, text, "64 hex digits", "croupier serve key --dir FOLDER prints it.") from None

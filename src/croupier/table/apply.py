@@ -1,0 +1,178 @@
+"""A fitted model before the records of a file: its predictions, and how well they do where the truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..validation import ArgumentError
+from .encode import Encoder
+from .model import TableModel
+from .people import Watcher, piece_rows
+from .read import Source
+from .schema import Schema, as_text
+
+
+def prediction_columns(model: TableModel, *, proba: bool = False) -> Any:
+    """The columns of a table of predictions.
+
+    Parameters
+    ----------
+    model : TableModel
+        What predicts.
+    proba : bool, default False
+        With a probability for each class.
+
+    Returns
+    -------
+    pyarrow.Schema
+        The prediction in the target's own type, then probabilities.
+
+    Raises
+    ------
+    ArgumentError
+        Where the model has no probabilities.
+    """
+    if proba and not hasattr(model.estimator, "predict_proba"):
+        raise ArgumentError("proba", True, "left out for this model", f"A model of task {model.task!r} has no probabilities.")
+    labels = model.estimator.classes_ if model.classifies else None
+    kind = pa.float64() if labels is None else pa.array(labels.tolist()).type
+    fields = [pa.field("prediction", kind)]
+    if proba and labels is not None:
+        fields += [pa.field(f"probability {as_text(label)}", pa.float64()) for label in labels.tolist()]
+    return pa.schema(fields)
+
+
+def predict_table(model: TableModel, source: Source, *, proba: bool = False, watcher: Watcher | None = None) -> Iterator[Any]:
+    """Predict for every record of a file, in its order, piece by piece. This costs no privacy: it follows from the model.
+
+    Parameters
+    ----------
+    model : TableModel
+        What predicts.
+    source : Source
+        The files; they need the feature columns only.
+    proba : bool, default False
+        With a probability for each class.
+    watcher : Watcher, optional
+        Hears how many rows were read.
+
+    Returns
+    -------
+    iterator of pyarrow.RecordBatch
+        Of the columns that `prediction_columns` names. The file is read as the iterator goes on.
+
+    Raises
+    ------
+    ArgumentError
+        A column is missing, or a record cannot be read.
+    """
+    columns, encoder = prediction_columns(model, proba=proba), Encoder(model.schema)
+    source.require(list(encoder.types()))
+    return _predictions(model, source, encoder, columns, watcher or Watcher())
+
+
+def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None = None) -> tuple[int, dict[str, float]]:
+    """Compare a model's predictions with the truth. Scores of private people are releases that no guarantee covers.
+
+    Parameters
+    ----------
+    model : TableModel
+        What predicts.
+    source : Source
+        The files, with the target.
+    watcher : Watcher, optional
+        Hears how many rows were read.
+
+    Returns
+    -------
+    rows : int
+        How many records.
+    scores : dict
+        `accuracy` and `log_loss`; or `mae`, `rmse` and, for quantiles, `pinball`.
+
+    Raises
+    ------
+    ArgumentError
+        A column is missing, a record cannot be read, or there is none.
+    """
+    encoder = Encoder(model.schema)
+    types = encoder.types(target=True)
+    source.require(list(types))
+    totals: dict[str, float] = {}
+    rows = 0
+    with (watcher or Watcher()).reading(source.path.name) as tell:
+        for piece in source.pieces(types, piece_rows(encoder)):
+            for name, losses in _losses(model, encoder.rows(piece), encoder.targets(piece)).items():
+                totals[name] = totals.get(name, 0.0) + float(losses.sum())
+            rows += len(piece)
+            tell(len(piece))
+    if not rows:
+        raise ArgumentError("DATA", f"no rows in {source.path}", "at least one row", "Check the file.")
+    scores = {name: total / rows for name, total in totals.items()}
+    if "rmse" in scores:
+        scores["rmse"] = float(np.sqrt(scores["rmse"]))
+    return rows, scores
+
+
+def read_table(schema: Schema, source: Source, *, watcher: Watcher | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """All rows and targets of a file, in memory: for files that are public.
+
+    Parameters
+    ----------
+    schema : Schema
+        Turns records into rows.
+    source : Source
+        The files, with the target.
+    watcher : Watcher, optional
+        Hears how many rows were read.
+
+    Returns
+    -------
+    tuple of ndarray
+        Rows and targets.
+
+    Raises
+    ------
+    ArgumentError
+        A column is missing, or a record cannot be read.
+    """
+    encoder = Encoder(schema)
+    types = encoder.types(target=True)
+    source.require(list(types))
+    rows, targets = [np.zeros((0, len(encoder.names)), dtype=np.float32)], []
+    with (watcher or Watcher()).reading(source.path.name) as tell:
+        for piece in source.pieces(types):
+            rows.append(encoder.rows(piece))
+            targets.append(encoder.targets(piece))
+            tell(len(piece))
+    return np.concatenate(rows), np.concatenate(targets) if targets else np.zeros(0)
+
+
+def _predictions(model: TableModel, source: Source, encoder: Encoder, columns: Any, watcher: Watcher) -> Iterator[Any]:
+    with watcher.reading(source.path.name) as tell:
+        for piece in source.pieces(encoder.types(), piece_rows(encoder)):
+            rows = encoder.rows(piece)
+            answers = [pa.array(model.estimator.predict(rows).tolist())]
+            answers += [pa.array(column) for column in model.estimator.predict_proba(rows).T] if len(columns) > 1 else []
+            yield pa.record_batch(answers, schema=columns)
+            tell(len(piece))
+
+
+def _losses(model: TableModel, rows: Any, truth: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
+    """One loss per row and score; scores are their means (the square's root for rmse)."""
+    estimator = model.estimator
+    if not model.classifies:
+        error = truth - estimator.predict(rows)
+        losses = {"mae": np.abs(error), "rmse": error**2}
+        quantile = getattr(estimator, "quantile", None)
+        return losses if quantile is None else losses | {"pinball": np.maximum(quantile * error, (quantile - 1) * error)}
+    losses = {"accuracy": (estimator.predict(rows) == truth).astype(np.float64)}
+    if hasattr(estimator, "predict_proba"):
+        likely = estimator.predict_proba(rows)[np.arange(len(truth)), np.searchsorted(estimator.classes_, truth)]
+        losses["log_loss"] = -np.log(np.maximum(likely, np.finfo(np.float64).tiny))
+    return losses

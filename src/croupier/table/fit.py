@@ -1,0 +1,153 @@
+"""From a file of records and a schema to a fitted model: what `croupier fit` does, for Python."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ..estimator.linear import LinearModel
+from ..population import Population, Question
+from ..population.population import Test
+from ..protocol import SumEstimate
+from .encode import Encoder
+from .model import Request, TableModel, task_for
+from .people import Engine, TableWarning, Watcher
+from .read import Source
+from .schema import Schema
+
+_READ_OFF = ("the schema (ranges, levels, classes)",)
+
+
+def fit_table(
+    source: Source | str | os.PathLike[str],
+    schema: Schema | str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    delta: float | None = None,
+    engine: Engine | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    watcher: Watcher | None = None,
+    **parameters: Any,
+) -> TableModel:
+    """Train a model on the people of a file, privately.
+
+    The file is read piece by piece, so it may be larger than memory. All of it is read before anybody is asked.
+
+    Parameters
+    ----------
+    source : Source or path-like
+        CSV or Parquet, a file or a folder of files. `Source(path, Dialect(...))` says how a CSV file writes its values.
+    schema : Schema or path-like
+        The public facts: columns with their ranges or levels, and the target. A path is that of a TOML file.
+    task : {"classify", "svm", "regress-huber", "regress-mean", "quantile"}, optional
+        What to predict and how; by the schema's target unless given.
+    delta : float, optional
+        Of the guarantee; 1e-6, or 0.1 / users if that is less, unless given.
+    engine : Engine, optional
+        Where to train: this machine unless given.
+    checkpoint : path-like, optional
+        A file in which the run is written down, so that the same call goes on where it was cut off. It is SECRET until the run
+        has ended.
+    watcher : Watcher, optional
+        Hears how it goes.
+    **parameters
+        The estimator's: `epsilon`, `interactivity`, `honest`, `radius`, `rounds`, `invalid`, `random_state`, `data_is_public`,
+        `quantile`, `class_weight`, `callbacks`, `account`; see `croupier.estimator`. `data_is_public` says that the schema was read
+        off the data.
+
+    Returns
+    -------
+    TableModel
+        The schema and the fitted estimator, whose `guarantee_` is the promise. `save` writes it to a file.
+
+    Raises
+    ------
+    ArgumentError
+        Before anybody is asked, where a file cannot be read, a column is missing, a record is not valid (unless
+        `invalid="blank"`), or no plan keeps the promise.
+    UnreachableError
+        A file, or a machine of the cluster, is gone.
+
+    Warns
+    -----
+    TableWarning
+        Where a CSV file does not end with a line break, or one Ray worker would have all the work.
+
+    Guarantee
+    ---------
+    That of the estimator: `epsilon` and `delta` for each user, who is one row, or all rows of one name in the schema's user column.
+    The schema is public, and not covered.
+
+    Examples
+    --------
+    >>> import random, tempfile
+    >>> from pathlib import Path
+    >>> from croupier.table import Schema, fit_table
+    >>> ages = [random.Random(number).randint(18, 90) for number in range(2000)]
+    >>> people = Path(tempfile.mkdtemp()) / "people.csv"
+    >>> _ = people.write_text("age,ill\\n" + "".join(f"{age},{'yes' if age > 55 else 'no'}\\n" for age in ages))
+    >>> facts = Schema.from_toml('[target]\\ncolumn = "ill"\\nclasses = ["no", "yes"]\\n[columns.age]\\nlow = 18\\nhigh = 90\\n')
+    >>> model = fit_table(people, facts, epsilon=1.0)
+    >>> model.task, model.estimator.n_users_, model.estimator.guarantee_.epsilon(1e-6) <= 1.0
+    ('classify', 2000, True)
+    """
+    source = source if isinstance(source, Source) else Source(source)
+    facts = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+    request = Request(task_for(facts, task), parameters, delta)
+    engine, watcher = engine or Engine(), watcher or Watcher()
+    encoder = Encoder(facts, parameters.get("invalid", "refuse"))
+    source.require(list(encoder.types(target=True, user=True)))
+    maker = request.estimator(facts)
+    odd = source.ends_oddly()
+    if odd is not None:
+        text = f"{odd} does not end with a line break; it may have been cut off within its last value"
+        warnings.warn(text, TableWarning, stacklevel=2)
+    with engine.people(source, encoder, maker, watcher) as people:
+        estimator = request.estimator(facts, people.users)
+        return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, watcher))
+
+
+def _trained(
+    estimator: LinearModel,
+    people: Population,
+    features: int,
+    checkpoint: str | os.PathLike[str] | None,
+    watcher: Watcher,
+) -> LinearModel:
+    read_off = _READ_OFF if estimator.data_is_public else ()
+    given, watched = estimator.callbacks, _WatchedPeople(people, watcher)
+    with watcher.training(estimator.schedule_for(people.users, features), estimator.delta):
+        estimator.callbacks = (*given, watcher.after_round)
+        try:
+            return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint)
+        finally:
+            estimator.callbacks = given
+
+
+class _WatchedPeople:
+    """People of whom a watcher hears before they are asked; it may end training instead."""
+
+    def __init__(self, people: Population, watcher: Watcher) -> None:
+        self._people, self._watcher = people, watcher
+
+    @property
+    def users(self) -> int:
+        return self._people.users
+
+    @property
+    def unit(self) -> str:
+        return self._people.unit
+
+    @property
+    def private(self) -> bool:
+        return self._people.private
+
+    def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
+        with self._watcher.waiting("checking records"):
+            return self._people.prepare(test, key)
+
+    def answer(self, question: Question) -> SumEstimate:
+        self._watcher.before_round()
+        return self._people.answer(question)

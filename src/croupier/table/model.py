@@ -1,0 +1,206 @@
+"""A fitted table model: an estimator, and the schema that turns records into its rows. As JSON; reading it runs no code."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..estimator import (
+    ShuffleHuberRegressor,
+    ShuffleLinearSVC,
+    ShuffleLogisticRegression,
+    ShuffleQuantileRegressor,
+    ShuffleRidge,
+)
+from ..estimator.linear import LinearModel
+from ..files import write_whole
+from ..validation import ArgumentError, one_of, real
+from .encode import Encoder
+from .schema import Schema
+
+FORMAT, VERSION = "croupier table model", 2
+TASKS: dict[str, type[LinearModel]] = {
+    "classify": ShuffleLogisticRegression,
+    "svm": ShuffleLinearSVC,
+    "regress-huber": ShuffleHuberRegressor,
+    "regress-mean": ShuffleRidge,
+    "quantile": ShuffleQuantileRegressor,
+}
+
+
+@dataclass(frozen=True)
+class TableModel:
+    """An estimator on the rows that a schema describes: what `fit_table` and `croupier fit` make.
+
+    Parameters
+    ----------
+    schema : Schema
+        The public facts that turn records into rows and targets.
+    estimator : LinearModel
+        Fitted on such rows.
+    """
+
+    schema: Schema
+    estimator: Any
+
+    @property
+    def task(self) -> str:
+        """What is predicted and how: one of `TASKS`."""
+        return next(task for task, kind in TASKS.items() if kind is type(self.estimator))
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the target is one of several classes."""
+        return self.schema.target.classes is not None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, which is there in full or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            Where it goes; a file of that name is replaced.
+        """
+        values = {
+            "format": FORMAT,
+            "version": VERSION,
+            "croupier": __version__,
+            "schema": self.schema.to_dict(),
+            "estimator": json.loads(self.estimator.to_json()),
+        }
+        write_whole(Path(path), json.dumps(values, allow_nan=False).encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TableModel:
+        """The model in a file. Its plans are proved again, and a promise that goes beyond them is refused.
+
+        Parameters
+        ----------
+        path : path-like
+            What `save` wrote.
+
+        Returns
+        -------
+        TableModel
+            As it was saved.
+
+        Raises
+        ------
+        ArgumentError
+            Where the file cannot be read, is of another version, or promises more than its plans keep.
+        """
+        path, remedy = Path(path), "Pass a file that croupier fit wrote."
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
+            reason = getattr(problem, "strerror", None) or "not JSON; it may have been cut off"
+            raise ArgumentError("MODEL", str(path), f"a model file that can be read ({reason})", remedy) from None
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            raise ArgumentError("MODEL", str(path), f"JSON of format {FORMAT!r}", remedy)
+        if values.get("version") != VERSION:
+            writer = values.get("croupier", "?")
+            remedy = f"It was written by croupier {writer}; this is {__version__}: use that one, or train again."
+            raise ArgumentError(f"{path}: version", values.get("version"), f"{VERSION}", remedy)
+        facts = Schema.from_dict(values.get("schema"), f"{path}: schema")
+        return cls(facts, _estimator(values.get("estimator"), path))._checked(path)
+
+    def _checked(self, path: Path) -> TableModel:
+        """Refuse a schema that does not belong to the estimator."""
+        target, estimator = self.schema.target, self.estimator
+        fits = len(Encoder(self.schema).names) == getattr(estimator, "n_features_in_", None)
+        if target.classes is not None:
+            fits = fits and np.array_equal(np.unique(target.classes), getattr(estimator, "classes_", []))
+        else:
+            fits = fits and tuple(getattr(estimator, "target_range_", ())) == target.range
+        if not fits:
+            raise ArgumentError(f"{path}: schema", "another model's", "that of the estimator beside it", "Do not use this file.")
+        return self
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which estimator is wanted.
+
+    Parameters
+    ----------
+    task : str
+        One of `TASKS`.
+    parameters : dict
+        The estimator's, but for those that follow from the schema, and for delta.
+    delta : float or None
+        Of the guarantee; None takes 1e-6, or 0.1 / users if that is less.
+    """
+
+    task: str
+    parameters: dict[str, Any]
+    delta: float | None
+
+    def estimator(self, facts: Schema, users: int | None = None) -> LinearModel:
+        """The estimator for so many users, its public facts from the schema.
+
+        Parameters
+        ----------
+        facts : Schema
+            The public facts about the table.
+        users : int, optional
+            Left out before users are counted: then only what is wrong for any number of them is refused.
+
+        Returns
+        -------
+        LinearModel
+            Not fitted yet.
+
+        Raises
+        ------
+        ArgumentError
+            Where the request cannot be kept.
+        """
+        if self.delta is not None:
+            real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
+        target = facts.target
+        public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
+        delta = min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta
+        norm = Encoder(facts).norm
+        estimator = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
+        estimator.check_request(users or 2)
+        return estimator
+
+
+def task_for(facts: Schema, task: str | None = None) -> str:
+    """The task, or the usual one for such a target.
+
+    Parameters
+    ----------
+    facts : Schema
+        The public facts, of which the target's count.
+    task : str, optional
+        One of `TASKS`; by the target unless given.
+
+    Returns
+    -------
+    str
+        One of `TASKS`.
+
+    Raises
+    ------
+    ArgumentError
+        Where the task is not one for this target.
+    """
+    classes = facts.target.classes is not None
+    fitting = ("classify", "svm") if classes else ("regress-huber", "regress-mean", "quantile")
+    kind = "classes" if classes else "a range"
+    return fitting[0] if task is None else one_of("task", task, fitting, f"The schema's target has {kind}.")
+
+
+def _estimator(values: Any, path: Path) -> Any:
+    kinds = {kind.__name__: kind for kind in TASKS.values()}
+    kind = values.get("kind") if isinstance(values, dict) else None
+    if kind not in kinds:
+        raise ArgumentError(f"{path}: estimator", kind, " or ".join(kinds), "Pass a file that croupier fit wrote.")
+    return kinds[kind].from_json(json.dumps(values))

@@ -1,0 +1,292 @@
+"""Files as a population: where the records are while a model is trained.
+
+On this machine they lie in files that nobody else can open; or a Ray cluster reads them. Either way the blocks are the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimator.linear import LinearModel
+from ..optimizer import Round, Schedule
+from ..population import ArrayPopulation, BlockPopulation, Population, RayPopulation, UnreachableError, row_group_runs
+from ..validation import ArgumentError, one_of
+from .dialect import Dialect
+from .encode import Encoder
+from .read import Piece, Source
+from .store import RowStore
+
+ENGINES = ("local", "ray")
+# Entries that are encoded together.
+_PIECE_ENTRIES = 1 << 20
+
+
+class TableWarning(UserWarning):
+    """Something about a file that may not be as it was meant to be: a last line that was cut off, or work that cannot be shared."""
+
+
+class Watcher:
+    """Hears how a fit goes. Here every method does nothing; a subclass overrides what it wants to show.
+
+    Examples
+    --------
+    >>> class Counting(Watcher):
+    ...     rounds = 0
+    ...
+    ...     def before_round(self) -> None:
+    ...         self.rounds += 1
+    """
+
+    def reading(self, name: str) -> AbstractContextManager[Callable[[int], None]]:
+        """Around the reading of a file.
+
+        Parameters
+        ----------
+        name : str
+            The file's.
+
+        Returns
+        -------
+        context manager
+            It gives a function that is called with the number of rows of every piece that was read.
+        """
+        return nullcontext(lambda rows: None)
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Around a step that may take a while.
+
+        Parameters
+        ----------
+        what : str
+            The step, as "starting Ray".
+
+        Returns
+        -------
+        context manager
+            It is left when the step is done.
+        """
+        return nullcontext()
+
+    def training(self, schedule: Schedule, delta: float) -> AbstractContextManager[None]:
+        """Around all rounds.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            What is about to be run.
+        delta : float
+            At which its guarantee is stated.
+
+        Returns
+        -------
+        context manager
+            It is left when training has ended, with the exception if there is one.
+        """
+        return nullcontext()
+
+    def before_round(self) -> None:
+        """Before users are asked. Raise `croupier.optimizer.StopTraining` to end training, and keep the model so far."""
+
+    def after_round(self, done: Round) -> None:
+        """After a round was answered, also by an earlier process. Raise `StopTraining` to end training here.
+
+        Parameters
+        ----------
+        done : Round
+            What was asked and what came back.
+        """
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where a model is trained.
+
+    Parameters
+    ----------
+    name : {"local", "ray"}, default "local"
+        This machine, where rows are kept on disk; or a Ray cluster, whose workers read the files.
+    work_dir : Path, optional
+        Local only: the folder for the rows; the system's for temporary files unless given.
+    address : str, optional
+        Ray only: that of a running cluster; a local one is started unless given.
+    workers : int, optional
+        Ray only: how many; one per CPU unless given.
+
+    Raises
+    ------
+    ArgumentError
+        For another name, or an option of the other engine.
+    """
+
+    name: str = "local"
+    work_dir: Path | None = None
+    address: str | None = None
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        one_of("engine", self.name, ENGINES, "local reads on this machine, ray on a cluster (pip install 'croupier[ray]').")
+        other = {"address": self.address, "workers": self.workers} if self.name == "local" else {"work_dir": self.work_dir}
+        for option, value in other.items():
+            if value is not None:
+                allowed = f"left out with the engine {self.name!r}"
+                raise ArgumentError(option, str(value), allowed, "It is an option of the other engine.")
+
+    @contextmanager
+    def people(self, source: Source, encoder: Encoder, maker: LinearModel, watcher: Watcher | None = None) -> Iterator[Population]:
+        """The people of a file, as a population for as long as the context is open; a block of them is the same on either engine.
+
+        Parameters
+        ----------
+        source : Source
+            The files.
+        encoder : Encoder
+            Makes rows of their records.
+        maker : LinearModel
+            An estimator, by whose public facts rows and targets are prepared for training.
+        watcher : Watcher, optional
+            Hears how it goes.
+
+        Yields
+        ------
+        Population
+            One user per row, or per name in the schema's user column.
+
+        Raises
+        ------
+        ArgumentError
+            A file that cannot be read, a record that is not valid (unless the encoder blanks it), or no rows.
+        """
+        watcher = watcher or Watcher()
+        if self.name == "local":
+            with RowStore(self.work_dir) as store:
+                yield _stored(source, encoder, maker, store, watcher)
+            return
+        if encoder.schema.user is not None:
+            remedy = "Use the local engine, or make one row of each person first."
+            allowed = "left out with the engine 'ray': a person's rows may lie in several shards, and no record leaves a shard"
+            raise ArgumentError("user_column", encoder.schema.user, allowed, remedy)
+        blocks = BlockPopulation(_blocks(source, encoder, maker), keep=True)
+        if self.workers is None and len(blocks.shard.placed) == 1:
+            text = "one CSV file, or one small Parquet file, is one block: one worker has all the work"
+            warnings.warn(text, TableWarning, stacklevel=3)
+        with watcher.waiting("starting Ray"):
+            people = RayPopulation(blocks, workers=self.workers, address=self.address)
+        with people:
+            yield people
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """The records of some row groups of a Parquet file, or of a whole CSV file, encoded where they are read.
+
+    Parameters
+    ----------
+    file : Path
+        Where they are.
+    row_groups : tuple of int or None
+        Those of a Parquet file; None for a whole file.
+    users : int
+        How many records.
+    encoder : Encoder
+        Makes rows of them.
+    maker : LinearModel
+        Prepares rows and targets, by public facts alone.
+    dialect : Dialect, optional
+        How a CSV file writes them: with commas, in UTF-8, unless given.
+    """
+
+    file: Path
+    row_groups: tuple[int, ...] | None
+    users: int
+    encoder: Encoder = field(repr=False)
+    maker: LinearModel = field(repr=False)
+    dialect: Dialect = field(default_factory=Dialect)
+
+    @property
+    def file_name(self) -> str:
+        """The file, for messages."""
+        return str(self.file)
+
+    def read(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Read the block.
+
+        Returns
+        -------
+        tuple of ndarray
+            Rows and targets.
+
+        Raises
+        ------
+        UnreachableError
+            The file is gone.
+        """
+        if not self.file.exists():
+            raise UnreachableError(f"{self.file} is gone; bring it back. Nothing was released in this round")
+        source = Source(self.file, self.dialect)
+        pieces = source.pieces(self.encoder.types(target=True), piece_rows(self.encoder), self.row_groups)
+        rows, targets = zip(*(_records(self.encoder, self.maker, piece) for piece in pieces), strict=True)
+        return np.concatenate(rows), np.concatenate(targets)
+
+
+def piece_rows(encoder: Encoder) -> int:
+    """How many records are encoded together, so that they fit into memory.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Says how many entries a row has.
+
+    Returns
+    -------
+    int
+        At least 1.
+    """
+    return max(1, _PIECE_ENTRIES // len(encoder.names))
+
+
+def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: RowStore, watcher: Watcher) -> ArrayPopulation:
+    """Everything is read and encoded before anybody is asked, so that a broken file costs nothing."""
+    rows: Counter[Path] = Counter()
+    with watcher.reading(source.path.name) as tell:
+        for piece in source.pieces(encoder.types(target=True, user=True), piece_rows(encoder)):
+            rows[piece.file] += len(piece)
+            theirs = encoder.owned(piece)
+            store.append(*_records(encoder, maker, theirs), encoder.users(theirs))
+            tell(len(piece))
+    if not len(store):
+        raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
+    sizes = None if store.users is not None else [users for _, _, users in _parts(source, rows)]
+    return ArrayPopulation(store.rows, store.targets, groups=store.users, blocks=sizes)
+
+
+def _blocks(source: Source, encoder: Encoder, maker: LinearModel) -> list[TableBlock]:
+    rows = source.count_rows(next(iter(encoder.types(target=True))))
+    blocks = [
+        TableBlock(file.absolute(), groups, users, encoder, maker, source.dialect) for file, groups, users in _parts(source, rows)
+    ]
+    if not blocks:
+        raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
+    return blocks
+
+
+def _parts(source: Source, rows: Counter[Path]) -> Iterable[tuple[Path, tuple[int, ...] | None, int]]:
+    """What makes a block: row groups of Parquet that have about as many rows as a block should, or a CSV file."""
+    for file in source.files:
+        groups = source.row_groups(file)
+        if groups is not None:
+            yield from ((file, run, sum(groups[group] for group in run)) for run in row_group_runs(groups))
+        elif rows[file]:
+            yield file, None, rows[file]
+
+
+def _records(encoder: Encoder, maker: LinearModel, piece: Piece) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    rows, targets = maker.records(encoder.rows(piece), encoder.targets(piece))
+    return rows.astype(np.float32, copy=False), targets.astype(np.float64, copy=False)

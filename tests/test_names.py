@@ -1,0 +1,130 @@
+"""One word for one thing: modules, functions, arguments and attributes of the core rooms, and old words refused with a hint."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import croupier as cr
+from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge, ShuffleScaler
+from croupier.optimizer import Phase, Schedule
+from croupier.population import ArrayPopulation, ParallelQuery, Population, ProductQuery
+from croupier.population.population import BlankTest
+from croupier.privacy import ArgumentError
+from croupier.problem import Ball, CustomProblem, Logistic, Problem
+from croupier.service.task_file import TaskFile
+
+ROOMS = ("estimator", "optimizer", "population", "privacy", "problem", "protocol")
+PROBLEM = Problem(loss=Logistic(), domain=Ball(dim=2, radius=1.0))
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_public_name_is_a_module_too(room):
+    package = importlib.import_module(f"croupier.{room}")
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert modules
+    assert not modules & set(package.__all__)
+    assert not [name for name in package.__all__ if isinstance(getattr(package, name), types.ModuleType)]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda **old: cr.schedule(PROBLEM, 1000, **BUDGET, **old),
+        lambda **old: cr.minimize(PROBLEM, (np.zeros((1000, 2)), np.ones(1000)), **BUDGET, **old),
+        lambda **old: cr.PanPrivate(PROBLEM, 1000, **BUDGET, **old),
+        ShuffleLogisticRegression,
+        lambda **old: ShuffleRidge(epsilon=1.0, **old),
+    ],
+)
+def test_the_old_word_for_the_rule_is_refused_with_a_hint(ask):
+    with pytest.raises(ArgumentError, match=r"schedule = 'practical'.*schedule= is now rule="):
+        ask(schedule="practical")
+    with pytest.raises(TypeError, match="colour"):
+        ask(colour="red")
+
+
+def test_a_task_file_with_the_old_word_is_refused_with_a_hint(tmp_path):
+    (tmp_path / "task.toml").write_text('users = 100\nschedule = "bound"\n')
+    with pytest.raises(ArgumentError, match="schedule is now rule"):
+        TaskFile.load(tmp_path / "task.toml")
+
+
+@pytest.mark.parametrize(("method", "has", "lacks"), [("acsa", "damping", "step"), ("sgd", "step", "damping")])
+def test_a_phase_has_a_step_or_a_damping(method, has, lacks):
+    chosen = cr.schedule(PROBLEM, 2000, **BUDGET, method=method, rounds=2)
+    (phase,) = chosen.phases
+    size = getattr(phase, has)
+    assert size > 0
+    assert getattr(phase, lacks) is None
+    assert Schedule.from_json(chosen.to_json()) == chosen
+    for wrong in ({lacks: 1.0}, {has: None}, {has: None, lacks: size}, {"algorithm": "acsa" if method == "sgd" else "descent"}):
+        with pytest.raises(ArgumentError, match="a step for descent, or a damping for acsa"):
+            replace(phase, **wrong)
+    plain = chosen.to_dict()["phases"][0]
+    older = {name: value for name, value in plain.items() if name != "damping"} | {"step": size}
+    with pytest.raises(ArgumentError, match="damping"):
+        Phase.from_dict(older)
+
+
+def test_a_linear_model_has_a_schedule_and_a_scaler_a_plan():
+    X = np.random.default_rng(0).uniform(-1, 1, size=(3000, 2))
+    model = ShuffleLogisticRegression(classes=[False, True], epsilon=4.0, random_state=1).fit(X, X[:, 0] > 0)
+    scaler = ShuffleScaler(feature_range=(-1, 1), random_state=1).fit(X)
+    assert type(model.schedule_) is Schedule
+    assert type(scaler.plan_) is cr.SumPlan
+    assert not hasattr(model, "plan_")
+    assert not hasattr(scaler, "schedule_")
+
+
+class Bare:
+    """A population as it could be before `private` and `unit` were declared."""
+
+    users = 100
+
+    def prepare(self, test, key=None):
+        return None
+
+    def answer(self, question):
+        raise AssertionError("nobody is to be asked")
+
+
+def test_a_population_says_its_unit_and_whether_it_is_private():
+    assert isinstance(ArrayPopulation(np.zeros((3, 1))), Population)
+    model = ShuffleLogisticRegression(classes=[False, True])
+    with pytest.raises(ArgumentError, match="Give it private, unit"):
+        model.fit_population(Bare(), features=2)
+
+
+def test_what_a_query_and_a_test_can_do_is_declared():
+    from croupier.optimizer.blank import Shape  # noqa: PLC0415
+    from croupier.optimizer.training import Gradients  # noqa: PLC0415
+
+    own = CustomProblem(lambda theta, X, y: X, Ball(dim=2, radius=1.0), lipschitz=1.0)
+    for objective, fast in ((PROBLEM, True), (own, False)):
+        query = Gradients(objective, np.zeros(2))
+        assert isinstance(query, ParallelQuery)
+        assert isinstance(query, ProductQuery)
+        assert query.parallel is fast
+        assert (query.products is not None) is fast
+    assert isinstance(Shape(PROBLEM), BlankTest)
+    assert not isinstance(PROBLEM.check_records, BlankTest)
+
+
+def test_every_round_of_a_run_has_its_number():
+    numbers = []
+
+    class Told(ArrayPopulation):
+        def answer(self, question):
+            numbers.append(question.number)
+            return super().answer(question)
+
+    X = np.random.default_rng(0).uniform(-1, 1, size=(3000, 2))
+    cr.minimize(PROBLEM, Told(X, X[:, 0] > 0), **BUDGET, rounds=3, seed=1)
+    assert numbers == [1, 2, 3]
