@@ -21,7 +21,9 @@ from croupier.report import local
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/private-sum.md", "docs/optimizer.md", "docs/estimators.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/index.md", "docs/private-sum.md", "docs/optimizer.md", "docs/estimators.md", "docs/statistics.md"]
+)
 def test_python_blocks_run(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.S)
     assert blocks

@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "estimator": ("Estimators", ("croupier.estimator",)),
     "protocol": ("One private round", ("croupier.protocol",)),
     "privacy": ("Guarantees and plans", ("croupier.privacy", "croupier.privacy.proof")),
+    "statistics": ("Statistics", ("croupier.statistics",)),
     "optimizer": ("Training", ("croupier.optimizer",)),
     "problem": ("Losses, domains, problems", ("croupier.problem",)),
     "population": ("Populations", ("croupier.population",)),

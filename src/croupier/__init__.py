@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from . import problem as problem
     from . import protocol as protocol
     from . import report as report
+    from . import statistics as statistics
     from . import table as table
     from .optimizer import PanPrivate, Result, Schedule, minimize, schedule
     from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
     from .problem import CustomProblem, Problem, domains, losses
     from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
+    from .statistics import ask, evaluate
 
 __version__ = "0.2.0"
 
@@ -45,7 +47,9 @@ __all__ = [
     "SumEstimate",
     "SumPlan",
     "VectorSum",
+    "ask",
     "domains",
+    "evaluate",
     "losses",
     "minimize",
     "plan_scalar_sum",
@@ -63,6 +67,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "problem": ("CustomProblem", "Problem", "domains", "losses"),
     "protocol": ("BatchTooSmallError", "ScalarSum", "SecureRandom", "SeededRandom", "SumEstimate", "VectorSum"),
     "report": (),
+    "statistics": ("ask", "evaluate"),
     "table": (),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}

@@ -20,18 +20,55 @@ _SINGLE, _SINGLE_COLUMNS = (1e-10, 1e15), 1024
 
 
 def single_tells(norm: float) -> bool:
-    """Whether lengths about `norm` can be told in single precision."""
+    """Tell whether lengths about `norm` can be told in single precision.
+
+    Parameters
+    ----------
+    norm : float
+        A length.
+
+    Returns
+    -------
+    bool
+        Whether single precision can hold its square, and tell it from 0.
+    """
     return _SINGLE[0] <= norm <= _SINGLE[1]
 
 
 def in_single(rows: Any, norm: float) -> bool:
-    """Whether these are rows in single precision, few enough columns of it, and of a length that it can tell: about `norm`."""
+    """Tell whether these are rows in single precision that can stay so: with few enough columns, and of a length that it can tell.
+
+    Parameters
+    ----------
+    rows : Any
+        A table.
+    norm : float
+        What their lengths are about.
+
+    Returns
+    -------
+    bool
+        Whether sums over their entries may be computed in single precision.
+    """
     narrow = getattr(rows, "dtype", None) == np.float32 and rows.ndim == 2 and rows.shape[1] <= _SINGLE_COLUMNS
     return bool(narrow and single_tells(norm))
 
 
 def row_dots(rows: NDArray[Any], weights: Floats) -> Floats:
-    """Each row's inner product with the weights."""
+    """Compute each row's inner product with the weights.
+
+    Parameters
+    ----------
+    rows : numpy.ndarray of shape (rows, columns)
+        In single or double precision.
+    weights : numpy.ndarray of float64, shape (columns,)
+        The other factor.
+
+    Returns
+    -------
+    numpy.ndarray of float64, shape (rows,)
+        Each row's product, which does not depend on the other rows.
+    """
     weights = np.asarray(weights, dtype=np.float64)
     if rows.dtype == np.float32 and not np.max(np.abs(weights), initial=0.0) <= _SINGLE[1]:
         rows = rows.astype(np.float64)
@@ -39,11 +76,27 @@ def row_dots(rows: NDArray[Any], weights: Floats) -> Floats:
 
 
 def row_squares(rows: NDArray[Any]) -> Floats:
-    """Each row's squared length.
+    """Compute each row's squared length.
 
-    In double precision it is right to (d + 1) 2^-53 of itself, and 2^-1074 d; in single precision to (d + 1) 2^-24, and to
-    2^-125 d also where the processor takes the smallest numbers for 0; infinite where a square is not to be had. In whatever order
-    squares are added up, no partial sum is above the last, as none of them falls.
+    Parameters
+    ----------
+    rows : numpy.ndarray of shape (rows, columns)
+        In single or double precision.
+
+    Returns
+    -------
+    numpy.ndarray of float64, shape (rows,)
+        Each row's, which does not depend on the other rows; infinite where a square is not to be had.
+
+    Requires
+    --------
+    Nothing: rows may hold any numbers (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Ensures
+    -------
+    With d columns, it is right to (d + 1) 2^-53 of itself and 2^-1074 d in double precision. In single precision it is right to
+    (d + 1) 2^-24, and to 2^-125 d also where the processor takes the smallest numbers for 0. In whatever order squares are added
+    up, no partial sum is above the last, as none of them falls (docs/accounting.md#6-what-the-code-does-about-floating-point).
     """
     if rows.shape[1] == 1:
         return np.asarray(np.square(rows[:, 0], dtype=np.float64))
@@ -66,8 +119,25 @@ class LinearVectors:
     """Users' vectors as products: user i's is the outer product of coefficients_i and rows_i, plus a shift that all have.
 
     Such are the gradients of linear models: slopes times features, and the regulariser's gradient, which all users share. They
-    need not exist in memory: each entry is made where it is rounded. Whoever has
-    the squared lengths of these very rows from `row_squares` already can give them; privacy rests on their being right.
+    need not exist in memory: each entry is made where it is rounded.
+
+    Parameters
+    ----------
+    rows : numpy.ndarray of shape (users, features)
+        Made float64; float32 stays as it is where `squares` are given and there is no shift.
+    coefficients : numpy.ndarray of float64, shape (users, outputs)
+        What each user's row is multiplied by.
+    shift : numpy.ndarray of float64, shape (outputs, features), optional
+        What is added to every user's product.
+    squares : numpy.ndarray of float64, shape (users,), optional
+        The squared lengths of these very rows, where somebody has them from `row_squares` already; privacy rests on their being
+        right.
+
+    Examples
+    --------
+    >>> vectors = LinearVectors(np.array([[1.0, 2.0]]), np.array([[0.5]]), shift=np.array([[0.0, 1.0]]))
+    >>> np.asarray(vectors).tolist(), vectors.dim, len(vectors)
+    ([[0.5, 2.0]], 2, 1)
     """
 
     rows: NDArray[Any]  # float64 or float32
@@ -77,7 +147,18 @@ class LinearVectors:
 
     @classmethod
     def of(cls, vectors: NDArray[Any]) -> LinearVectors:
-        """Any vectors: their own product with 1."""
+        """Take any vectors: as their own product with 1.
+
+        Parameters
+        ----------
+        vectors : numpy.ndarray of shape (users, dim)
+            One row per user.
+
+        Returns
+        -------
+        LinearVectors
+            The same vectors.
+        """
         return cls(vectors, np.ones((len(vectors), 1)))
 
     def __post_init__(self) -> None:
@@ -96,9 +177,22 @@ class LinearVectors:
 
     @property
     def dim(self) -> int:
+        """Coordinates of a user's vector: features times outputs."""
         return int(self.rows.shape[1] * self.coefficients.shape[1])
 
     def of_users(self, users: NDArray[np.bool_]) -> LinearVectors:
+        """Take the vectors of some users; their lengths are measured anew.
+
+        Parameters
+        ----------
+        users : numpy.ndarray of bool, shape (users,)
+            Which users.
+
+        Returns
+        -------
+        LinearVectors
+            Theirs alone.
+        """
         return LinearVectors(self.rows[users], self.coefficients[users], self.shift)  # odd ones are few: measured anew
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
@@ -107,7 +201,20 @@ class LinearVectors:
 
 
 def products(rows: NDArray[Any], coefficients: Floats) -> Floats:
-    """Each row's outer product with its coefficients, as one vector."""
+    """Compute each row's outer product with its coefficients, as one vector.
+
+    Parameters
+    ----------
+    rows : numpy.ndarray of shape (users, features)
+        In single or double precision.
+    coefficients : numpy.ndarray of float64, shape (users, outputs)
+        What each row is multiplied by.
+
+    Returns
+    -------
+    numpy.ndarray of float64, shape (users, outputs * features)
+        One row per user.
+    """
     entries = coefficients.shape[1] * rows.shape[1]
     return np.asarray((coefficients[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(len(rows), entries))
 

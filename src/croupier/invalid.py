@@ -19,16 +19,47 @@ Mask = NDArray[np.bool_]
 
 
 def blanks(invalid: Any) -> bool:
-    """Whether `invalid` is "blank"; anything but that and "refuse" is refused."""
+    """Tell whether records that are not valid count as blanks.
+
+    Parameters
+    ----------
+    invalid : Any
+        What a caller gave.
+
+    Returns
+    -------
+    bool
+        True for "blank", False for "refuse".
+
+    Raises
+    ------
+    ArgumentError
+        Where it is neither.
+    """
     remedy = "'refuse' stops at a record that is not valid, before anybody is asked; 'blank' counts it as a public default."
     return one_of("invalid", invalid, INVALID, remedy) == "blank"
 
 
 def numbers_or_nan(values: Any) -> Any:
-    """Numbers as they are; of anything else each value by itself as a float, NaN where it is none.
+    """Take numbers as they are; of anything else each value by itself as a float, NaN where it is none.
 
     A list is taken value by value, too: as an array of numpy's own choosing, one text in it would make texts of all numbers.
     A data frame's columns of dates or complex numbers are refused, since types are public: each of their rows would be blank.
+
+    Parameters
+    ----------
+    values : Any
+        A table or a column: an array, a data frame, a list or a sparse matrix.
+
+    Returns
+    -------
+    numpy.ndarray or sparse matrix
+        Numbers in the same shape.
+
+    Raises
+    ------
+    ArgumentError
+        Where a data frame has a column of dates or complex numbers.
     """
     if hasattr(values, "indptr"):
         return values
@@ -43,7 +74,18 @@ def numbers_or_nan(values: Any) -> Any:
 
 
 def one_by_one(values: Any) -> NDArray[Any]:
-    """An array in which no value is another because of those beside it: lists are objects, and what is masked is None."""
+    """Make an array in which no value is another because of those beside it: lists are objects, and what is masked is None.
+
+    Parameters
+    ----------
+    values : Any
+        A table or a column.
+
+    Returns
+    -------
+    numpy.ndarray
+        The values in the same shape.
+    """
     if np.ma.isMaskedArray(values):
         objects: NDArray[Any] = np.ma.getdata(values).astype(object)
         objects[np.ma.getmaskarray(values)] = None
@@ -61,7 +103,20 @@ def _number(value: Any) -> float:
 
 
 def known_place(places: dict[Any, int], label: Any) -> int:
-    """Where a label stands among known ones, by Python's equality; -1 for any other, also one that cannot be looked up."""
+    """Find where a label stands among known ones, by Python's equality.
+
+    Parameters
+    ----------
+    places : dict
+        The known labels with their places.
+    label : Any
+        What is looked up.
+
+    Returns
+    -------
+    int
+        Its place; -1 for any other label, also one that cannot be looked up.
+    """
     try:
         return places.get(label, -1)
     except Exception:  # not hashable, though its type says so, or not to be compared
@@ -69,7 +124,18 @@ def known_place(places: dict[Any, int], label: Any) -> int:
 
 
 def finite_rows(X: Any) -> Mask:
-    """Which rows, or entries of a column, are finite throughout."""
+    """Find which rows, or entries of a column, are finite throughout.
+
+    Parameters
+    ----------
+    X : numpy.ndarray or sparse matrix
+        Numbers.
+
+    Returns
+    -------
+    numpy.ndarray of bool, shape (rows,)
+        Each row's answer, which does not depend on the other rows.
+    """
     entries = X.data if hasattr(X, "indptr") else X
     with np.errstate(all="ignore"):
         if entries.dtype.kind not in "fc" or np.isfinite(np.sum(entries)):  # a sum with NaN or infinity in it is not finite
@@ -83,7 +149,20 @@ def finite_rows(X: Any) -> Mask:
 
 
 def zeroed(X: Any, kept: Mask) -> Any:
-    """X, a table or a column, with zeros where nothing is to be kept of a row."""
+    """Put zeros where nothing is to be kept of a row.
+
+    Parameters
+    ----------
+    X : numpy.ndarray or sparse matrix
+        A table or a column; it is not changed.
+    kept : numpy.ndarray of bool, shape (rows,)
+        Which rows are to be kept.
+
+    Returns
+    -------
+    numpy.ndarray or sparse matrix
+        A copy, or X itself where all rows are kept.
+    """
     if kept.all():
         return X
     copy = X.copy()
@@ -95,11 +174,23 @@ def zeroed(X: Any, kept: Mask) -> Any:
 
 
 def taken(takes: Callable[[slice], object], count: int) -> Mask:
-    """Which of so many entries a function takes that raises ArgumentError or ValueError where it does not take one of a slice.
+    """Find which of some entries a function takes.
 
     By halves, so that few odd ones among many are found soon.
+
+    Parameters
+    ----------
+    takes : callable
+        Called with a slice; raises ArgumentError, ValueError or TypeError where it does not take one of its entries.
+    count : int
+        How many entries there are.
+
+    Returns
+    -------
+    numpy.ndarray of bool, shape (count,)
+        Each entry's answer.
     """
-    found = np.zeros(count, dtype=bool)
+    is_taken = np.zeros(count, dtype=bool)
     open_slices = [slice(0, count)] if count else []
     while open_slices:
         some = open_slices.pop()
@@ -110,5 +201,5 @@ def taken(takes: Callable[[slice], object], count: int) -> Mask:
                 middle = (some.start + some.stop) // 2
                 open_slices += [slice(some.start, middle), slice(middle, some.stop)]
         else:
-            found[some] = True
-    return found
+            is_taken[some] = True
+    return is_taken

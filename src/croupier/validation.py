@@ -9,7 +9,29 @@ from typing import Any
 
 
 class ArgumentError(ValueError):
-    """An argument outside its allowed range; raised before anything private is touched."""
+    """An argument outside its allowed range; raised before anything private is touched.
+
+    Parameters
+    ----------
+    name : str
+        The argument.
+    value : object
+        What it was.
+    allowed : str
+        What it must be, to follow "it must be".
+    remedy : str
+        What to do, as a sentence.
+
+    Attributes
+    ----------
+    name, value, allowed, remedy : str or object
+        The parameters as given.
+
+    Examples
+    --------
+    >>> print(ArgumentError("users", 0, "at least 1", "Count the users."))
+    users = 0 is not allowed: it must be at least 1. Count the users.
+    """
 
     def __init__(self, name: str, value: object, allowed: str, remedy: str) -> None:
         self.name, self.value, self.allowed, self.remedy = name, value, allowed, remedy
@@ -27,10 +49,21 @@ class RecordError(ArgumentError):
 
     Parameters
     ----------
-    name, value, allowed, remedy
-        As in `ArgumentError`; `name` may say where the record is, and `value` what is in it. The others must not.
+    name : str
+        The argument; it may say where the record is.
+    value : object
+        What was wrong; it may be what is in the record.
+    allowed : str
+        What it must be; it must not tell the record.
+    remedy : str
+        What to do; it must not tell the record.
     public : str, optional
         The name without the record's place, as whoever does not hold the record sees it.
+
+    Attributes
+    ----------
+    public : str
+        The same; `name` where it was left out.
     """
 
     def __init__(self, name: str, value: object, allowed: str, remedy: str, public: str | None = None) -> None:
@@ -111,7 +144,36 @@ def real(
     at_most: float = math.inf,
     remedy: str,
 ) -> float:
-    """`value` as a finite float with above < value < below and at_least <= value <= at_most."""
+    """Take a value as a finite float within limits.
+
+    Parameters
+    ----------
+    name : str
+        What an error calls it.
+    value : Any
+        What a caller gave; booleans and texts are no numbers.
+    above, at_least : float, default -inf
+        Limits below, the first not allowed itself.
+    below, at_most : float, default inf
+        Limits above, the first not allowed itself.
+    remedy : str
+        What an error tells to do.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    ArgumentError
+        Where it is not a finite number within the limits.
+
+    Examples
+    --------
+    >>> real("delta", 1e-6, above=0, below=1, remedy="Choose delta well below 1 / users.")
+    1e-06
+    """
     limits = (("greater than", above), ("at least", at_least), ("less than", below), ("at most", at_most))
     allowed = " and ".join(["a finite number", *(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))])
     try:
@@ -124,7 +186,36 @@ def real(
 
 
 def whole(name: str, value: Any, *, at_least: int, at_most: int | None = None, remedy: str) -> int:
-    """`value` as an int with at_least <= value <= at_most; 3.0 counts as whole, 3.5 and True do not."""
+    """Take a value as an int within limits; 3.0 counts as whole, 3.5 and True do not.
+
+    Parameters
+    ----------
+    name : str
+        What an error calls it.
+    value : Any
+        What a caller gave.
+    at_least : int
+        The smallest that is allowed.
+    at_most : int, optional
+        The largest that is allowed.
+    remedy : str
+        What an error tells to do.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Raises
+    ------
+    ArgumentError
+        Where it is not a whole number within the limits.
+
+    Examples
+    --------
+    >>> whole("users", 3.0, at_least=1, remedy="Count the users.")
+    3
+    """
     allowed = f"a whole number of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -138,7 +229,29 @@ def whole(name: str, value: Any, *, at_least: int, at_most: int | None = None, r
 
 
 def one_of(name: str, value: object, choices: tuple[str, ...], remedy: str) -> str:
-    """`value` if it is one of the choices."""
+    """Take a value that has to be one of some words.
+
+    Parameters
+    ----------
+    name : str
+        What an error calls it.
+    value : object
+        What a caller gave.
+    choices : tuple of str
+        What is allowed.
+    remedy : str
+        What an error tells to do.
+
+    Returns
+    -------
+    str
+        The value.
+
+    Raises
+    ------
+    ArgumentError
+        Where it is none of them.
+    """
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(name, value, "one of " + ", ".join(map(repr, choices)), remedy)
     return value

@@ -202,7 +202,7 @@ def test_without_noise_and_on_whole_levels_the_sum_is_exact(data, mode, norm):
 
 @pytest.mark.parametrize("users", [1, 2, 7, 8, 9, 50])
 def test_users_are_worked_on_in_pieces_and_none_is_lost(monkeypatch, users):
-    monkeypatch.setattr(sums, "_CHUNK_ENTRIES", 8)
+    monkeypatch.setattr(sums, "CHUNK_ENTRIES", 8)
     plan = law_plan(users=users, dim=2, levels=64, noise_bits=3, noise_probability=SILENT)
     vectors = np.arange(2 * users).reshape(users, 2) % 31 / 64
     done = []

@@ -50,6 +50,9 @@ Rounds = Annotated[int, typer.Option(help="Rounds that one user takes part in.")
 Neighbours = Annotated[str, typer.Option(help="replace-one (the paper's) or zero-out.")]
 Calibration = Annotated[str, typer.Option(help="tight, paper or paper-scaled.")]
 MaxInflation = Annotated[float, typer.Option(help="Noise allowed relative to the central Gaussian mechanism.")]
+Diameter = Annotated[
+    float | None, typer.Option(help="Proved bound on the distance of two users' vectors; twice the norm otherwise.")
+]
 MaxBits = Annotated[int | None, typer.Option(help="Bits per coordinate; finds the least noise within them.")]
 Lots = Annotated[int | None, typer.Option(help="Rounds, one of which each user takes part in by a secret lot.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -79,6 +82,7 @@ def plan(
     max_inflation: MaxInflation = 1.05,
     max_bits: MaxBits = None,
     lots: Lots = None,
+    diameter: Diameter = None,
     compare: Annotated[bool, typer.Option("--compare", help="Paper, tight, central and local side by side.")] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Prove it in ball arithmetic; --json prints the certificate.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the certificate of --prove goes, as JSON.")] = None,
@@ -97,6 +101,7 @@ def plan(
         "neighbours": neighbours,
         "max_inflation": max_inflation,
         "max_bits": max_bits,
+        "diameter": diameter,
     }
     if output is not None and not prove:
         raise ArgumentError("-o", str(output), "left out without --prove", "It is where the certificate goes: add --prove.")

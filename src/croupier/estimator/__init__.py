@@ -4,6 +4,7 @@ from .account import BudgetWarning, PrivacyAccount, total_guarantee
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
 from .private import PublicDataWarning, WeakPrivacyWarning
+from .regression import RegressionTable, ShuffleLinearRegression
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
 from .warnings import FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
@@ -15,7 +16,9 @@ __all__ = [
     "PrivacyAccount",
     "PublicDataWarning",
     "RadiusWarning",
+    "RegressionTable",
     "ShuffleHuberRegressor",
+    "ShuffleLinearRegression",
     "ShuffleLinearSVC",
     "ShuffleLogisticRegression",
     "ShuffleQuantileRegressor",

@@ -77,7 +77,8 @@ class ShuffleLogisticRegression(LinearClassifier):
 
     Algorithm: AC-SA on the logistic loss, or on the cross-entropy of the softmax for more than two `classes`. With
     interactivity="full", every user is asked in every round: more accurate, more bits. The practical schedule caps the loss's
-    slope; `predict_proba` undoes what that does to probabilities (but for l2).
+    slope; `predict_proba` undoes what that does to probabilities (but for l2). `coef_` are then those of the capped loss, up to
+    twice as large as a logistic model's parameters; interactivity="full" with clip=2.0 and curvature=0.25 estimates these.
 
     Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`,
     `explain()`). `classes`, `feature_norm` and `radius` are taken as public and never read off the data.

@@ -130,6 +130,9 @@ def check_schedule(chosen: Schedule, users: int) -> None:
         asked = phase.batch if full else phase.batch * phase.rounds
         if asked > phase.users or phase.plan.users != phase.batch:
             raise ArgumentError("chosen", str(phase), "a phase that fits its users and its plan", remedy)
+        if phase.plan.diameter is not None:
+            allowed = "left out: gradients are anywhere in the ball of the plan's norm"
+            raise ArgumentError("phase.plan.diameter", phase.plan.diameter, allowed, remedy)
         if chosen.shortfall:
             held = honest_in_batch(users, chosen.honest, phase.batch, chosen.shortfall)
         else:

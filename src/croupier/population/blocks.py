@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..protocol import Counts, Report, SumEstimate, VectorSum
 from ..validation import ArgumentError, whole
 from .dealing import Seats
-from .population import ParallelQuery, Question, Test, UnreachableError, Vectors
+from .population import ParallelQuery, Question, SparseQuery, Test, UnreachableError, Vectors
 from .records import CHUNK_ENTRIES, Records
 
 # Users that are a block where nothing else says so.
@@ -130,7 +130,8 @@ class Shard:
         """The same of one block, as the query gives them."""
         members = self._members(placed, question)
         if members is None or len(members):
-            yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // question.plan.dim))
+            entries = question.query.entries if isinstance(question.query, SparseQuery) else question.plan.dim
+            yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // entries))
 
     def _members(self, placed: Placed, question: Question) -> NDArray[np.int64] | None:
         """Who of the block is in the batch; None for all of them."""

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import SumPlan
-from ..protocol import LinearVectors, Secret, SumEstimate
+from ..protocol import LinearVectors, Secret, SparseVectors, SumEstimate
 from ..validation import ArgumentError
 from .dealing import Batch
 
-# One vector per user, as they are or as products.
-Vectors = NDArray[np.float64] | LinearVectors
+# One vector per user, as they are, as products or by their entries.
+Vectors = NDArray[np.float64] | LinearVectors | SparseVectors
 
 
 class Query(Protocol):
@@ -41,6 +41,25 @@ class ProductQuery(Query, Protocol):
 
     @property
     def products(self) -> Callable[[Any, Any], LinearVectors] | None: ...
+
+
+@runtime_checkable
+class RangedQuery(Query, Protocol):
+    """A query whose vectors have norm at most `norm` and are at most `diameter` apart, whatever the records are."""
+
+    @property
+    def norm(self) -> float: ...
+
+    @property
+    def diameter(self) -> float: ...
+
+
+@runtime_checkable
+class SparseQuery(Query, Protocol):
+    """A query that says how many entries of a vector there usually are, so that pieces of users fit memory."""
+
+    @property
+    def entries(self) -> int: ...
 
 
 class Test(Protocol):
@@ -81,7 +100,8 @@ class Question:
     """One round: what is asked, of whom, under which plan, and the secret that its randomness is derived from.
 
     Whoever asks owes a secret that belongs to this question alone: see `Secret`. `number` is that of the round in its run,
-    counted from 1, for those who tell rounds apart.
+    counted from 1, for those who tell rounds apart. A plan that counts on a diameter is refused for a query that does not
+    have it (`RangedQuery`): gradients, say, are anywhere in their ball.
     """
 
     query: Query
@@ -89,6 +109,15 @@ class Question:
     plan: SumPlan
     secret: Secret
     number: int = 1
+
+    def __post_init__(self) -> None:
+        if self.plan.diameter is None:
+            return
+        query, plan = self.query, self.plan
+        if not isinstance(query, RangedQuery) or query.norm > plan.norm or query.diameter > self.plan.diameter:
+            claim = f"norm {query.norm} and diameter {query.diameter}" if isinstance(query, RangedQuery) else "no range"
+            allowed = f"left out, or at least that of the query, which claims {claim}"
+            raise ArgumentError("plan.diameter", self.plan.diameter, allowed, "Plan with the query's own norm and diameter.")
 
 
 @runtime_checkable

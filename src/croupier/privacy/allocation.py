@@ -52,10 +52,18 @@ SLACKS = tuple(10.0**-k for k in range(3, 12))
 class Allocation:
     """One report in one of `rounds` secret rounds, each with a zero-out certificate of `mu` (accounting, Theorem L).
 
-    Attributes
+    Parameters
     ----------
-    mu : one round's pair (blank, report) is a post-processing of (N(0, 1), N(mu, 1)), but for a slack that is kept elsewhere.
-    rounds : the number of rounds among which the lot was drawn, uniformly and independently of all else.
+    mu : float
+        Above 0, at most 1000. One round's pair (blank, report) is a post-processing of (N(0, 1), N(mu, 1)), but for a slack that is
+        kept elsewhere.
+    rounds : int
+        From 1 to 10^6: the rounds among which the lot was drawn, uniformly and independently of all else.
+
+    Guarantee
+    ---------
+    `delta` and `gaussian` bound what the sums of all rounds reveal about a user whose lot is secret
+    (docs/accounting.md#9-secret-lots). The rounds' own slack is not in them.
 
     Examples
     --------
@@ -72,16 +80,19 @@ class Allocation:
         object.__setattr__(self, "rounds", whole("rounds", self.rounds, at_least=1, at_most=MAX_ROUNDS, remedy=hint))
 
     def delta(self, epsilon: float, neighbours: str) -> float:
-        """Upper bound on the hockey-stick divergence at `epsilon`, in the worse order.
+        """Bound the hockey-stick divergence at `epsilon`, in the worse order.
 
         Parameters
         ----------
-        epsilon : at least 0.
-        neighbours : "replace-one" or "zero-out".
+        epsilon : float
+            At least 0.
+        neighbours : {"replace-one", "zero-out"}
+            The neighbouring relation.
 
         Returns
         -------
-        A number that is proved to be no smaller than delta(epsilon); never above that of a lot that is known.
+        float
+            A number that is proved to be no smaller than delta(epsilon); never above that of a lot that is known.
         """
         known = gaussian_delta(epsilon, self.known(neighbours))
         if self.rounds == 1 or self.mu < _LEAST_MU or epsilon > _LARGEST_EPSILON:
@@ -95,26 +106,71 @@ class Allocation:
         return best
 
     def known(self, neighbours: str) -> float:
-        """The mu of the Gaussian that holds where the lot is known: that of one round."""
+        """Give the mu of the Gaussian that holds where the lot is known: that of one round.
+
+        Parameters
+        ----------
+        neighbours : {"replace-one", "zero-out"}
+            The neighbouring relation.
+
+        Returns
+        -------
+        float
+            2 mu for replace-one, mu for zero-out.
+        """
         return 2 * self.mu if neighbours == "replace-one" else self.mu
 
     def gaussian(self, neighbours: str, slack: float) -> float:
-        """A mu such that every test's power is at most the Gaussian one of mu plus `slack`, in both orders.
+        """Find a mu such that every test's power is at most the Gaussian one of mu plus `slack`, in both orders.
 
         So the allocation composes with anything as this Gaussian does, if `slack` is added to delta (accounting, Theorem L).
+
+        Parameters
+        ----------
+        neighbours : {"replace-one", "zero-out"}
+            The neighbouring relation.
+        slack : float
+            What is added to delta; 0 counts the lot as known.
+
+        Returns
+        -------
+        float
+            The mu, rounded up.
         """
         return _gaussian(self.mu, self.rounds, neighbours, slack)
 
     def worse_of(self, other: Allocation) -> Allocation:
-        """An allocation that is no better than either: the larger mu, the fewer rounds."""
+        """Make an allocation that is no better than either: the larger mu, the fewer rounds.
+
+        Parameters
+        ----------
+        other : Allocation
+            The other one.
+
+        Returns
+        -------
+        Allocation
+            An upper bound of both.
+        """
         return Allocation(mu=max(self.mu, other.mu), rounds=min(self.rounds, other.rounds))
 
     def same_lots(self, *others: Allocation) -> Allocation:
-        """Several questions in one round, or several runs with the same lots: their mus add in squares before the lot is drawn.
+        """Join several questions in one round, or several runs with the same lots: their mus add in squares before a lot is drawn.
+
+        Parameters
+        ----------
+        *others : Allocation
+            Those with the same lots.
+
+        Returns
+        -------
+        Allocation
+            Of all of them together.
 
         Raises
         ------
-        ArgumentError : where the numbers of rounds differ, since the lots are not the same then.
+        ArgumentError
+            Where the numbers of rounds differ, since the lots are not the same then.
         """
         for other in others:
             whole(
@@ -148,14 +204,44 @@ def _curves(mu: float, rounds: int, neighbours: str, depth: float) -> tuple[Powe
 
 
 def relation_curves(to_blank: PowerCurve, from_blank: PowerCurve, neighbours: str) -> tuple[PowerCurve, ...]:
-    """Report against report through blanks, which is the same in both orders; or both orders of blank and report."""
+    """Join the two curves of blank and report as a neighbouring relation asks.
+
+    Parameters
+    ----------
+    to_blank, from_blank : PowerCurve
+        What `power_curves` gives: the power under blanks of a test with a level under the report, and the other way round.
+    neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation.
+
+    Returns
+    -------
+    tuple of PowerCurve
+        Report against report through blanks, which is the same in both orders; or both orders of blank and report.
+    """
     return (from_blank.after(to_blank),) if neighbours == "replace-one" else (to_blank, from_blank)
 
 
 def power_curves(
     mu: float, rounds: int, *, depth: float = _DEPTHS[0], most_points: int = _MOST_POINTS
 ) -> tuple[PowerCurve, PowerCurve]:
-    """Upper bounds on the power of tests at a level under P, and at a level under B: 1 - f1 and 1 - f2 of Theorem L."""
+    """Bound the power of tests at a level under P, and at a level under B: 1 - f1 and 1 - f2 of Theorem L.
+
+    Parameters
+    ----------
+    mu : float
+        Of one round.
+    rounds : int
+        The rounds among which the lot was drawn, at least 2.
+    depth : float, default 6.0
+        How far the lattice reaches, in standard deviations of z.
+    most_points : int, default 131072
+        Points of the lattice, at most; a power of two.
+
+    Returns
+    -------
+    tuple of two PowerCurve
+        Upper bounds, whatever the lattice; a finer and deeper one is closer.
+    """
     ratios, weights, misplaced = _likelihood_ratio(mu, rounds, depth, most_points)
     shifted = weights * ratios
     only_blank = max(0.0, 1 - float(weights.sum())) + _TOTAL + misplaced

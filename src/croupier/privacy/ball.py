@@ -31,7 +31,19 @@ _REST_OF_BLOCKS = 2.0**-40
 
 
 class Constants(NamedTuple):
-    """Balls around the constants of Theorem B for one window. `step` and `bulge` are None where the window was met in blocks."""
+    """Balls around the constants of Theorem B for one window.
+
+    Parameters
+    ----------
+    step : arb or None
+        c; None where the window was met in blocks.
+    slope : arb
+        ct.
+    bulge : arb or None
+        kappa; None where the window was met in blocks.
+    tau, mu : arb
+        What the certificate is made of.
+    """
 
     step: arb | None
     slope: arb
@@ -45,9 +57,16 @@ def constants(trials: int, probability: float, *, shift: Fraction, reach: int, d
 
     Parameters
     ----------
-    trials, probability : the noise; the probability is taken as the dyadic number that the float is.
-    shift, reach, dim : S, K and d of Theorem B. S is taken as it is: the margin for the encoder is the caller's.
-    low, high : the window, 0 <= low, low + reach < high <= trials - 1. Any such window is valid; it decides tau and mu.
+    trials : int
+        The noise bits of all honest users in a coordinate.
+    probability : float
+        Of a noise bit; taken as the dyadic number that the float is.
+    shift : fractions.Fraction
+        S of Theorem B. It is taken as it is: the margin for the encoder is the caller's.
+    reach, dim : int
+        K and d of Theorem B.
+    low, high : int
+        The window, 0 <= low, low + reach < high <= trials - 1. Any such window is valid; it decides tau and mu.
 
     Returns
     -------
@@ -59,6 +78,10 @@ def constants(trials: int, probability: float, *, shift: Fraction, reach: int, d
     ------
     NoCertificateError
         Where the window is none of Theorem B's, or a ball is not finite.
+
+    Guarantee
+    ---------
+    The real constants are in the balls (docs/certificates.md).
     """
     if not (low >= 0 and low + reach < high <= trials - 1 and reach >= 1 and 0 < probability < 1):
         raise NoCertificateError(f"{low}..{high} is no window of Theorem B for {trials} trials and a reach of {reach}")
@@ -70,13 +93,13 @@ def constants(trials: int, probability: float, *, shift: Fraction, reach: int, d
         step: arb | None = None
         bulge: arb | None = None
         if high - low < SCAN_POINTS:
-            found = _scan(left, right, low, high, ends)
-            c, slope, extreme = found.step, found.slope, found.extreme
+            scan = _scan(left, right, low, high, ends)
+            c, slope, extreme = scan.step, scan.slope, scan.extreme
             kappa = (c * (1 - c / slope)).min(slope * slope * extreme.max(2 * c) / 8)
             S = _exact(shift)
             mu = (slope * S).min(c * S + kappa * arb(dim).sqrt())
             step, bulge = c, kappa
-            lost = found.lost(reach)
+            lost = scan.lost(reach)
         else:
             slope = _slope_by_blocks(left, right, low, high)
             mu = slope * _exact(shift)
@@ -92,9 +115,19 @@ def constants(trials: int, probability: float, *, shift: Fraction, reach: int, d
 
 
 def gaussian_delta_ball(epsilon: Fraction, mu: arb) -> arb:
-    """A ball around deltaG(epsilon; mu), for epsilon >= 0 and mu > 0.
+    """Enclose deltaG(epsilon; mu). It grows with mu, so it is enclosed at the two ends of mu's ball.
 
-    deltaG grows with mu, so it is enclosed at the two ends of mu's ball.
+    Parameters
+    ----------
+    epsilon : fractions.Fraction
+        At least 0.
+    mu : arb
+        Above 0.
+
+    Returns
+    -------
+    arb
+        A ball that holds the real value for every mu in the ball.
     """
     with ctx.workprec(PRECISION):
         at_ends = [_gaussian_delta(_exact(epsilon), end) for end in (mu.lower(), mu.upper())]

@@ -25,6 +25,7 @@ def plan_sum(
     calibration: str = "tight",
     max_inflation: float = 1.05,
     max_bits: int | None = None,
+    diameter: float | None = None,
 ) -> SumPlan:
     """Plan a private sum of `users` vectors of `dim` coordinates and l2 norm at most `norm`.
 
@@ -33,23 +34,67 @@ def plan_sum(
 
     Parameters
     ----------
-    epsilon, delta : the guarantee, for a user who takes part in all `rounds` rounds.
-    users : users in one round. norm : public bound; longer vectors are clipped on the user's side.
-    honest : fraction of the users that is trusted to add its noise. The others' noise may be missing without harm to privacy;
-        when it does arrive it is noise all the same, so `inflation` grows by 1 / sqrt(honest). `max_inflation` bounds the
-        noise of the honest users, which is the part a plan can choose.
-    neighbours : "replace-one", the paper's relation, or "zero-out", a user's vector against the zero vector (the
-        relation to set beside add/remove figures of other libraries).
-    calibration : "tight" (Theorem B of docs/accounting.md), "paper" (Theorem 3.2 as printed) or "paper-scaled" (the same
-        with data scaled to unit range first, so that the levels do not depend on the unit of `norm`).
+    epsilon, delta : float
+        The guarantee, for a user who takes part in all `rounds` rounds: epsilon above 0, delta between 0 and 1.
+    users : int
+        Users in one round, from 1 to 10^12.
+    dim : int
+        Coordinates of a user's vector, from 1 to 10^9.
+    norm : float, default 1.0
+        Public bound on a vector's l2 norm, in units of the data; longer vectors are clipped on the user's side.
+    honest : float, default 1.0
+        Fraction of the users that is trusted to add its noise. The others' noise may be missing without harm to privacy;
+        when it does arrive it is noise all the same, so `inflation` grows by 1 / sqrt(honest).
+    rounds : int, default 1
+        Rounds that one user takes part in.
+    neighbours : {"replace-one", "zero-out"}, default "replace-one"
+        The paper's relation, or a user's vector against the zero vector (the relation to set beside add/remove figures of other
+        libraries).
+    calibration : {"tight", "paper", "paper-scaled"}, default "tight"
+        Theorem B of docs/accounting.md; the paper's Theorem 3.2 as printed; or the same with data scaled to unit range first, so
+        that the levels do not depend on the unit of `norm`.
+    max_inflation : float, default 1.05
+        Noise allowed relative to a trusted curator's, above 1. It bounds the noise of the honest users, which is the part that a
+        plan can choose.
+    max_bits : int, optional
+        Bits per coordinate that one user may send, at least 2.
+    diameter : float, optional
+        A proved bound on the l2 distance of any two users' vectors, the zero vector of a blank answer among them; twice the norm
+        unless given. Vectors without negative entries have sqrt(2) times the norm, which is 29 per cent less noise. The sum
+        clips to the norm alone: whoever gives a diameter sends vectors of a set that has it (`croupier.statistics`). Under
+        "zero-out" it changes nothing.
+
+    Returns
+    -------
+    SumPlan
+        The plan, certified in full.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is out of range, or `max_bits` or `max_inflation` leaves no plan.
+    NoCertificateError
+        Where nothing can be certified for the request.
+
+    Guarantee
+    ---------
+    `plan.guarantee`: at `epsilon` its delta is at most the delta asked for, if the users and the shuffler do as
+    `plan.guarantee.honest` and `VectorSum` say, and, with a
+    diameter, no two vectors that users may send are further apart
+    (docs/accounting.md#3-theorem-b-the-whole-round-random-rounding-included).
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Section 3.
 
     Examples
     --------
     >>> plan = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100)
     >>> plan.bits_per_coordinate, plan.inflation <= 1.05, plan.certified_delta <= 1e-6
     (50, True, True)
-
-    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Section 3.
+    >>> histogram = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100, diameter=2**0.5)
+    >>> histogram.noise_std <= 0.72 * plan.noise_std
+    True
     """
     return plan(
         SumRequest(
@@ -64,6 +109,7 @@ def plan_sum(
             calibration=calibration,
             max_inflation=max_inflation,
             max_bits=max_bits,
+            diameter=diameter,
         )
     )
 
@@ -84,6 +130,37 @@ def plan_scalar_sum(
 
     The plan is that of a one-dimensional vector of norm width / 2 about the middle of the interval.
 
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee, for a user who takes part in all `rounds` rounds.
+    users : int
+        Users in one round.
+    width : float, default 1.0
+        Width of the public interval that the numbers lie in, in units of the data.
+    honest : float, default 1.0
+        Fraction of the users that is trusted to add its noise.
+    rounds : int, default 1
+        Rounds that one user takes part in.
+    calibration : {"tight", "paper", "paper-scaled"}, default "tight"
+        As in `plan_sum`; the paper's is Lemma 3.1.
+    max_inflation : float, default 1.05
+        Noise allowed relative to a trusted curator's, above 1.
+    max_bits : int, optional
+        Bits that one user may send, at least 2.
+
+    Returns
+    -------
+    SumPlan
+        For `ScalarSum`; certified in full.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is out of range.
+
+    Examples
+    --------
     >>> plan_scalar_sum(epsilon=1, delta=1e-6, users=1000, width=10.0).central_noise_std  # doctest: +ELLIPSIS
     42.24...
     """
@@ -106,16 +183,42 @@ def plan_scalar_sum(
 
 
 def plan(request: SumRequest) -> SumPlan:
-    """The plan for a checked request."""
+    """Make the plan for a checked request.
+
+    Parameters
+    ----------
+    request : SumRequest
+        What was asked for.
+
+    Returns
+    -------
+    SumPlan
+        The plan, certified in full.
+    """
     return prove(request, *_theory(request).parameters(request))
 
 
 def prove(request: SumRequest, levels: int, noise_bits: int, probability: float) -> SumPlan:
-    """The plan with these parameters, its guarantee computed from them alone."""
+    """Make the plan with these parameters, its guarantee computed from them alone.
+
+    Parameters
+    ----------
+    request : SumRequest
+        What was asked for; of a SumPlan these fields alone are used.
+    levels, noise_bits : int
+        g and b.
+    probability : float
+        p.
+
+    Returns
+    -------
+    SumPlan
+        Its figures are proved, and may be worse than what the request asks for.
+    """
     guarantee = _theory(request).guarantee(request, levels, noise_bits, probability)
-    asked = asdict(request)
+    request_fields = asdict(request)
     return SumPlan(
-        **{name: asked[name] for name in REQUEST_FIELDS},
+        **{name: request_fields[name] for name in REQUEST_FIELDS},
         levels=levels,
         noise_bits=noise_bits,
         noise_probability=probability,
@@ -128,11 +231,28 @@ def prove(request: SumRequest, levels: int, noise_bits: int, probability: float)
 
 @lru_cache(maxsize=256)
 def is_proved(plan: SumPlan) -> bool:
-    """Whether the guarantee that a plan carries follows from its parameters: False for one that was edited by hand.
+    """Tell whether the guarantee that a plan carries follows from its parameters: False for one that was edited by hand.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        Any plan.
+
+    Returns
+    -------
+    bool
+        Whether it may be relied on.
 
     Guarantee
     ---------
     True only where no figure of the plan is below the proved one, by however little.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2)
+    >>> is_proved(plan), is_proved(replace(plan, mu=0.999 * plan.mu))
+    (True, False)
     """
     try:
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
@@ -142,10 +262,24 @@ def is_proved(plan: SumPlan) -> bool:
 
 
 def claims_at_most(plan: SumPlan, proved: SumPlan, tolerance: float = 0.0) -> bool:
-    """Whether no figure of a plan is stronger than the proved plan's, but for a part `tolerance` of it.
+    """Tell whether no figure of a plan is stronger than the proved plan's, but for a part `tolerance` of it.
 
     A tolerance is for plans whose figures are thrown away for the proved ones, as in `SumPlan.from_dict`: another processor may
     have computed them with other last digits.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        What is claimed.
+    proved : SumPlan
+        What is proved of the same parameters.
+    tolerance : float, default 0.0
+        The part of each figure that is forgiven.
+
+    Returns
+    -------
+    bool
+        Whether every claim is covered.
     """
     figures = ((plan.mu or 0.0, proved.mu or 0.0), (plan.slack, proved.slack), (plan.pure_epsilon, proved.pure_epsilon))
     return all(claimed >= figure * (1 - tolerance) for claimed, figure in figures)

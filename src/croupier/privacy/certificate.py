@@ -47,22 +47,91 @@ class NoCertificateError(ArithmeticError):
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """One round's certified figures. `low`..`high` is the window; the constants are those of Theorem B."""
+    """One round's certified figures: the constants of Theorem B on the window low..high.
+
+    Parameters
+    ----------
+    mu : float
+        The round is as telling as N(mu, 1) against N(0, 1), at most, but for `tau` per coordinate.
+    tau : float
+        Probability per coordinate of leaving the window; dim * tau adds to delta.
+    low, high : int
+        The window, in levels.
+    step : float
+        c: largest increment of Phi^-1(F) over one integer; nan where the window was bounded in blocks.
+    slope : float
+        ct: largest slope of Phi^-1(F) between integers.
+    bulge : float
+        kappa: largest excess of Phi^-1(F) over `step` times the distance; nan where the window was bounded in blocks.
+
+    Guarantee
+    ---------
+    One round of dim coordinates has delta(eps) <= deltaG(eps; mu) + dim * tau for every eps >= 0
+    (docs/accounting.md#3-theorem-b-the-whole-round-random-rounding-included).
+
+    Examples
+    --------
+    >>> round(certify(10_000, 0.5, shift=4.0, reach=4, dim=10, tail=1e-9).mu, 3)
+    0.081
+    """
 
     mu: float
     tau: float
     low: int
     high: int
-    step: float  # c: largest increment of Phi^-1(F) over one integer; nan where the window was bounded in blocks
-    slope: float  # ct: largest slope of Phi^-1(F) between integers
-    bulge: float  # kappa: largest excess of Phi^-1(F) over `step` times the distance
+    step: float
+    slope: float
+    bulge: float
 
 
 @lru_cache(maxsize=1024)
 def certify(trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float) -> Certificate:
-    """Theorem B for Bin(trials, probability): the smallest mu we can prove with tau <= tail.
+    """Certify Bin(trials, probability) by Theorem B: the smallest mu we can prove with tau <= tail.
 
-    `tail` is the probability, per coordinate, of the event that is given up; `dim * tau` adds to delta.
+    Parameters
+    ----------
+    trials : int
+        Noise bits of all honest users in a coordinate, at least 1. Beyond 10^12 there is no certificate.
+    probability : float
+        Of a noise bit, above 0 and below 1.
+    shift : float
+        S: l2 distance of neighbouring encodings, above 0, in levels.
+    reach : int
+        K: their distance in one coordinate, rounded up, at least 1.
+    dim : int
+        Coordinates, at least 1.
+    tail : float
+        Probability, per coordinate, of the event that is given up, above 0 and below 1; `dim * tau` adds to delta.
+
+    Returns
+    -------
+    Certificate
+        mu and tau, rounded up, and the constants that they come from.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is out of range.
+    NoCertificateError
+        Where the noise is too narrow or its tails are beyond floating point: nothing may be released then.
+
+    Requires
+    --------
+    The counts of a coordinate are the users' encodings, rounded at random, plus noise that has the law Bin(trials, probability), is
+    independent of records and over coordinates, and may have anything independent added to it. Real encodings of neighbours differ
+    by at most shift (1 + 1e-9) in l2 norm and by at most `reach` in every coordinate (docs/accounting.md#1-setting).
+
+    Ensures
+    -------
+    One round has delta(eps) <= deltaG(eps; mu) + dim * tau for every eps >= 0, and tau <= tail
+    (docs/accounting.md#3-theorem-b-the-whole-round-random-rounding-included). mu and tau are inflated by margins that are well
+    above the measured errors of floating point (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Examples
+    --------
+    >>> certificate = certify(10_000, 0.5, shift=4.0, reach=4, dim=10, tail=1e-9)
+    >>> certificate.tau <= 1e-9, 4 / 50 < certificate.mu < 1.05 * 4 / 50  # the noise has a standard deviation of 50
+    (True, True)
     """
     trials = whole("trials", trials, at_least=1, remedy="Count the noise bits of all honest users together.")
     real("probability", probability, above=0, below=1, remedy="The noise bits need to be random.")
@@ -80,9 +149,27 @@ def certify(trials: int, probability: float, *, shift: float, reach: int, dim: i
 
 
 def presume(trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float) -> float:
-    """The mu that `certify` would find if its maxima stand at the window's ends, as they did wherever we looked.
+    """Guess the mu that `certify` would find if its maxima stand at the window's ends, as they did wherever we looked.
 
-    Cheap guidance for a search, not a proof: infinite where there is no window. What is released is certified in full.
+    Cheap guidance for a search, not a proof. What is released is certified in full.
+
+    Parameters
+    ----------
+    trials : int
+        As in `certify`.
+    probability : float
+        As in `certify`.
+    shift : float
+        As in `certify`.
+    reach, dim : int
+        As in `certify`.
+    tail : float
+        As in `certify`.
+
+    Returns
+    -------
+    float
+        The guess; infinite where there is no window.
     """
     try:
         low, high, tau = _window(trials, probability, reach, tail)

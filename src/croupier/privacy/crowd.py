@@ -15,12 +15,35 @@ _TAILS = 1e-8
 
 
 def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int:
-    """At least this many of `batch` users are honest, but for probability `chance`, if `honest` of all `users` are.
+    """Count the honest users that a random batch holds at least, but for probability `chance`.
 
     The batch holds one honest user, whose privacy is at stake, and is otherwise a uniformly random part of the others. The
     number of honest ones among m drawn without replacement is at most k < p m with probability at most exp(-m KL(k/m || p))
     (Hoeffding 1963, Theorems 1 and 4).
 
+    Parameters
+    ----------
+    users : int
+        All users, at least 1.
+    honest : float
+        The fraction of all users that is honest, above 0 and at most 1; who they are is fixed before the batch is drawn.
+    batch : int
+        Users in the batch, from 1 to `users`.
+    chance : float
+        The probability that a batch may hold fewer, above 0 and below 1.
+
+    Returns
+    -------
+    int
+        Honest users, the user at stake among them.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is out of range.
+
+    Examples
+    --------
     >>> honest_in_batch(100_000, 0.9, 2_000, 1e-8)
     1715
     """
@@ -41,15 +64,44 @@ def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int
 
 
 def surely_honest(users: int, honest: float, batch: int) -> int:
-    """At least this many of any batch that holds the user at stake are honest, whoever is in it."""
+    """Count the honest users that any batch with the user at stake holds at least, whoever is in it.
+
+    Parameters
+    ----------
+    users : int
+        All users.
+    honest : float
+        The fraction of all users that is honest.
+    batch : int
+        Users in the batch.
+
+    Returns
+    -------
+    int
+        Honest users, the user at stake among them.
+    """
     return max(1, math.ceil(honest * users * (1 - 1e-12)) - (users - batch))
 
 
 def overflow(users: int, rounds: int, size: int) -> float:
-    """Upper bound on the probability that some round has at least `size` of the other `users` - 1 users.
+    """Bound the probability that some round has at least `size` of the other `users` - 1 users.
 
     Whether it happens does not depend on the user at stake, who has room in every round where it does not. It adds to delta
     once (accounting, Theorem L).
+
+    Parameters
+    ----------
+    users : int
+        All users.
+    rounds : int
+        The rounds among which each user's lot is drawn.
+    size : int
+        Reports in a round.
+
+    Returns
+    -------
+    float
+        The probability over all rounds, rounded up.
 
     Examples
     --------
@@ -60,13 +112,21 @@ def overflow(users: int, rounds: int, size: int) -> float:
 
 
 def round_size(users: int, rounds: int, chance: float) -> int:
-    """The smallest public size of a round that the others' lots reach with probability at most `chance`.
+    """Find the smallest public size of a round that the others' lots reach with probability at most `chance`.
 
     Parameters
     ----------
-    users : all users.
-    rounds : the rounds among which each user's lot is drawn.
-    chance : the probability, over all rounds, that there is no room for one more.
+    users : int
+        All users, from 1 to 10^12.
+    rounds : int
+        The rounds among which each user's lot is drawn, from 1 to 10^6.
+    chance : float
+        The probability, over all rounds, that there is no room for one more; above 0 and below 1.
+
+    Returns
+    -------
+    int
+        Reports in a round.
 
     Examples
     --------
@@ -78,9 +138,25 @@ def round_size(users: int, rounds: int, chance: float) -> int:
 
 
 def cheats_in_round(users: int, honest: float, rounds: int, chance: float) -> int:
-    """At most this many of the users who are not honest are in any one round, but for probability `chance`.
+    """Count the users who are not honest in any one round, at most, but for probability `chance`.
 
     Who is honest is fixed before the lots are drawn.
+
+    Parameters
+    ----------
+    users : int
+        All users, from 1 to 10^12.
+    honest : float
+        The fraction of all users that is honest, above 0 and at most 1.
+    rounds : int
+        The rounds among which each user's lot is drawn, from 1 to 10^6.
+    chance : float
+        The probability, over all rounds, that one holds more; above 0 and below 1.
+
+    Returns
+    -------
+    int
+        Cheats in a round.
 
     Examples
     --------
@@ -93,7 +169,23 @@ def cheats_in_round(users: int, honest: float, rounds: int, chance: float) -> in
 
 
 def smallest_batch(users: int, honest: float, rounds: int, chance: float) -> int:
-    """At least this many honest users, the user at stake among them, have the user's own lot, but for probability `chance`.
+    """Count the honest users who have the same lot as the user at stake, at least, but for probability `chance`.
+
+    Parameters
+    ----------
+    users : int
+        All users, from 1 to 10^12.
+    honest : float
+        The fraction of all users that is honest, above 0 and at most 1.
+    rounds : int
+        The rounds among which each user's lot is drawn, from 1 to 10^6.
+    chance : float
+        The probability that they are fewer; above 0 and below 1.
+
+    Returns
+    -------
+    int
+        Honest users, the user at stake among them.
 
     Examples
     --------
@@ -113,7 +205,20 @@ def smallest_batch(users: int, honest: float, rounds: int, chance: float) -> int
 
 
 def honest_total(users: int, honest: float) -> int:
-    """ceil(honest * users), the user at stake among them."""
+    """Compute ceil(honest * users), the user at stake among them.
+
+    Parameters
+    ----------
+    users : int
+        All users.
+    honest : float
+        The fraction of all users that is honest, above 0 and at most 1.
+
+    Returns
+    -------
+    int
+        At least 1, at most `users`.
+    """
     real("honest", honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise; 1 is all.")
     return min(users, max(1, math.ceil(honest * users * (1 - 1e-15))))
 

@@ -23,22 +23,46 @@ class PowerCurve:
 
     The bound is the polygon through (levels, powers), from level 0 to (1, 1). It is 1 - f, where f is the trade-off function.
 
-    Attributes
+    Parameters
     ----------
-    levels : ascending, rounded down.
-    powers : ascending, rounded up.
+    levels : numpy.ndarray of float64
+        Ascending, rounded down.
+    powers : numpy.ndarray of float64
+        Ascending, rounded up.
     """
 
     levels: Floats
     powers: Floats
 
     def delta(self, epsilon: float) -> float:
-        """The hockey-stick divergence, rounded up: a polygon is farthest from a line at one of its vertices."""
+        """Compute the hockey-stick divergence: a polygon is farthest from a line at one of its vertices.
+
+        Parameters
+        ----------
+        epsilon : float
+            The privacy loss, at most 700.
+
+        Returns
+        -------
+        float
+            The divergence, rounded up; at most 1.
+        """
         gaps = self.powers * (1 + _ARITHMETIC) - math.exp(epsilon) * (1 - _ARITHMETIC) * self.levels
         return min(1.0, max(0.0, float(np.max(gaps))))
 
     def after(self, first: PowerCurve) -> PowerCurve:
-        """The power of two steps: a test of level a has at most first(a) under the middle, and so self(first(a)) at the end."""
+        """Join two steps: a test of level a has at most first(a) under the middle, and so self(first(a)) at the end.
+
+        Parameters
+        ----------
+        first : PowerCurve
+            The step that is taken first.
+
+        Returns
+        -------
+        PowerCurve
+            A bound on the power of both steps together.
+        """
         corners = np.interp(first.powers * (1 + _ARITHMETIC), self.levels, self.powers) * (1 + _ARITHMETIC)
         preimages = np.interp(self.levels, first.powers, first.levels, left=0.0) * (1 - _ARITHMETIC)
         start = float(corners[0])
@@ -47,10 +71,19 @@ class PowerCurve:
         return PowerCurve(levels, np.minimum(powers, 1.0))
 
     def gaussian(self, slack: float) -> float:
-        """A mu whose Gaussian power curve, raised by `slack`, lies on or above this one at every level.
+        """Find a mu whose Gaussian power curve, raised by `slack`, lies on or above this one at every level.
 
         It is enough to look at the vertices: between them this curve is its chord, and the Gaussian one is above its own.
-        Infinite where the power at level 0 exceeds the slack.
+
+        Parameters
+        ----------
+        slack : float
+            How far the Gaussian curve is raised, at least 0.
+
+        Returns
+        -------
+        float
+            The mu, rounded up; infinite where the power at level 0 exceeds the slack.
         """
         needed = self.powers - slack
         telling = needed > 0

@@ -35,7 +35,7 @@ _LOTS_SHARE, _LOTS_LEAST = 0.5, 1e-14
 class GaussianBound:
     """At most as telling as N(mu, 1) against N(0, 1), but for `slack`: delta(eps) <= deltaG(eps; mu) + slack for every real eps.
 
-    Attributes
+    Parameters
     ----------
     mu : float
         The shift of the Gaussian.
@@ -107,7 +107,7 @@ class Caps:
     Mechanisms may be chosen one after the other in any way that depends on what was released before. If each is refused that would
     take the sum of mu^2 beyond `mu`^2, or the sum of slacks beyond `slack`, all together are mu-Gaussian private but for slack.
 
-    Attributes
+    Parameters
     ----------
     mu : float
         Cap on the root of the sum of squares.
@@ -120,7 +120,7 @@ class Caps:
 
     @classmethod
     def of_limit(cls, epsilon: float, delta: float) -> Caps:
-        """The caps that keep (epsilon, delta): a quarter of delta for slacks, and the largest mu that the rest allows.
+        """Give the caps that keep (epsilon, delta): a quarter of delta for slacks, and the largest mu that the rest allows.
 
         Parameters
         ----------
@@ -130,11 +130,12 @@ class Caps:
         Returns
         -------
         Caps
+            Fixed before anything is released.
         """
         return cls(gaussian_mu(epsilon, _GAUSSIAN_SHARE * delta), SLACK_SHARE * delta)
 
     def keep(self, epsilon: float, delta: float) -> bool:
-        """Whether these caps prove (epsilon, delta).
+        """Tell whether these caps prove (epsilon, delta).
 
         Parameters
         ----------
@@ -144,6 +145,7 @@ class Caps:
         Returns
         -------
         bool
+            True where deltaG(epsilon; mu) + slack is at most delta.
         """
         return gaussian_delta(epsilon, self.mu) + self.slack <= delta
 
@@ -165,7 +167,7 @@ class Caps:
 
 
 def first_cap(bound: GaussianBound | None) -> float:
-    """The smallest cap of an odometer whose first mechanism is this one; it has to be fixed before that is run.
+    """Give the smallest cap of an odometer whose first mechanism is this one; it has to be fixed before that is run.
 
     Parameters
     ----------
@@ -175,6 +177,7 @@ def first_cap(bound: GaussianBound | None) -> float:
     Returns
     -------
     float
+        Its mu, at least 0.001.
     """
     return max(_LEAST_MU, bound.mu if bound else 0.0)
 

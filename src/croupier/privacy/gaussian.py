@@ -20,7 +20,30 @@ _BISECTIONS = 200
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Smallest delta such that mu-Gaussian privacy implies (epsilon, delta), rounded up. Any real epsilon; mu >= 0."""
+    """Compute deltaG(epsilon; mu), the smallest delta such that mu-Gaussian privacy implies (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon : float
+        Any real number.
+    mu : float
+        At least 0; the shift of the Gaussian in standard deviations.
+
+    Returns
+    -------
+    float
+        The divergence, rounded up; at most 1.
+
+    Raises
+    ------
+    ValueError
+        Where mu is negative, or one of both is NaN.
+
+    Examples
+    --------
+    >>> gaussian_delta(1.0, 0.2) < 1e-7 < gaussian_delta(1.0, 0.25)
+    True
+    """
     if mu < 0 or math.isnan(mu) or math.isnan(epsilon):
         raise ValueError(f"no Gaussian divergence for epsilon = {epsilon}, mu = {mu}")
     if mu == 0:
@@ -36,7 +59,31 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Largest mu whose Gaussian divergence at `epsilon` is at most `delta`, rounded down (a root of deltaG)."""
+    """Find the largest mu whose Gaussian divergence at `epsilon` is at most `delta` (a root of deltaG), by bisection.
+
+    Parameters
+    ----------
+    epsilon : float
+        The privacy loss, above 0.
+    delta : float
+        Above 0 and below 1.
+
+    Returns
+    -------
+    float
+        The mu, rounded down.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is out of range.
+
+    Examples
+    --------
+    >>> mu = gaussian_mu(1.0, 1e-6)
+    >>> gaussian_delta(1.0, mu) <= 1e-6 < gaussian_delta(1.0, 1.001 * mu)
+    True
+    """
     real("epsilon", epsilon, above=0, remedy="Choose the privacy loss you promise; 1 is a common value.")
     real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
     low, high = 0.0, 1.0
@@ -51,8 +98,27 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def central_noise_std(epsilon: float, delta: float, sensitivity: float, rounds: int = 1) -> float:
-    """Noise of the central analytic Gaussian mechanism per coordinate and round, for `rounds` rounds together.
+    """Compute the noise of the central analytic Gaussian mechanism (Balle and Wang 2018) per coordinate and round.
 
     This is the limit we compare with: a trusted curator who adds N(0, std^2) to each coordinate of the sum.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee for all rounds together.
+    sensitivity : float
+        l2 distance that one user can move the sum by, in units of the data.
+    rounds : int, default 1
+        The rounds that a user takes part in.
+
+    Returns
+    -------
+    float
+        The standard deviation, in units of the data.
+
+    Examples
+    --------
+    >>> round(central_noise_std(1.0, 1e-6, 2.0), 2)
+    8.45
     """
     return sensitivity / gaussian_mu(epsilon, delta) * math.sqrt(rounds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -17,6 +16,7 @@ from scipy.special import gammaln
 from ..validation import ArgumentError, one_of, real, whole
 from .allocation import SLACKS, Allocation
 from .gaussian import gaussian_delta
+from .json_text import JsonText
 from .rounding import round_up
 from .words import proved_line
 
@@ -27,7 +27,7 @@ _OF_LOTS: dict[str, Any] = {"allocations": (), "watched": None}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantee:
+class Guarantee(JsonText):
     """An upper bound on what the analyst's view reveals about one user.
 
     The view of neighbouring populations is no easier to tell apart than N(0, 1) from N(mu, 1) together with
@@ -38,13 +38,34 @@ class Guarantee:
     Our own accounting (Theorem B) uses mu and slack only; the paper's theorems give (epsilon, delta) and use
     `pure_epsilon` and slack, so that both compose through one class (Kairouz, Oh and Viswanath for the latter).
 
-    `neighbours` is "replace-one" (a user's vector against any other) or "zero-out" (against the zero vector); `honest`
-    is the fraction of users assumed to follow the protocol; `theorem` is the statement that the bound rests on.
+    Parameters
+    ----------
+    mu : float
+        The shift of the Gaussian, at least 0.
+    slack : float, default 0.0
+        Probability of the event that mu does not cover; adds to delta.
+    neighbours : {"replace-one", "zero-out"}, default "replace-one"
+        A user's vector against any other, or against the zero vector.
+    honest : float, default 1.0
+        The fraction of users assumed to follow the protocol, above 0.
+    theorem : str
+        The statement that the bound rests on.
+    pure_epsilon : float, default 0.0
+        The loss of one randomized response.
+    pure_rounds : int, default 0
+        How many randomized responses there are.
+    allocations : tuple of Allocation, default ()
+        Runs with secret lots, each with lots of its own (accounting, Theorem L). One alone is bounded by its own curve; several,
+        or one with anything else, by Gaussians that dominate them but for a slack.
+    watched : Guarantee, optional
+        What holds to somebody who also knows when each user answered, where that differs (`if_watched`).
 
-    `allocations` are runs with secret lots, each with lots of its own (accounting, Theorem L): one of them alone is bounded by
-    its own curve, several of them or one with anything else by Gaussians that dominate them but for a slack. `watched` is
-    what holds to somebody who also knows when each user answered, where that differs (`if_watched`).
+    Guarantee
+    ---------
+    `epsilon` and `delta` are upper bounds, rounded up (docs/accounting.md#4-rounds-compose-as-gaussians).
 
+    Examples
+    --------
     >>> Guarantee(mu=0.2, slack=1e-9, theorem="accounting Theorem B").epsilon(1e-6)  # doctest: +ELLIPSIS
     0.83...
     """
@@ -80,7 +101,18 @@ class Guarantee:
         return self.watched if self.watched is not None else self
 
     def delta(self, epsilon: float) -> float:
-        """Smallest delta we can promise at this epsilon, rounded up; at most 1."""
+        """Give the smallest delta that is proved at this epsilon.
+
+        Parameters
+        ----------
+        epsilon : float
+            At least 0.
+
+        Returns
+        -------
+        float
+            Rounded up; at most 1.
+        """
         real("epsilon", epsilon, at_least=0, remedy="Ask for a privacy loss of 0 or more.")
         if not self.allocations:
             return self._gaussian_delta(epsilon)
@@ -89,17 +121,18 @@ class Guarantee:
         return min(self.as_gaussian(slack)._gaussian_delta(epsilon) for slack in (0.0, *SLACKS))
 
     def as_gaussian(self, slack: float) -> Guarantee:
-        """A guarantee without secret lots that this one implies.
+        """Give a guarantee without secret lots that this one implies.
 
         Parameters
         ----------
-        slack : what may be added to this guarantee's slack, for all allocations together; 0 counts the lots as known.
+        slack : float
+            What may be added to this guarantee's slack, for all allocations together; 0 counts the lots as known.
 
         Returns
         -------
-        Guarantee : the power of every test, in both orders, is at most that against its `mu` (and randomized responses) plus
-            its `slack`. Such guarantees compose: mus add in squares and slacks add. It is this guarantee itself where it has no
-            allocations.
+        Guarantee
+            The power of every test, in both orders, is at most that against its `mu` (and randomized responses) plus its `slack`.
+            Such guarantees compose: mus add in squares and slacks add. This guarantee itself where it has no allocations.
 
         Examples
         --------
@@ -130,7 +163,23 @@ class Guarantee:
         return min(1.0, self.slack + float(np.exp(log_weights) @ np.array(terms)) * _ROUND_UP)
 
     def epsilon(self, delta: float) -> float:
-        """Smallest epsilon we can promise at this delta, rounded up; an error where none can be."""
+        """Give the smallest epsilon that is proved at this delta.
+
+        Parameters
+        ----------
+        delta : float
+            Above the slack and below 1.
+
+        Returns
+        -------
+        float
+            Rounded up.
+
+        Raises
+        ------
+        ArgumentError
+            Where delta is out of range.
+        """
         real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
         if delta < self.slack or (delta == self.slack and (self.mu > 0 or self.allocations)):
             raise ArgumentError(
@@ -152,16 +201,37 @@ class Guarantee:
         return high
 
     def compose(self, *others: Guarantee) -> Guarantee:
-        """The guarantee of one user taking part in all of these, one after the other and adaptively.
+        """Give the guarantee of one user who takes part in all of these, one after the other and adaptively.
 
         Gaussians add in squares, slacks add (accounting, section 4). Randomized responses of different epsilon are
         counted at the largest, which is an upper bound. Secret lots are taken to be drawn afresh in each; for the same lots in
         several runs see `Allocation.same_lots`.
+
+        Parameters
+        ----------
+        *others : Guarantee
+            For the same neighbours; fixed before the first of them is run (otherwise see `croupier.PrivacyAccount`).
+
+        Returns
+        -------
+        Guarantee
+            Of all of them together.
         """
         return _together((self, *others), "composition")
 
     def repeated(self, rounds: int) -> Guarantee:
-        """The guarantee of taking part in `rounds` rounds of this kind."""
+        """Give the guarantee of taking part in several rounds of this kind.
+
+        Parameters
+        ----------
+        rounds : int
+            At least 1.
+
+        Returns
+        -------
+        Guarantee
+            Of all rounds together.
+        """
         whole("rounds", rounds, at_least=1, remedy="Give the number of rounds one user takes part in.")
         return replace(
             self,
@@ -173,7 +243,18 @@ class Guarantee:
         )
 
     def worst_of(self, *others: Guarantee) -> Guarantee:
-        """The guarantee where each user takes part in only one of these (disjoint batches, chosen without the data)."""
+        """Give the guarantee where each user takes part in only one of these (disjoint batches, chosen without the data).
+
+        Parameters
+        ----------
+        *others : Guarantee
+            For the same neighbours.
+
+        Returns
+        -------
+        Guarantee
+            One that is no better than any of them.
+        """
         every = (self, *others)
         _same_relation(every)
         return replace(
@@ -189,17 +270,32 @@ class Guarantee:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields in plain JSON types; those of secret lots only where there are some."""
+        """The fields in plain JSON types; those of secret lots only where there are some.
+
+        Returns
+        -------
+        dict
+            The fields by name.
+        """
         values = asdict(self)
         values["allocations"] = list(values["allocations"])
         values["watched"] = self.watched and self.watched.to_dict()
         return {name: value for name, value in values.items() if value or name not in _OF_LOTS}
 
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict())
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
+        """Read a guarantee from its dictionary.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` gave; a field that is unknown or missing is refused.
+
+        Returns
+        -------
+        Guarantee
+            The same.
+        """
         known_fields(cls, _OF_LOTS | values if isinstance(values, dict) else values)
         values = _OF_LOTS | values
         for allocation in values["allocations"]:
@@ -212,28 +308,36 @@ class Guarantee:
             }
         )
 
-    @classmethod
-    def from_json(cls, text: str) -> Guarantee:
-        return cls.from_dict(json.loads(text))
-
     def __str__(self) -> str:
         """(epsilon, delta) first, at delta = 1e-6 or at the smallest power of ten that the slack allows, then how it was proved."""
         return proved_line(self)
 
 
-def known_fields(cls: type, values: dict[str, Any], *, defaults: bool = False) -> None:
+def known_fields(kind: type, values: dict[str, Any], *, defaults: bool = False) -> None:
     """Refuse JSON with a field we do not know or without one we need: it was made by something else.
 
-    With `defaults`, fields that have one may be missing: a later version may add such fields and still read what this one wrote.
+    Parameters
+    ----------
+    kind : type
+        A dataclass.
+    values : dict
+        The JSON object to be checked.
+    defaults : bool, default False
+        Whether fields that have a default may be missing: a later version may add such fields and still read what this one wrote.
+
+    Raises
+    ------
+    ArgumentError
+        Where the fields are not those of the dataclass.
     """
     if not isinstance(values, dict):
-        raise ArgumentError(cls.__name__, values, "a JSON object", "Pass what to_json() gave.")
-    names = {f.name for f in fields(cls)}
-    needed = {f.name for f in fields(cls) if not (defaults and f.default is not MISSING)}
+        raise ArgumentError(kind.__name__, values, "a JSON object", "Pass what to_json() gave.")
+    names = {f.name for f in fields(kind)}
+    needed = {f.name for f in fields(kind) if not (defaults and f.default is not MISSING)}
     if not needed <= set(values) <= names:
         odd = sorted((set(values) - names) | (needed - set(values)))
         raise ArgumentError(
-            f"{cls.__name__} JSON", ", ".join(odd), "exactly the fields of this version", "Pass what to_json() gave."
+            f"{kind.__name__} JSON", ", ".join(odd), "exactly the fields of this version", "Pass what to_json() gave."
         )
 
 

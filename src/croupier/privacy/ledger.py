@@ -29,6 +29,15 @@ class Ledger:
     Sequential interactivity is a plan with rounds = 1; full interactivity one with rounds = T, asked T times of one batch. The
     guarantee of everything charged so far is the worst over the plans, since no user is under two of them (accounting, section 4).
     Memory is that of the batches, however many users they have.
+
+    Parameters
+    ----------
+    users : int
+        How many users there are.
+
+    Guarantee
+    ---------
+    `guarantee` holds for every user, if nothing is released that was not charged before.
     """
 
     def __init__(self, users: int) -> None:
@@ -36,7 +45,20 @@ class Ledger:
         self._charged: list[_Charged] = []  # disjoint, ascending
 
     def charge(self, first: int, last: int, plan: SumPlan) -> None:
-        """Record that users `first` up to `last` take part in one more round, or refuse and record nothing."""
+        """Record that users `first` up to `last` take part in one more round, or refuse and record nothing.
+
+        Parameters
+        ----------
+        first, last : int
+            The users `first`, ..., `last` - 1 of the order.
+        plan : SumPlan
+            The plan of the round.
+
+        Raises
+        ------
+        BudgetExceededError
+            Where one of them has taken part in another batch, under another plan, or as often as the plan covers.
+        """
         if not 0 <= first < last <= self._users:
             raise BudgetExceededError(
                 f"users are numbered from 0 up to {self._users}, not from {first} up to {last}; nothing was released"

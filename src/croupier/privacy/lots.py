@@ -6,7 +6,6 @@ comes from all of its M reports but those of cheats; blanks carry noise like any
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -22,6 +21,7 @@ from .certificate import NoCertificateError, certify
 from .crowd import cheats_in_round, honest_total, overflow, round_size, smallest_batch
 from .gaussian import central_noise_std, gaussian_mu
 from .guarantee import Guarantee, known_fields
+from .json_text import JsonText
 from .plan import SumPlan, SumRequest
 from .rounding import round_up
 
@@ -35,20 +35,35 @@ _SEARCH_DEPTH = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LotsPlan:
+class LotsPlan(JsonText):
     """How to ask every user once, in one of `rounds` rounds that only the dealer knows. Made by `plan_lots`; frozen; JSON.
 
-    Attributes
+    Parameters
     ----------
-    users : all users, before lots are drawn. rounds : how many rounds there are.
-    one_round : the plan of each round's sum: `one_round.users` is M, the public number of reports, blanks included. Its own
-        promise is about a report against a blank in a round that is known.
-    epsilon, delta, honest, neighbours : what was asked for, of the whole run; `honest` is the fraction of all users.
+    epsilon, delta : float
+        What was asked for, of the whole run.
+    users : int
+        All users, before lots are drawn.
+    rounds : int
+        How many rounds there are.
+    honest : float
+        The fraction of all users that is counted on.
+    neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the whole run.
+    one_round : SumPlan
+        The plan of each round's sum: `one_round.users` is M, the public number of reports, blanks included. Its own promise is
+        about a report against a blank in a round that is known.
 
     Guarantee
     ---------
     `guarantee` holds to whoever sees all sums and not the lots, and `guarantee.if_watched` to somebody who also knows when each
-    user answered, even if it is the shuffler who tells.
+    user answered, even if it is the shuffler who tells (docs/accounting.md#9-secret-lots).
+
+    Examples
+    --------
+    >>> plan = plan_lots(epsilon=1, delta=1e-6, users=10_000, rounds=20, dim=10)
+    >>> plan.certified_delta <= 1e-6, plan.guarantee.epsilon(1e-6) < plan.guarantee.if_watched.epsilon(1e-6)
+    (True, True)
     """
 
     epsilon: float
@@ -60,9 +75,9 @@ class LotsPlan:
     one_round: SumPlan
 
     def __post_init__(self) -> None:
-        asked = self._request
+        request = self._request
         for name in ("epsilon", "delta", "users", "honest", "neighbours"):
-            object.__setattr__(self, name, getattr(asked, name))
+            object.__setattr__(self, name, getattr(request, name))
         object.__setattr__(self, "rounds", _rounds(self.rounds))
         if not isinstance(self.one_round, SumPlan) or (self.one_round.neighbours, self.one_round.rounds) != ("zero-out", 1):
             remedy = "Use the plan as plan_lots made it."
@@ -122,17 +137,35 @@ class LotsPlan:
         return self.guarantee.delta(self.epsilon)
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields, then the figures that follow from them, in plain JSON types."""
+        """The fields, then the figures that follow from them, in plain JSON types.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+        """
         own = {name: getattr(self, name) for name in _FIELDS} | {"one_round": self.one_round.to_dict()}
         return own | {name: getattr(self, name) for name in _DERIVED} | {"guarantee": self.guarantee.to_dict()}
 
-    def to_json(self) -> str:
-        """The plan as JSON text."""
-        return json.dumps(self.to_dict())
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LotsPlan:
-        """A plan from its dictionary. What it promises is proved anew; a plan that promises too much is refused."""
+        """Read a plan from its dictionary. What it promises is proved anew; a plan that promises too much is refused.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` gave.
+
+        Returns
+        -------
+        LotsPlan
+            With the figures that are proved here.
+
+        Raises
+        ------
+        ArgumentError
+            Where a field is unknown or missing, or the plan promises too much.
+        """
         if not isinstance(values, dict):
             raise ArgumentError("plan", values, "a JSON object", "Pass what LotsPlan.to_json() gave.")
         own = {name: value for name, value in values.items() if name not in (*_DERIVED, "guarantee")}
@@ -142,11 +175,6 @@ class LotsPlan:
             allowed = f"one whose claim follows from its parameters; they give delta {round_up(plan.certified_delta)}"
             raise ArgumentError("plan", str(plan), allowed, "Do not use it; ask for the output of plan_lots.")
         return plan
-
-    @classmethod
-    def from_json(cls, text: str) -> LotsPlan:
-        """A plan from JSON text; see `from_dict`."""
-        return cls.from_dict(json.loads(text))
 
     def __str__(self) -> str:
         return (
@@ -177,21 +205,36 @@ def plan_lots(
 
     Parameters
     ----------
-    epsilon, delta : the guarantee, over all rounds together.
-    users : all users. rounds : the rounds among which each user's lot is drawn.
-    dim, norm : coordinates of a user's vector, and the public bound on its l2 norm.
-    honest : fraction of all users, fixed before lots are drawn, that is trusted to add its noise. Blanks add theirs.
-    neighbours : "replace-one" or "zero-out" (a user's vector against the zero vector, that is, a blank).
-    max_inflation : noise of a round, relative to the Gaussian noise that Theorem L asks for.
-    max_bits : bits per coordinate; finds the least noise within them.
+    epsilon, delta : float
+        The guarantee, over all rounds together.
+    users : int
+        All users.
+    rounds : int
+        The rounds among which each user's lot is drawn, from 1 to 10^6.
+    dim : int
+        Coordinates of a user's vector.
+    norm : float, default 1.0
+        Public bound on a vector's l2 norm, in units of the data.
+    honest : float, default 1.0
+        Fraction of all users, fixed before lots are drawn, that is trusted to add its noise. Blanks add theirs.
+    neighbours : {"replace-one", "zero-out"}, default "replace-one"
+        A user's vector against any other, or against the zero vector, that is, a blank.
+    max_inflation : float, default 1.05
+        Noise of a round, relative to the Gaussian noise that Theorem L asks for.
+    max_bits : int, optional
+        Bits per coordinate; finds the least noise within them.
 
     Returns
     -------
-    LotsPlan : certified in full.
+    LotsPlan
+        The plan, certified in full.
 
     Raises
     ------
-    ArgumentError : an argument is out of range. NoCertificateError : nothing can be certified for this request.
+    ArgumentError
+        Where an argument is out of range.
+    NoCertificateError
+        Where nothing can be certified for this request.
 
     Examples
     --------
@@ -218,7 +261,7 @@ def _plan(request: SumRequest, rounds: int) -> LotsPlan:
     size = round_size(request.users, rounds, OVERFLOW_SHARE * request.delta)
     counted = _counted_on(request, rounds, size)
     shares = tight.TAIL_SHARE + tight.SPARE + OVERFLOW_SHARE + (CHEATS_SHARE if request.honest < 1 else 0)
-    target = largest_mu(request.epsilon, request.delta * (1 - shares), rounds, request.neighbours)
+    target = _largest_mu(request.epsilon, request.delta * (1 - shares), rounds, request.neighbours)
     # The search takes a round's windows to be those of a report against a blank; the certificate those of two reports.
     for strictness in (1.0, 0.998, 0.995, 0.99, 0.97, 0.95, 0.9):
         try:
@@ -243,11 +286,11 @@ def _one_round(request: SumRequest, rounds: int, size: int, counted: int, mu: fl
     """The plan of a round that gives up at most its share of delta and has about this mu, at most."""
     delta = request.delta / (2 * rounds)
     epsilon = Guarantee(mu=mu, theorem=tight.THEOREM).epsilon(delta * (1 - tight.TAIL_SHARE - tight.SPARE))
-    asked = SumRequest(
+    round_request = SumRequest(
         **asdict(request)
         | {"epsilon": epsilon, "delta": delta, "users": size, "honest": counted / size, "neighbours": "zero-out", "rounds": 1}
     )
-    return prove(asked, *tight.parameters(asked))
+    return prove(round_request, *tight.parameters(round_request))
 
 
 @lru_cache(maxsize=256)
@@ -304,7 +347,7 @@ def _counted_on(request: SumRequest, rounds: int, size: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def largest_mu(epsilon: float, delta: float, rounds: int, neighbours: str) -> float:
+def _largest_mu(epsilon: float, delta: float, rounds: int, neighbours: str) -> float:
     """A mu as large as a cheap search finds such that `Allocation(mu, rounds)` has at most `delta` at `epsilon`.
 
     Within a part in a thousand of the largest, as far as the coarse lattice tells; never less than one known round allows.

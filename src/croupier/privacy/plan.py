@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..validation import ArgumentError, one_of, real, whole
 from .gaussian import central_noise_std
 from .guarantee import NEIGHBOURS, Guarantee, known_fields
+from .json_text import JsonText
 from .rounding import round_up
 from .words import proved_line
 
@@ -17,11 +17,35 @@ if TYPE_CHECKING:
     from .proof import Proof
 
 CALIBRATIONS = ("tight", "paper", "paper-scaled")
+# Coordinates up to which clipping moves no two vectors apart by more than the margin of S covers (accounting, section 6).
+MOST_COORDINATES = 10**6
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumRequest:
-    """What was asked for: the public facts of a private sum, checked."""
+    """What was asked for: the public facts of a private sum, checked. `plan_sum` explains each and gives its range.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee, for a user who takes part in all rounds.
+    users, dim : int
+        Users in one round, and coordinates of a user's vector.
+    norm, honest : float, default 1.0
+        Public bound on a vector's l2 norm, in units of the data; fraction of the users that is trusted to add its noise.
+    rounds : int, default 1
+        Rounds that one user takes part in.
+    neighbours, calibration : str
+        By default "replace-one" and "tight".
+    max_inflation : float, default 1.05
+        Noise allowed relative to a trusted curator's.
+    max_bits : int, optional
+        Bits per coordinate that one user may send.
+    scalar : bool, default False
+        Whether it is the sum of numbers in an interval (Algorithm 1).
+    diameter : float, optional
+        Bound on the l2 distance of any two vectors that users may send; twice the norm unless given.
+    """
 
     epsilon: float
     delta: float
@@ -35,6 +59,7 @@ class SumRequest:
     max_inflation: float = 1.05
     max_bits: int | None = None
     scalar: bool = False
+    diameter: float | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -71,12 +96,25 @@ class SumRequest:
         if self.max_bits is not None:
             remedy = "Every coordinate needs at least one bit of data and one of noise."
             checked["max_bits"] = whole("max_bits", self.max_bits, at_least=2, at_most=2**31, remedy=remedy)
+        if self.diameter is not None:
+            checked["diameter"] = self._checked_diameter(checked["norm"], checked["dim"])
         if not isinstance(self.scalar, bool) or (self.scalar and self.dim != 1):
             raise ArgumentError(
                 "scalar", self.scalar, "true only for dim = 1", "Use plan_scalar_sum for numbers, plan_sum for vectors."
             )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    def _checked_diameter(self, norm: float, dim: int) -> float:
+        remedy = (
+            "Give a proved bound on the distance of any two vectors, zero among them, or leave it out: twice the norm always holds."
+        )
+        if self.calibration != "tight":
+            raise ArgumentError("diameter", self.diameter, "left out in the paper's calibration", "Use calibration='tight'.")
+        if dim > MOST_COORDINATES:
+            allowed = f"left out for more than {MOST_COORDINATES} coordinates, where lengths are not computed well enough for it"
+            raise ArgumentError("diameter", self.diameter, allowed, "Leave it out, or send fewer coordinates.")
+        return real("diameter", self.diameter, at_least=norm, at_most=2 * norm, remedy=remedy)
 
     @property
     def honest_users(self) -> int:
@@ -86,7 +124,9 @@ class SumRequest:
     @property
     def sensitivity(self) -> float:
         """l2 distance that one user can move the true sum by."""
-        return 2 * self.norm if self.neighbours == "replace-one" else self.norm
+        if self.neighbours != "replace-one":
+            return self.norm
+        return 2 * self.norm if self.diameter is None else self.diameter
 
     @property
     def central_noise_std(self) -> float:
@@ -94,29 +134,84 @@ class SumRequest:
         return central_noise_std(self.epsilon, self.delta, self.sensitivity, self.rounds)
 
     def encoded_shift(self, levels: int) -> float:
-        """l2 distance of neighbouring encodings (S of Theorem B): g, or g/2 where one of them is the zero vector."""
-        return float(levels) if self.neighbours == "replace-one" else levels / 2
+        """l2 distance of neighbouring encodings (S of Theorem B): g D / (2 Delta), or g/2 where one of them is the zero vector.
+
+        Parameters
+        ----------
+        levels : int
+            g.
+
+        Returns
+        -------
+        float
+            The distance in levels.
+        """
+        if self.neighbours != "replace-one":
+            return levels / 2
+        return float(levels) if self.diameter is None else levels * (self.diameter / (2 * self.norm))
 
     def encoded_reach(self, levels: int) -> int:
-        """Distance of neighbouring encodings in one coordinate, rounded up (K of Theorem B)."""
-        return levels if self.neighbours == "replace-one" else (levels + 1) // 2
+        """Distance of neighbouring encodings in one coordinate (K of Theorem B).
+
+        Parameters
+        ----------
+        levels : int
+            g.
+
+        Returns
+        -------
+        int
+            The distance in levels, rounded up.
+        """
+        if self.neighbours != "replace-one":
+            return (levels + 1) // 2
+        # no coordinate moves further than the whole vector does; the part in a million covers what the vector is off by
+        return min(levels, math.ceil(self.encoded_shift(levels) * (1 + 1e-6)))
 
     def noise_std_with(self, levels: int, noise_bits: int, probability: float, users: int) -> float:
         """Standard deviation per coordinate of the estimated sum of `users` vectors, at its largest over all inputs.
 
         Random rounding gives at most 1/4 per user, the noise bits b p (1 - p), in units of one level (accounting, 5).
+
+        Parameters
+        ----------
+        levels, noise_bits, probability, users : int, float
+            g, b, p, and the users that arrived.
+
+        Returns
+        -------
+        float
+            In units of the data.
         """
         variance = users / 4 + users * noise_bits * probability * (1 - probability)
         return 2 * self.norm / levels * math.sqrt(variance)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumPlan(SumRequest):
+class SumPlan(SumRequest, JsonText):
     """How to run a private sum. Made by `plan_sum`; frozen; goes to every user, the shuffler and the analyzer as JSON.
 
-    `levels` (g), `noise_bits` (b) and `noise_probability` (p) are the paper's parameters of Algorithm 1: a coordinate is
-    encoded as an integer in 0..g, and Bin(b, p) is added. `mu` and `slack` are the certified figures for a user who takes
-    part in all `rounds` rounds; `mu` is None under the paper's calibrations, whose theorems are not Gaussian.
+    Parameters
+    ----------
+    epsilon, delta, users, dim, norm, honest, rounds, neighbours, calibration, max_inflation, max_bits, scalar : as in SumRequest
+        What was asked for.
+    levels, noise_bits, noise_probability : int, float
+        g, b and p of Algorithm 1: a coordinate is encoded as an integer in 0..g, and Bin(b, p) is added.
+    mu : float or None
+        Certified for a user who takes part in all rounds; None under the paper's calibrations, whose theorems are not Gaussian.
+    slack : float
+        Certified beside mu: what is added to delta.
+    pure_epsilon : float, default 0.0
+        The epsilon of one round under the paper's calibrations.
+    theorem : str
+        The statement that the guarantee rests on.
+
+    Examples
+    --------
+    >>> from croupier import plan_sum
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2)
+    >>> SumPlan.from_json(plan.to_json()) == plan, plan.certified_delta <= plan.delta
+    (True, True)
     """
 
     levels: int
@@ -177,7 +272,18 @@ class SumPlan(SumRequest):
         return self.noise_std / self.central_noise_std
 
     def noise_std_for(self, users: int) -> float:
-        """`noise_std` where `users` arrived, at its largest over all inputs."""
+        """`noise_std` where `users` arrived, at its largest over all inputs.
+
+        Parameters
+        ----------
+        users : int
+            The users that arrived.
+
+        Returns
+        -------
+        float
+            In units of the data.
+        """
         return self.noise_std_with(self.levels, self.noise_bits, self.noise_probability, users)
 
     def prove(self) -> Proof:
@@ -215,21 +321,43 @@ class SumPlan(SumRequest):
         return prove(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields, then the figures that follow from them, in plain JSON types."""
-        derived = {name: getattr(self, name) for name in _DERIVED}
-        return asdict(self) | derived
+        """The fields, then the figures that follow from them, in plain JSON types.
 
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict())
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+        """
+        derived = {name: getattr(self, name) for name in _DERIVED}
+        own = asdict(self)
+        if self.diameter is None:  # the secrets of rounds are derived from this text: that of plans without one stays as it was
+            del own["diameter"]
+        return own | derived
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SumPlan:
-        """A plan from its dictionary. The guarantee is proved anew: a plan that promises too much is refused."""
+        """Read a plan from its dictionary. The guarantee is proved anew: a plan that promises too much is refused.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` gave.
+
+        Returns
+        -------
+        SumPlan
+            With the figures that are proved here.
+
+        Raises
+        ------
+        ArgumentError
+            Where a field is unknown or missing, or the plan promises too much.
+        """
         from .calibration import claims_at_most, is_proved, prove  # noqa: PLC0415  (calibration makes plans; a plan is proved where it enters)
 
         if not isinstance(values, dict):
             raise ArgumentError("plan", values, "a JSON object", "Pass what SumPlan.to_json() gave.")
-        own = {name: value for name, value in values.items() if name not in _DERIVED}
+        own = {"diameter": None} | {name: value for name, value in values.items() if name not in _DERIVED}
         known_fields(cls, own)
         plan = cls(**own)
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
@@ -243,13 +371,10 @@ class SumPlan(SumRequest):
             )
         return proved
 
-    @classmethod
-    def from_json(cls, text: str) -> SumPlan:
-        return cls.from_dict(json.loads(text))
-
     def __str__(self) -> str:
         return (
-            f"({round_up(self.epsilon)}, {round_up(self.delta)})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}: "
+            f"({round_up(self.epsilon)}, {round_up(self.delta)})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}"
+            f"{'' if self.diameter is None else f' and diameter {self.diameter:g}'}: "
             f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) a coordinate, "
             f"noise {self.noise_std:.4g} = {self.inflation:.4g} x central; "
             f"proved: {proved_line(self.guarantee, self.epsilon)}"

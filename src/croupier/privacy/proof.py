@@ -26,7 +26,7 @@ SHIFT_FACTOR = 1 + Fraction(repr(SHIFT_MARGIN))
 class Enclosure:
     """Two decimal numbers with a real number between them: `lower` was rounded down, `upper` up.
 
-    Attributes
+    Parameters
     ----------
     lower, upper : decimal.Decimal
         The ends, in 20 significant digits.
@@ -42,14 +42,41 @@ class Enclosure:
 
     @classmethod
     def of(cls, number: arb) -> Enclosure:
-        """The ends of a ball, rounded outward."""
+        """Read the ends of a ball, rounded outward.
+
+        Parameters
+        ----------
+        number : arb
+            A ball.
+
+        Returns
+        -------
+        Enclosure
+            In decimal numbers.
+
+        Raises
+        ------
+        NoCertificateError
+            Where the ball is not finite.
+        """
         if not number.is_finite():
             raise NoCertificateError(f"a figure could not be enclosed: {number}")
         with ctx.workprec(ball.PRECISION):
             return cls(_decimal(number.lower(), ROUND_FLOOR), _decimal(number.upper(), ROUND_CEILING))
 
     def rounded(self, digits: int) -> Enclosure:
-        """The ends in so many significant digits, rounded outward again."""
+        """Round the ends outward again.
+
+        Parameters
+        ----------
+        digits : int
+            Significant digits.
+
+        Returns
+        -------
+        Enclosure
+            A wider one that holds this one.
+        """
         lower, upper = (Context(prec=digits, rounding=way) for way in (ROUND_FLOOR, ROUND_CEILING))
         return Enclosure(lower.plus(self.lower), upper.plus(self.upper))
 
@@ -61,7 +88,7 @@ class Enclosure:
 class Proof:
     """What ball arithmetic proves of a plan: a certificate that holds for the real numbers, not up to floating-point errors.
 
-    Attributes
+    Parameters
     ----------
     plan : SumPlan
         The plan that was proved.
@@ -69,16 +96,27 @@ class Proof:
         The window of Theorem B that the figures hold for.
     shift : fractions.Fraction
         S of Theorem B with the encoder's margin of 1e-9.
-    step, bulge : Enclosure or None
-        c and kappa; None where the window was bounded in blocks, and mu is ct S.
-    slope, tau, mu : Enclosure
-        ct, tau and mu of one round.
+    step : Enclosure or None
+        c; None where the window was bounded in blocks, and mu is ct S.
+    slope : Enclosure
+        ct.
+    bulge : Enclosure or None
+        kappa; None where the window was bounded in blocks.
+    tau, mu : Enclosure
+        tau and mu of one round.
     delta : Enclosure
         deltaG(epsilon; sqrt(rounds) mu) + rounds dim tau: what is lost at the plan's epsilon over all its rounds.
 
     Guarantee
     ---------
     One user's loss over all rounds of the plan is at most (epsilon, `delta.upper`), by accounting Theorem B and section 4.
+
+    Examples
+    --------
+    >>> from croupier import plan_sum
+    >>> proof = prove(plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2))
+    >>> proof.delta.lower <= proof.delta.upper <= Decimal("1e-6")
+    True
     """
 
     plan: SumPlan
@@ -93,12 +131,24 @@ class Proof:
     delta: Enclosure
 
     def enclosures(self) -> dict[str, Enclosure]:
-        """The enclosures there are, by name."""
+        """Give the enclosures there are.
+
+        Returns
+        -------
+        dict of str to Enclosure
+            By name: step, slope, bulge, tau, mu, delta.
+        """
         figures = {name: getattr(self, name) for name in ("step", "slope", "bulge", "tau", "mu", "delta")}
         return {name: figure for name, figure in figures.items() if figure is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """The certificate: what was proved of which noise, numbers as exact or outward rounded decimals (docs/certificates.md)."""
+        """Give the certificate: what was proved of which noise (docs/certificates.md).
+
+        Returns
+        -------
+        dict
+            In plain JSON types, numbers as exact or outward rounded decimals.
+        """
         plan = self.plan
         return {
             "certificate": "croupier accounting Theorem B",
@@ -120,7 +170,13 @@ class Proof:
         }
 
     def to_json(self) -> str:
-        """The certificate as JSON."""
+        """Write the certificate as JSON.
+
+        Returns
+        -------
+        str
+            Indented, for people to read, too.
+        """
         return json.dumps(self.to_dict(), indent=2)
 
     def __str__(self) -> str:
@@ -129,7 +185,32 @@ class Proof:
 
 
 def prove(plan: SumPlan) -> Proof:
-    """The proof of a plan in ball arithmetic: see `SumPlan.prove`."""
+    """Prove a plan in ball arithmetic: see `SumPlan.prove`.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        A plan with the tight calibration.
+
+    Returns
+    -------
+    Proof
+        Its enclosures.
+
+    Raises
+    ------
+    ArgumentError
+        For the paper's calibrations, which do not rest on Theorem B.
+    NoCertificateError
+        Where a figure of the plan is not above its enclosure, or cannot be enclosed.
+
+    Examples
+    --------
+    >>> from croupier import plan_sum
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2)
+    >>> float(prove(plan).tau.upper) * plan.dim <= plan.slack
+    True
+    """
     if plan.calibration != "tight":
         raise ArgumentError(
             "calibration",
@@ -139,7 +220,7 @@ def prove(plan: SumPlan) -> Proof:
         )
     fast = certificate_of(plan, plan.levels, plan.noise_bits, plan.noise_probability)
     shift = Fraction(plan.encoded_shift(plan.levels)) * SHIFT_FACTOR
-    found = ball.constants(
+    constants = ball.constants(
         plan.noise_bits * plan.honest_users,
         plan.noise_probability,
         shift=shift,
@@ -149,29 +230,29 @@ def prove(plan: SumPlan) -> Proof:
         high=fast.high,
     )
     with ctx.workprec(ball.PRECISION):
-        whole_mu = found.mu * arb(plan.rounds).sqrt()
-        slack = found.tau * plan.dim * plan.rounds
+        whole_mu = constants.mu * arb(plan.rounds).sqrt()
+        slack = constants.tau * plan.dim * plan.rounds
         delta = ball.gaussian_delta_ball(Fraction(plan.epsilon), whole_mu) + slack
-        _below_claims(plan, fast, found, {"mu": whole_mu, "slack": slack, "certified_delta": delta})
-        step, bulge = (None if constant is None else Enclosure.of(constant) for constant in (found.step, found.bulge))
+        _below_claims(plan, fast, constants, {"mu": whole_mu, "slack": slack, "certified_delta": delta})
+        step, bulge = (None if constant is None else Enclosure.of(constant) for constant in (constants.step, constants.bulge))
         return Proof(
             plan=plan,
             low=fast.low,
             high=fast.high,
             shift=shift,
             step=step,
-            slope=Enclosure.of(found.slope),
+            slope=Enclosure.of(constants.slope),
             bulge=bulge,
-            tau=Enclosure.of(found.tau),
-            mu=Enclosure.of(found.mu),
+            tau=Enclosure.of(constants.tau),
+            mu=Enclosure.of(constants.mu),
             delta=Enclosure.of(delta),
         )
 
 
-def _below_claims(plan: SumPlan, fast: Certificate, found: ball.Constants, whole: dict[str, arb]) -> None:
+def _below_claims(plan: SumPlan, fast: Certificate, constants: ball.Constants, whole: dict[str, arb]) -> None:
     """Refuse where a figure that the plan promises, or its certificate rests on, is not proved."""
     claims = [(name, getattr(plan, name), figure) for name, figure in whole.items()]
-    claims += [("mu of one round", fast.mu, found.mu), ("tau", fast.tau, found.tau)]
+    claims += [("mu of one round", fast.mu, constants.mu), ("tau", fast.tau, constants.tau)]
     for name, claimed, figure in claims:
         if not figure <= arb(claimed):
             raise NoCertificateError(

@@ -32,20 +32,52 @@ Parameters = tuple[int, int, float]
 
 
 def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Guarantee:
-    """What Theorem B proves of these parameters for a user who takes part in all rounds (accounting, section 4)."""
+    """State what Theorem B proves of these parameters for a user who takes part in all rounds (accounting, section 4).
+
+    Parameters
+    ----------
+    request : SumRequest
+        What was asked for.
+    levels : int
+        g.
+    noise_bits : int
+        b, of one user and coordinate.
+    probability : float
+        p, of a noise bit.
+
+    Returns
+    -------
+    Guarantee
+        Of all rounds together.
+    """
     certificate = certificate_of(request, levels, noise_bits, probability)
     one_round = Guarantee(
         mu=certificate.mu,
         slack=request.dim * certificate.tau,
         neighbours=request.neighbours,
         honest=request.honest,
-        theorem=THEOREM,
+        theorem=THEOREM if request.diameter is None else f"{THEOREM}, by diameter",
     )
     return one_round.repeated(request.rounds)
 
 
 def certificate_of(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Certificate:
-    """The certificate of one round with these parameters."""
+    """Certify one round with these parameters.
+
+    Parameters
+    ----------
+    request : SumRequest
+        What was asked for.
+    levels, noise_bits : int
+        g and b.
+    probability : float
+        p.
+
+    Returns
+    -------
+    Certificate
+        From `certify`, with the part TAIL_SHARE of delta given up.
+    """
     return certify(
         noise_bits * request.honest_users,
         probability,
@@ -58,15 +90,33 @@ def certificate_of(request: SumRequest, levels: int, noise_bits: int, probabilit
 
 @lru_cache(maxsize=256)
 def parameters(request: SumRequest) -> Parameters:
-    """(levels, noise_bits, noise_probability) of the best plan whose full certificate meets the request."""
+    """Search for the best plan whose full certificate meets the request.
+
+    Parameters
+    ----------
+    request : SumRequest
+        What was asked for.
+
+    Returns
+    -------
+    tuple of int, int and float
+        Levels, noise bits of one user, and their probability.
+
+    Raises
+    ------
+    ArgumentError
+        Where `max_bits` or `max_inflation` leaves no plan.
+    NoCertificateError
+        Where nothing that the search finds can be certified.
+    """
     target = gaussian_mu(request.epsilon, request.delta * (1 - TAIL_SHARE - SPARE)) / math.sqrt(request.rounds)
     search = _fewest_bits if request.max_bits is None else _least_noise
     # The search trusts the window's ends; should a full scan say otherwise, search again with a stricter target.
     for strictness in (1.0, 0.998, 0.995, 0.99, 0.95, 0.9):
-        found = search(_Hidden(request, target * strictness))
+        candidate = search(_Hidden(request, target * strictness))
         try:
-            if guarantee(request, *found).delta(request.epsilon) <= request.delta:
-                return found
+            if guarantee(request, *candidate).delta(request.epsilon) <= request.delta:
+                return candidate
         except NoCertificateError:
             continue
     raise NoCertificateError(f"no certificate for {request}: nothing can be released under it")
@@ -162,8 +212,8 @@ def _least_noise(hidden: _Hidden) -> Parameters:
         (levels, b, hidden.smallest_probability(levels, b)) for b in range(least, min(least + 3, bits - levels + 1))
     ]
 
-    def noise(chosen: Parameters) -> float:
-        return hidden.request.noise_std_with(*chosen, hidden.request.users)
+    def noise(choice: Parameters) -> float:
+        return hidden.request.noise_std_with(*choice, hidden.request.users)
 
     return min(choices, key=noise)
 

@@ -50,7 +50,7 @@ SEEDED_OR_STAND_IN = "seeded randomness, or a stand-in for users"
 class Claim:
     """One pair of figures, and what somebody can do who sees what it is about.
 
-    Attributes
+    Parameters
     ----------
     epsilon, delta : float
         The privacy loss, and the probability of a larger one.
@@ -104,7 +104,7 @@ class Claim:
 class PromiseWords:
     """What is promised to every single person, in sentences.
 
-    Attributes
+    Parameters
     ----------
     claim : Claim
         The figures, for whoever sees the model and everything that the analyzer saw.

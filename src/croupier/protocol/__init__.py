@@ -6,9 +6,11 @@ from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import KeyedRandom, NotPrivateWarning, RandomSource, SecureRandom, SeededRandom
 from .sampling import bernoulli, binomial, fair_binomial, permutation
+from .scalar import ScalarSum
 from .secret import Secret
 from .shuffler import BatchTooSmallError, Shuffler
-from .sums import ScalarSum, VectorSum
+from .sparse import SparseVectors
+from .sums import VectorSum
 
 __all__ = [
     "Analyzer",
@@ -27,6 +29,7 @@ __all__ = [
     "SeededRandom",
     "ShuffledBatch",
     "Shuffler",
+    "SparseVectors",
     "SumEstimate",
     "VectorSum",
     "bernoulli",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +9,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import ArgumentError, Guarantee, SumPlan, is_proved
+from ..privacy.json_text import JsonText
 from .messages import Counts, ShuffledBatch
 from .shuffler import require_crowd
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SumEstimate:
+class SumEstimate(JsonText):
     """An unbiased estimate of the users' sum, with its noise and what it reveals.
 
-    `noise_std` is the standard deviation per coordinate, at its largest over all inputs. `guarantee` is None where the
-    randomness was seeded, or the plan was edited so that its claim has no proof: such a result is not private.
+    Parameters
+    ----------
+    sum : numpy.ndarray of shape (dim,)
+        The estimate, in units of the data; a number for a scalar sum.
+    users : int
+        The users that arrived.
+    noise_std : float
+        Standard deviation per coordinate of `sum`, at its largest over all inputs, in units of the data.
+    guarantee : Guarantee or None
+        What is promised to every user. None where the randomness was seeded, or where the plan was edited so that its claim
+        has no proof: such a result is not private.
+
+    Examples
+    --------
+    >>> estimate = SumEstimate(sum=np.array([3.0, 5.0]), users=10, noise_std=0.5, guarantee=None)
+    >>> estimate.mean.tolist(), estimate.mean_noise_std, estimate.private
+    ([0.3, 0.5], 0.05, False)
     """
 
     sum: NDArray[np.float64]
@@ -29,14 +44,17 @@ class SumEstimate:
 
     @property
     def private(self) -> bool:
+        """Whether the estimate has a guarantee."""
         return self.guarantee is not None
 
     @property
     def mean(self) -> NDArray[np.float64]:
+        """The sum divided by the users that arrived."""
         return self.sum / self.users
 
     @property
     def mean_noise_std(self) -> float:
+        """Standard deviation per coordinate of `mean`."""
         return self.noise_std / self.users
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,12 +65,8 @@ class SumEstimate:
             "guarantee": self.guarantee.to_dict() if self.guarantee else None,
         }
 
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict())
-
     @classmethod
-    def from_json(cls, text: str) -> SumEstimate:
-        values = json.loads(text)
+    def from_dict(cls, values: dict[str, Any]) -> SumEstimate:
         guarantee = values["guarantee"]
         return cls(
             sum=np.asarray(values["sum"], dtype=np.float64),
@@ -68,13 +82,59 @@ class SumEstimate:
 
 
 class Analyzer:
-    """Turns a shuffled batch, or the counts that are equivalent to it, into an estimate."""
+    """The analyst's side of a plan: turns a shuffled batch, or the counts that are equivalent to it, into an estimate.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        The plan that the users of the batch followed.
+
+    Attributes
+    ----------
+    plan : SumPlan
+        The same plan.
+
+    Guarantee
+    ---------
+    The estimate is a function of the batch and of public figures, so it reveals no more than the batch does. No estimate is made of
+    a batch that is too small for the plan's guarantee.
+
+    Examples
+    --------
+    >>> from croupier import plan_sum
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2)
+    >>> expected = 100 * (plan.levels / 2 + plan.noise_bits * plan.noise_probability)
+    >>> counts = Counts(np.array([expected + plan.levels, expected]), users=100, private=False)
+    >>> Analyzer(plan).analyze(counts).sum.tolist()
+    [2.0, 0.0]
+    """
 
     def __init__(self, plan: SumPlan) -> None:
         self.plan = plan
 
     def analyze(self, batch: ShuffledBatch | Counts) -> SumEstimate:
-        """(2 Delta / g)(C - p b n') - n' Delta, n' the users that arrived: unbiased for them (accounting, section 5)."""
+        """Estimate the sum of the vectors of the users that arrived.
+
+        The estimate is (2 Delta / g)(C - p b n') - n' Delta, n' the users that arrived. It is unbiased for them
+        (docs/accounting.md#5-noise-and-unbiasedness).
+
+        Parameters
+        ----------
+        batch : ShuffledBatch or Counts
+            The bits of all users after shuffling, or their number of ones per coordinate.
+
+        Returns
+        -------
+        SumEstimate
+            The estimate; its guarantee is None where the noise was not secure or the plan is not proved.
+
+        Raises
+        ------
+        BatchTooSmallError
+            Where fewer users arrived than the plan's guarantee counts on.
+        ArgumentError
+            Where the batch was not made under this plan.
+        """
         counts = batch.counts(self.plan) if isinstance(batch, ShuffledBatch) else batch
         if not isinstance(counts, Counts):
             raise ArgumentError("batch", type(batch).__name__, "a ShuffledBatch or Counts", "Shuffle the users' reports first.")

@@ -29,10 +29,31 @@ def _compiled(function: _Function) -> _Function:
 
 @_compiled
 def add_rounded(rows, coefficients, factors, shift, scale, drawn, ones):
-    """Add the rounded encodings to `ones`; returns the columns of the ties that are open, and what is left of them.
+    """Add the rounded encodings to `ones`; see `sampling.round_at_random`.
 
-    `scale` is 256 g / 2, `shift` empty where there is none, and `drawn` one random byte per entry, which is overwritten. See
-    `sampling.round_at_random`.
+    Parameters
+    ----------
+    rows : numpy.ndarray of shape (users, features)
+        The users' features, in single or double precision.
+    coefficients : numpy.ndarray of float64, shape (users, outputs)
+        What the rows are multiplied by.
+    factors : numpy.ndarray of float64, shape (users,)
+        What the shift is multiplied by.
+    shift : numpy.ndarray of float64, shape (outputs, features)
+        A vector that all users share; empty where there is none.
+    scale : float
+        256 g / 2.
+    drawn : numpy.ndarray of uint8, shape (users * outputs * features,)
+        A random byte per entry, which is overwritten.
+    ones : numpy.ndarray of int64, shape (outputs * features,)
+        What is added to.
+
+    Returns
+    -------
+    columns : numpy.ndarray of int64
+        The columns of the ties that are open.
+    rest : numpy.ndarray of float64
+        What is left of them, in (0, 1).
     """
     users, width = rows.shape[0], ones.size
     rows_of_sums = _SIDE_BY_SIDE if width < _SHORT else 1
@@ -102,17 +123,17 @@ def _full(drawn):
 def _find_full(drawn, places):
     """Where they are; returns how many. Eight are looked at at once, and `places` has room for one more than there are."""
     words = drawn[: drawn.size // 8 * 8].view(np.uint64)
-    found = 0
+    count = 0
     for word in range(words.size):
         inverse = ~words[word]
         if (inverse - np.uint64(0x0101010101010101)) & ~inverse & np.uint64(0x8080808080808080):  # it has a byte of zeros
             for m in range(8 * word, 8 * word + 8):
-                places[found] = m
-                found += drawn[m] == 255
+                places[count] = m
+                count += drawn[m] == 255
     for m in range(8 * words.size, drawn.size):
-        places[found] = m
-        found += drawn[m] == 255
-    return found
+        places[count] = m
+        count += drawn[m] == 255
+    return count
 
 
 @_compiled
@@ -130,3 +151,26 @@ def _left(rows, coefficients, factors, shift, scale, places, rest):
         places[ties], rest[ties] = column, a - np.int32(a)
         ties += rest[ties] > 0
     return ties
+
+
+@_compiled
+def add_entries(values, factors, places, half, drawn, ones, there):
+    """Add rounded encodings to `ones` where they belong, and count them in `there`; returns where ties are open, and their rests.
+
+    One row of values and places per entry, one column per user; `half` is g / 2. As `sampling.carry`, operation by operation.
+    """
+    entries, users = values.shape
+    where, rests, ties = np.empty(values.size, np.int64), np.empty(values.size), 0
+    for row in range(entries):
+        for user in range(users):
+            scaled = (values[row, user] * factors[user] + 1.0) * half * 256.0
+            total = np.int64(scaled) + 255 - np.int64(drawn[row * users + user])
+            place = places[row, user]
+            ones[place] += total >> 8
+            there[place] += 1
+            if total & 255 == 255:
+                rest = scaled - np.floor(scaled)
+                if rest > 0:
+                    where[ties], rests[ties] = place, rest
+                    ties += 1
+    return where[:ties], rests[:ties]

@@ -28,7 +28,19 @@ _LONGEST_ROW, _LARGEST_COEFFICIENT = 1e100, 1e50
 
 @dataclass(frozen=True, eq=False)
 class UnitVectors:
-    """Vectors in the unit ball as products: user i's is coefficients_i times rows_i plus factors_i times the shift."""
+    """Vectors in the unit ball as products: user i's is coefficients_i times rows_i plus factors_i times the shift.
+
+    Parameters
+    ----------
+    rows : numpy.ndarray of shape (users, features)
+        In single or double precision.
+    coefficients : numpy.ndarray of float64, shape (users, outputs)
+        What each user's row is multiplied by.
+    factors : numpy.ndarray of float64, shape (users,)
+        What the shift is multiplied by.
+    shift : numpy.ndarray of float64, shape (outputs, features), or None
+        A vector that all users share; None where there is none.
+    """
 
     rows: NDArray[Any]
     coefficients: Floats
@@ -36,23 +48,67 @@ class UnitVectors:
     shift: Floats | None
 
     def numbers(self) -> Floats:
+        """Make the vectors, with the operations that the bound on their lengths covers, in their order.
+
+        Returns
+        -------
+        numpy.ndarray of float64, shape (users, outputs * features)
+            One row per user.
+        """
         vectors = products(self.rows, self.coefficients)
         if self.shift is not None:
             vectors += self.factors[:, np.newaxis] * self.shift.ravel()
         return vectors
 
     def part(self, first: int, last: int) -> UnitVectors:
-        """Of these users alone."""
+        """Take some of the users.
+
+        Parameters
+        ----------
+        first, last : int
+            Users `first` up to, and without, `last`.
+
+        Returns
+        -------
+        UnitVectors
+            Theirs alone.
+        """
         return UnitVectors(self.rows[first:last], self.coefficients[first:last], self.factors[first:last], self.shift)
 
     def total(self) -> Floats:
-        """The sum of the vectors, without making them."""
+        """Add up the vectors without making them.
+
+        Returns
+        -------
+        numpy.ndarray of float64, shape (outputs * features,)
+            Their sum.
+        """
         products = self.coefficients.T @ self.rows
         return np.asarray((products if self.shift is None else products + self.factors.sum() * self.shift).ravel())
 
 
 def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[Any]:
-    """`vectors` as a real array of shape (users, dim), values not yet looked at."""
+    """Take `vectors` as a real array of one row per user; its values are not yet looked at.
+
+    Parameters
+    ----------
+    vectors : array_like of shape (users, dim)
+        What a caller gave.
+    dim : int
+        The coordinates of a user's vector.
+    name : str, default "vectors"
+        What an error calls them.
+
+    Returns
+    -------
+    numpy.ndarray of shape (users, dim)
+        Real numbers no wider than float64.
+
+    Raises
+    ------
+    ArgumentError
+        Where it has another shape or holds something else than real numbers.
+    """
     remedy = f"Pass an array with one row of {dim} numbers per user."
     array = as_numbers(vectors, name, remedy)
     if array.ndim != 2 or array.shape[1] != dim:
@@ -61,7 +117,27 @@ def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[A
 
 
 def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
-    """`values` as an array of real numbers no wider than float64, of whatever shape."""
+    """Take `values` as an array of real numbers no wider than float64, of whatever shape.
+
+    Parameters
+    ----------
+    values : array_like
+        What a caller gave.
+    name : str
+        What an error calls it.
+    remedy : str
+        What an error tells to do.
+
+    Returns
+    -------
+    numpy.ndarray
+        Booleans, integers or floats; what float64 cannot hold is infinite.
+
+    Raises
+    ------
+    ArgumentError
+        Where a value is masked, a text or complex.
+    """
     if np.ma.isMaskedArray(values) or (isinstance(values, list | tuple) and any(np.ma.isMaskedArray(row) for row in values)):
         raise ArgumentError(name, "a masked array", "an array without a mask", "Impute or drop what is masked on the user's side.")
     try:
@@ -81,7 +157,22 @@ def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
 
 
 def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") -> None:
-    """Refuse NaN and infinity, naming the first user that has one."""
+    """Refuse NaN and infinity, naming the first user that has one.
+
+    Parameters
+    ----------
+    vectors : numpy.ndarray of shape (users, dim)
+        One row per user.
+    rows : range
+        The first users of the pieces that are looked at one after the other; its step is their length.
+    name : str, default "vectors"
+        What an error calls them.
+
+    Raises
+    ------
+    RecordError
+        Where an entry is not finite.
+    """
     for start in rows:
         with np.errstate(all="ignore"):
             if np.isfinite(np.sum(vectors[start : start + rows.step])):
@@ -95,7 +186,25 @@ def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") ->
 
 
 def as_linear(vectors: ArrayLike | LinearVectors, dim: int) -> LinearVectors:
-    """`vectors` as products, of the shape (users, dim)."""
+    """Take `vectors` as products, of the shape (users, dim).
+
+    Parameters
+    ----------
+    vectors : array_like of shape (users, dim) or LinearVectors
+        One vector per user.
+    dim : int
+        The coordinates of a user's vector.
+
+    Returns
+    -------
+    LinearVectors
+        The same vectors.
+
+    Raises
+    ------
+    ArgumentError
+        Where they have another shape or hold something else than real numbers.
+    """
     if not isinstance(vectors, LinearVectors):
         return LinearVectors.of(as_vectors(vectors, dim))
     if vectors.dim != dim:
@@ -104,10 +213,37 @@ def as_linear(vectors: ArrayLike | LinearVectors, dim: int) -> LinearVectors:
 
 
 def clip_to_ball(vectors: LinearVectors, norm: float) -> Iterator[UnitVectors]:
-    """The vectors divided by `norm`, those outside the unit ball scaled back to just inside it; each user's by itself.
+    """Divide the vectors by `norm`, and scale those outside the unit ball back to just inside it; each user's by itself.
 
-    The true l2 norm of every vector as it is computed is at most 1, whatever the rounding. They come in one piece, and where some
-    are of a size that squares cannot hold, those in another. NaN and infinity are refused.
+    They come in one piece, and where some are of a size that squares cannot hold, those in another.
+
+    Parameters
+    ----------
+    vectors : LinearVectors
+        One vector per user.
+    norm : float
+        The public bound on their l2 norms, above 0, in units of the data.
+
+    Yields
+    ------
+    UnitVectors
+        Vectors of some of the users; of each user once.
+
+    Raises
+    ------
+    RecordError
+        Where an entry is NaN or infinite.
+
+    Requires
+    --------
+    `vectors.squares`, where they are given, are what `row_squares` makes of these very rows
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Ensures
+    -------
+    The true l2 norm of every vector, as `UnitVectors.numbers` or the compiled pass computes it, is at most 1, whatever the rounding
+    and whatever the vector was. It depends on this user's vector and `norm` alone
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
     """
     usual, longest = _longest(vectors, norm)
     if not usual.all():
@@ -163,7 +299,31 @@ def _scaled_back(vectors: Floats, norm: float) -> Floats:
 
 
 def encode(unit: Floats, levels: int) -> Floats:
-    """Real encodings a = (x + 1) g / 2, in [0, g] as x is in [-1, 1]."""
+    """Encode vectors in the unit ball as a = (x + 1) g / 2.
+
+    Parameters
+    ----------
+    unit : numpy.ndarray of float64, shape (users, dim)
+        Entries x in [-1, 1], from `clip_to_ball`.
+    levels : int
+        g, from 1 to 2^31.
+
+    Returns
+    -------
+    numpy.ndarray of float64, shape (users, dim)
+        Real encodings, in levels.
+
+    Requires
+    --------
+    The true l2 norm of every row is at most 1, as `clip_to_ball` ensures, and dim is at most 10^9
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Ensures
+    -------
+    Encodings are in [0, g]. Those of any two vectors are within g (1 + 1e-9) of each other in l2 norm and within g in every
+    coordinate: `shift` and `reach` of `certify`
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+    """
     scaled: Floats = unit + 1
     scaled *= levels / 2
     return scaled

@@ -31,18 +31,69 @@ class _Work:
 
 
 def note_work(unit: UnitVectors, levels: int) -> None:
-    """Count the entries of these vectors, so that `is_for` knows when the pass is worth loading."""
+    """Count the entries of these vectors, so that `is_for` knows when the pass is worth loading.
+
+    Parameters
+    ----------
+    unit : UnitVectors
+        Vectors that are to be rounded.
+    levels : int
+        The levels of their encoding.
+    """
     if levels < _MOST_LEVELS:
         _Work.entries += unit.rows.shape[0] * unit.rows.shape[1] * unit.coefficients.shape[1]
 
 
 def is_for(unit: UnitVectors, levels: int) -> bool:
-    """Whether the pass is to be had, and worth having after the work that was noted."""
+    """Tell whether the pass is to be had, and worth having after the work that was noted.
+
+    Parameters
+    ----------
+    unit : UnitVectors
+        Vectors that are to be rounded.
+    levels : int
+        The levels of their encoding.
+
+    Returns
+    -------
+    bool
+        Whether to call `added`.
+    """
     return levels < _MOST_LEVELS and _Work.entries > PATIENCE and kernel(*_kind(unit)) is not None
 
 
 def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.int64]:
-    """The column sums of the vectors' rounded encodings."""
+    """Add up the columns of the vectors' rounded encodings in one pass.
+
+    Parameters
+    ----------
+    unit : UnitVectors
+        Vectors in the unit ball, from `clip_to_ball`.
+    levels : int
+        The levels of their encoding, below 2^22.
+    random : RandomSource
+        Where the coins of the rounding come from.
+
+    Returns
+    -------
+    numpy.ndarray of int64, shape (dim,)
+        The sum of the rounded encodings, in levels.
+
+    Raises
+    ------
+    ImportError
+        Where numba is not installed.
+
+    Requires
+    --------
+    The vectors' true l2 norms are at most 1, as `clip_to_ball` ensures, and levels < 2^22
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Ensures
+    -------
+    The same integers as those of `Randomizer.added` from the same random bytes, bit for bit, hence with the law that is proved for
+    it (docs/accounting.md#6-what-the-code-does-about-floating-point).
+    """
     compiled = kernel(*_kind(unit))
     if compiled is None:
         raise ImportError("numba is not installed: pip install 'croupier[fast]'")
@@ -55,6 +106,23 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
     return ones
 
 
+def entries_kernel(entries: int) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    """The pass over so many entries of sparse vectors, where it is to be had and worth having: see `compiled.add_entries`."""
+    _Work.entries += entries
+    return _entries_kernel() if _Work.entries > PATIENCE else None
+
+
+@cache
+def _entries_kernel() -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    try:
+        add_entries = importlib.import_module(f"{__package__}.compiled").add_entries
+        number, place = np.ones((1, 1)), np.zeros((1, 1), np.int64)
+        add_entries(number, np.ones(1), place, 1.0, np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    except Exception:
+        return None
+    return add_entries if hasattr(add_entries, "signatures") else None
+
+
 def _kind(unit: UnitVectors) -> tuple[str, bool]:
     """What the pass is compiled for: the type of the rows, and whether they may be written to, though it does not."""
     return unit.rows.dtype.name, unit.rows.flags.writeable
@@ -62,8 +130,21 @@ def _kind(unit: UnitVectors) -> tuple[str, bool]:
 
 @cache
 def kernel(kind: str = "float64", writeable: bool = True) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
-    """The compiled pass, tried with rows of this kind. None where numba is missing, switched off or fails (a full disk, a broken
-    cache): the plain pass always works. Nothing is drawn here."""
+    """Give the compiled pass, tried with rows of this kind. Nothing is drawn here.
+
+    Parameters
+    ----------
+    kind : str, default "float64"
+        The type of the rows: "float64" or "float32".
+    writeable : bool, default True
+        Whether the rows may be written to; the pass does not, but is compiled for one or the other.
+
+    Returns
+    -------
+    callable or None
+        `compiled.add_rounded`; None where numba is missing, switched off or fails (a full disk, a broken cache): the plain pass
+        always works.
+    """
     try:
         add_rounded = importlib.import_module(f"{__package__}.compiled").add_rounded
         number, numbers = np.ones(1), np.ones((1, 1))

@@ -19,13 +19,32 @@ Bits = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All messages of one user: `bits[j]` are its g + b bits with label j. `private` tells if the noise was secure."""
+    """All messages of one user.
+
+    Parameters
+    ----------
+    bits : numpy.ndarray of bool, shape (dim, levels + noise_bits)
+        Row j holds the bits with label j.
+    private : bool
+        Whether the noise came from a secure source.
+
+    Examples
+    --------
+    >>> list(Report(np.array([[True, False]]), private=False).messages())
+    [(0, True), (0, False)]
+    """
 
     bits: Bits
     private: bool
 
     def messages(self) -> Iterator[tuple[int, bool]]:
-        """The messages one by one, as (label, bit)."""
+        """Give the messages one by one.
+
+        Yields
+        ------
+        tuple of int and bool
+            A label (the coordinate's number) and a bit.
+        """
         for label, row in enumerate(self.bits):
             for bit in row:
                 yield label, bool(bit)
@@ -33,13 +52,45 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class ShuffledBatch:
-    """The analyzer's view: for every label the bits of all users in uniformly random order."""
+    """The analyzer's view of a round: for every label the bits of all users in uniformly random order.
+
+    Parameters
+    ----------
+    bits : numpy.ndarray of bool, shape (dim, users * (levels + noise_bits))
+        Row j holds the bits with label j.
+    private : bool
+        Whether all noise and the shuffling came from secure sources.
+
+    Examples
+    --------
+    >>> from croupier import plan_sum
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2)
+    >>> batch = ShuffledBatch(np.ones((2, 100 * plan.bits_per_coordinate), dtype=bool), private=False)
+    >>> batch.counts(plan).users
+    100
+    """
 
     bits: Bits
     private: bool
 
     def counts(self, plan: SumPlan) -> Counts:
-        """Ones per label and the number of users. The counts are all the information there is in the batch."""
+        """Count the ones under each label. The counts are all the information there is in the batch.
+
+        Parameters
+        ----------
+        plan : SumPlan
+            The plan that the users followed.
+
+        Returns
+        -------
+        Counts
+            Ones per coordinate, and the number of users.
+
+        Raises
+        ------
+        ArgumentError
+            Where the batch does not have the plan's labels, or not a whole number of users' bits.
+        """
         labels, messages = self.bits.shape if self.bits.ndim == 2 else (0, 0)
         users, rest = divmod(messages, plan.bits_per_coordinate)
         if labels != plan.dim or rest or self.bits.dtype != np.bool_:
@@ -54,7 +105,21 @@ class ShuffledBatch:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Rounded encodings of some users added up, still without noise: not for release, and the analyzer refuses it."""
+    """Rounded encodings of some users added up, still without noise: not for release, and the analyzer refuses it.
+
+    Parameters
+    ----------
+    ones : numpy.ndarray of int64, shape (dim,)
+        The sum of the users' rounded encodings, in levels.
+    users : int
+        How many users they are.
+
+    Examples
+    --------
+    >>> both = Encoded(np.array([3, 1]), users=2) + Encoded(np.array([1, 0]), users=1)
+    >>> both.ones.tolist(), both.users
+    ([4, 1], 3)
+    """
 
     ones: NDArray[np.int64]
     users: int
@@ -66,7 +131,23 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Ones per coordinate over all users that arrived, their noise included. `private` tells if it was secure."""
+    """Ones per coordinate over all users that arrived, their noise included: equivalent to the shuffled batch.
+
+    Parameters
+    ----------
+    ones : numpy.ndarray of int64, shape (dim,)
+        The ones, in levels.
+    users : int
+        How many users sent them.
+    private : bool
+        Whether the noise came from a secure source.
+
+    Examples
+    --------
+    >>> both = Counts(np.array([9]), users=2, private=True) + Counts(np.array([5]), users=1, private=False)
+    >>> both.ones.tolist(), both.users, both.private
+    ([14], 3, False)
+    """
 
     ones: NDArray[np.int64]
     users: int

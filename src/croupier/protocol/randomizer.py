@@ -14,19 +14,68 @@ from .encoding import UnitVectors, as_linear, as_numbers, clip_to_ball, encode, 
 from .messages import Counts, Encoded, Report
 from .randomness import RandomSource
 from .sampling import binomial, carry, round_at_random, round_ties
+from .sparse import SparseVectors
 
 # Entries that are worked on at a time: a few arrays of this size fit the processor's cache.
 _PIECE = 1 << 17
 
 
 class Randomizer:
-    """The local randomizer of a plan. `randomize` is the device's; `counts` does many users at once, to the same law."""
+    """The local randomizer of a plan (R_1D of Algorithm 1, R_vec of Algorithm 2): clip, encode, round at random, add noise bits.
+
+    `randomize` runs on one user's device. `counts` does many users at once without making their bits; the law of the ones is the
+    same.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        How vectors are encoded and how much noise is added.
+
+    Attributes
+    ----------
+    plan : SumPlan
+        The same plan.
+
+    Guarantee
+    ---------
+    Any two inputs have real encodings that are within g (1 + 1e-9) of each other in l2 norm and within g in every coordinate, and
+    the noise is Bin(b, p) exactly. The plan's guarantee rests on this
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Examples
+    --------
+    >>> from croupier import SecureRandom, plan_sum
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2)
+    >>> report = Randomizer(plan).randomize([0.6, -0.8], SecureRandom())
+    >>> report.bits.shape == (2, plan.bits_per_coordinate)
+    True
+    """
 
     def __init__(self, plan: SumPlan) -> None:
         self.plan = plan
 
     def randomize(self, vector: ArrayLike, random: RandomSource) -> Report:
-        """One user's messages: in every coordinate xhat + Bin(b, p) ones among g + b bits (Algorithm 1, lines 3-7)."""
+        """Make one user's messages: in every coordinate xhat + Bin(b, p) ones among g + b bits (Algorithm 1, lines 3-7).
+
+        Parameters
+        ----------
+        vector : array_like of shape (dim,)
+            The user's vector; clipped to the plan's norm where it is longer.
+        random : RandomSource
+            Where the coins come from.
+
+        Returns
+        -------
+        Report
+            The user's labelled bits.
+
+        Raises
+        ------
+        ArgumentError
+            Where the vector has another shape or is not made of real numbers.
+        RecordError
+            Where an entry is NaN or infinite.
+        """
         remedy = f"Pass the user's {self.plan.dim} numbers."
         row = as_numbers(vector, "vector", remedy)
         if row.shape != (self.plan.dim,):
@@ -40,12 +89,43 @@ class Randomizer:
         return Report(bits, random.private)
 
     def counts(self, vectors: ArrayLike | LinearVectors, random: RandomSource) -> Counts:
-        """The ones of many users added up, without making their bits."""
+        """Add up the ones of many users, their noise included, without making their bits.
+
+        Parameters
+        ----------
+        vectors : array_like of shape (users, dim) or LinearVectors
+            One row per user.
+        random : RandomSource
+            Where the coins come from.
+
+        Returns
+        -------
+        Counts
+            What the users' shuffled bits would be counted as.
+        """
         return self.with_noise(self.encoded(vectors, random), random)
 
-    def encoded(self, vectors: ArrayLike | LinearVectors, random: RandomSource) -> Encoded:
-        """The users' rounded encodings added up, still without noise: for adding up pieces before `with_noise`, not for release."""
+    def encoded(self, vectors: ArrayLike | LinearVectors | SparseVectors, random: RandomSource) -> Encoded:
+        """Add up the users' rounded encodings, still without noise: for adding up pieces before `with_noise`, not for release.
+
+        Parameters
+        ----------
+        vectors : array_like of shape (users, dim), LinearVectors or SparseVectors
+            One row per user.
+        random : RandomSource
+            Where the coins of the rounding come from.
+
+        Returns
+        -------
+        Encoded
+            The sum without noise.
+        """
+        if isinstance(vectors, SparseVectors) and vectors.dim == self.plan.dim and vectors.usual(self.plan.norm):
+            return vectors.encoded(self.plan.norm, self.plan.levels, random)
         linear = as_linear(vectors, self.plan.dim)
+        if self.plan.diameter is not None and linear.rows.dtype == np.float32:
+            # lengths in single precision would scale neighbours by factors that differ in the fourth digit
+            linear = LinearVectors(linear.rows.astype(np.float64), linear.coefficients, linear.shift)
         ones = np.zeros(self.plan.dim, dtype=np.int64)
         for unit in clip_to_ball(linear, self.plan.norm):
             fused.note_work(unit, self.plan.levels)
@@ -54,7 +134,20 @@ class Randomizer:
         return Encoded(ones, len(linear))
 
     def added(self, unit: UnitVectors, random: RandomSource) -> NDArray[np.int64]:
-        """The column sums of `rounded`, piece by piece; ties last, as in the compiled pass."""
+        """Add up the columns of `rounded`, piece by piece; ties are decided last, as in the compiled pass.
+
+        Parameters
+        ----------
+        unit : UnitVectors
+            Vectors in the unit ball, from `clip_to_ball`.
+        random : RandomSource
+            Where the coins of the rounding come from.
+
+        Returns
+        -------
+        numpy.ndarray of int64, shape (dim,)
+            The sum of the rounded encodings, in levels.
+        """
         users, width = len(unit.rows), self.plan.dim
         drawn = random.draw_bytes(users * width).reshape(users, width)
         ones, columns, rests = np.zeros(width, dtype=np.int64), [], []
@@ -72,10 +165,36 @@ class Randomizer:
         return ones
 
     def with_noise(self, encoded: Encoded, random: RandomSource) -> Counts:
-        """The noise of all these users: their independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once."""
+        """Add the noise of all these users: their independent Bin(b, p) add up to Bin(b * users, p), which is drawn at once.
+
+        Parameters
+        ----------
+        encoded : Encoded
+            The sum of their rounded encodings.
+        random : RandomSource
+            Where the coins of the noise come from.
+
+        Returns
+        -------
+        Counts
+            The ones with noise.
+        """
         noise = binomial(random, self.plan.noise_bits * encoded.users, self.plan.noise_probability, self.plan.dim)
         return Counts(encoded.ones + noise, encoded.users, random.private)
 
     def rounded(self, unit: UnitVectors, random: RandomSource) -> NDArray[Any]:
-        """xhat: whole numbers in 0..g whose means are the real encodings."""
+        """Round the encodings at random to xhat: whole numbers in 0..g whose means are the real encodings.
+
+        Parameters
+        ----------
+        unit : UnitVectors
+            Vectors in the unit ball, from `clip_to_ball`.
+        random : RandomSource
+            Where the coins come from.
+
+        Returns
+        -------
+        numpy.ndarray of integers, shape (users, dim)
+            The rounded encodings, in levels.
+        """
         return round_at_random(random, encode(unit.numbers(), self.plan.levels), self.plan.levels)

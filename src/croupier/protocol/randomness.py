@@ -33,7 +33,15 @@ _SOURCES: weakref.WeakSet[RandomSource] = weakref.WeakSet()
 
 
 class RandomSource(ABC):
-    """A stream of independent, uniformly random bytes. Safe to share between threads."""
+    """A stream of independent, uniformly random bytes. Safe to share between threads.
+
+    A kind of source gives its keys; the bytes are the ChaCha20 keystream of each key in turn.
+
+    Examples
+    --------
+    >>> isinstance(SecureRandom(), RandomSource)
+    True
+    """
 
     @property
     @abstractmethod
@@ -47,7 +55,29 @@ class RandomSource(ABC):
         _SOURCES.add(self)
 
     def draw_bytes(self, count: int) -> NDArray[np.uint8]:
-        """The next `count` bytes of the stream."""
+        """Draw the next bytes of the stream.
+
+        Parameters
+        ----------
+        count : int
+            How many bytes, at least 0.
+
+        Returns
+        -------
+        numpy.ndarray of uint8, shape (count,)
+            The bytes.
+
+        Requires
+        --------
+        Whoever must not see the noise has not got the source's key. No two sources go on from one place of one keystream:
+        those that are copied, sent or forked start anew or refuse
+        (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+        Ensures
+        -------
+        To them the bytes cannot be told from independent, uniformly random ones, unless ChaCha20 can
+        (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on). No byte of the stream is given twice.
+        """
         out = np.empty(count, dtype=np.uint8)
         with self._lock:
             if self._left < count or self._stale():
@@ -79,13 +109,20 @@ class RandomSource(ABC):
 
 
 class SecureRandom(RandomSource):
-    """Law: bytes no one can predict; ChaCha20 keyed by the operating system. The only source that gives privacy.
+    """Bytes that nobody can predict: ChaCha20 keyed by the operating system. The source to use with real data.
 
     A copy, an unpickled object and a forked process start a keystream of their own: noise is never used twice.
+
+    Examples
+    --------
+    >>> source = SecureRandom()
+    >>> source.private, source.draw_bytes(4).shape
+    (True, (4,))
     """
 
     @property
     def private(self) -> bool:
+        """True: what is made with this source may be called private."""
         return True
 
     def _key(self, index: int) -> bytes:
@@ -106,7 +143,25 @@ class SecureRandom(RandomSource):
 
 
 class SeededRandom(RandomSource):
-    """Law: bytes fixed by `seed`, for tests and reproducible experiments. Results are marked as not private."""
+    """Bytes fixed by a seed, for tests and reproducible experiments. Results are marked as not private.
+
+    The first one in a process gives a `NotPrivateWarning`. It can neither be copied nor sent.
+
+    Parameters
+    ----------
+    seed : int
+        At least 0; the same seed gives the same bytes.
+
+    Attributes
+    ----------
+    seed : int
+        The same seed.
+
+    Examples
+    --------
+    >>> bool((SeededRandom(7).draw_bytes(4) == SeededRandom(7).draw_bytes(4)).all()), SeededRandom(7).private
+    (True, False)
+    """
 
     _warned: ClassVar[bool] = False
 
@@ -123,6 +178,7 @@ class SeededRandom(RandomSource):
 
     @property
     def private(self) -> bool:
+        """False: whoever knows the seed can subtract the noise."""
         return False
 
     def __reduce__(self) -> str:
@@ -135,9 +191,23 @@ class SeededRandom(RandomSource):
 
 
 class KeyedRandom(RandomSource):
-    """Law: bytes fixed by a key of 32 bytes, which no one without the key can predict. See `Secret`, which makes such keys.
+    """Bytes fixed by a key, which nobody without the key can predict. See `Secret`, which makes such keys.
 
     A forked process has to make its own from the secret: two that went on from one place would use the same bytes.
+
+    Parameters
+    ----------
+    key : bytes
+        The 32 bytes of the key.
+    private : bool
+        Whether nobody can guess the key.
+
+    Examples
+    --------
+    >>> from croupier.protocol import Secret
+    >>> secret = Secret.fresh()
+    >>> bool((secret.source().draw_bytes(4) == secret.source().draw_bytes(4)).all()), secret.source().private
+    (True, True)
     """
 
     def __init__(self, key: bytes, private: bool) -> None:
@@ -155,6 +225,7 @@ class KeyedRandom(RandomSource):
 
     @property
     def private(self) -> bool:
+        """Whether nobody can guess the key."""
         return self._private
 
     def __reduce__(self) -> str:

@@ -37,7 +37,32 @@ _SLACK = 2e-6
 
 
 def draw(source: RandomSource, trials: Integers, size: int) -> Integers:
-    """Law: `size` independent draws from Bin(trials_i, 1/2), or from Bin(trials, 1/2) if there is one number of trials."""
+    """Draw from Bin(trials_i, 1/2), exactly, by rejection from an envelope of cells.
+
+    Parameters
+    ----------
+    source : RandomSource
+        Where the coins come from.
+    trials : numpy.ndarray of int64, shape () or (size,)
+        The number of fair coins: one for all draws, or one for each.
+    size : int
+        How many draws.
+
+    Returns
+    -------
+    numpy.ndarray of int64, shape (size,)
+        The draws.
+
+    Requires
+    --------
+    MIN_TRIALS <= trials_i <= MAX_TRIALS for all i; nothing here checks it. The bytes of `source` are independent and uniform
+    (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Ensures
+    -------
+    The draws are independent and have the law Bin(trials_i, 1/2) without any error, and are the same on any machine
+    (docs/accounting.md#6-what-the-code-does-about-floating-point, "Drawing Bin(n, 1/2) exactly").
+    """
     result = np.empty(size, dtype=np.int64)
     open_ = np.arange(size)
     while open_.size:

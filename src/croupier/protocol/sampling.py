@@ -25,7 +25,43 @@ _WORD_TYPES = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
 
 
 def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> Integers:
-    """Law: `size` independent draws, the i-th from Bin(trials_i, 1/2): few random bits are counted, many left to `rejection`."""
+    """Draw from Bin(trials_i, 1/2), exactly: few random bits are counted, many are left to `rejection`.
+
+    Parameters
+    ----------
+    source : RandomSource
+        Where the coins come from.
+    trials : int or numpy.ndarray of int64, shape (size,)
+        The number of fair coins, from 0 to 2^52: one for all draws, or one for each.
+    size : int
+        How many draws.
+
+    Returns
+    -------
+    numpy.ndarray of int64, shape (size,)
+        The draws.
+
+    Raises
+    ------
+    ArgumentError
+        Where a number of trials is not whole or out of range, or where their shape is neither () nor (size,).
+
+    Requires
+    --------
+    The bytes of `source` are independent and uniform (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Ensures
+    -------
+    The draws are independent and have the law Bin(trials_i, 1/2) without any error
+    (docs/accounting.md#6-what-the-code-does-about-floating-point, "Drawing Bin(n, 1/2) exactly").
+
+    Examples
+    --------
+    >>> from croupier import SecureRandom
+    >>> draws = fair_binomial(SecureRandom(), 10**12, 3)
+    >>> bool((abs(draws - 5 * 10**11) < 10 * 5 * 10**5).all())  # within ten standard deviations
+    True
+    """
     if size == 0:
         return np.zeros(0, dtype=np.int64)
     trials = np.asarray(trials)
@@ -47,11 +83,48 @@ def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> In
 
 
 def binomial(source: RandomSource, trials: int, probability: float, size: int) -> Integers:
-    """Law: `size` independent draws from Bin(trials, probability), for any float probability in (0, 1).
+    """Draw from Bin(trials, probability), exactly, for any float probability in (0, 1).
 
     A trial succeeds if a uniform number is below p, compared digit by digit: where p has a 1, trials that show 0 have
     succeeded; where it has a 0, those that show 1 have failed; the others go on. So each digit takes one fair binomial of the
     trials still open, half as many every time; or, where there are few of both, a random bit for every trial.
+
+    Parameters
+    ----------
+    source : RandomSource
+        Where the coins come from.
+    trials : int
+        The number of trials, from 0 to 2^52.
+    probability : float
+        Of success, above 0 and below 1; taken as the dyadic number that the float is.
+    size : int
+        How many draws.
+
+    Returns
+    -------
+    numpy.ndarray of int64, shape (size,)
+        The draws.
+
+    Raises
+    ------
+    ArgumentError
+        Where `trials` or `probability` is out of range.
+
+    Requires
+    --------
+    The bytes of `source` are independent and uniform (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Ensures
+    -------
+    The draws are independent and have the law Bin(trials, probability) without any error
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Examples
+    --------
+    >>> from croupier import SecureRandom
+    >>> draws = binomial(SecureRandom(), 100, 0.25, 5)
+    >>> draws.shape, bool(((0 <= draws) & (draws <= 100)).all())
+    ((5,), True)
     """
     trials = whole("trials", trials, at_least=0, remedy="Count the random bits to add up.")
     real("probability", probability, above=0, below=1, remedy="Use a probability between 0 and 1.")
@@ -77,7 +150,40 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
 
 
 def bernoulli(source: RandomSource, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Law: independent Bernoulli(p_i), for any floats 0 <= p_i < 1, met exactly."""
+    """Draw from Bernoulli(p_i), exactly, for any floats 0 <= p_i < 1.
+
+    Parameters
+    ----------
+    source : RandomSource
+        Where the coins come from.
+    probabilities : numpy.ndarray of float64
+        Of success, at least 0 and below 1; of any shape.
+
+    Returns
+    -------
+    numpy.ndarray of bool
+        One draw for each, in the same shape.
+
+    Raises
+    ------
+    ArgumentError
+        Where a probability is out of range.
+
+    Requires
+    --------
+    The bytes of `source` are independent and uniform (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Ensures
+    -------
+    The draws are independent, and the i-th is True with probability p_i, the dyadic number that the float is, without any error
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Examples
+    --------
+    >>> from croupier import SecureRandom
+    >>> bernoulli(SecureRandom(), np.zeros(3)).tolist()
+    [False, False, False]
+    """
     if probabilities.size and not (probabilities.min() >= 0 and probabilities.max() < 1):
         raise ArgumentError(
             "probabilities", (probabilities.min(), probabilities.max()), "at least 0 and less than 1", "Split off whole parts."
@@ -86,10 +192,34 @@ def bernoulli(source: RandomSource, probabilities: NDArray[np.float64]) -> NDArr
 
 
 def round_at_random(source: RandomSource, numbers: NDArray[np.float64], most: int) -> NDArray[Any]:
-    """Law: independent floor(a_i) + Bernoulli(a_i - floor(a_i)), for any floats 0 <= a_i <= most, met exactly.
+    """Round numbers at random to a whole number next to them, with their own value as the mean.
 
     Lazy bytes: a fraction's leading byte is above a random byte if it carries when 255 less that byte is added; only where the two
     are equal, once in 256, does the rest matter, and as many more bytes as it takes are compared with the rest's own.
+
+    Parameters
+    ----------
+    source : RandomSource
+        Where the coins come from.
+    numbers : numpy.ndarray of float64
+        What to round: a_i between 0 and `most`; of any shape.
+    most : int
+        An upper bound of the numbers, below 2^52.
+
+    Returns
+    -------
+    numpy.ndarray of integers
+        The rounded numbers, in the same shape.
+
+    Requires
+    --------
+    0 <= a_i <= most for all i; nothing here checks it. The bytes of `source` are independent and uniform
+    (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Ensures
+    -------
+    The results are independent and have the law floor(a_i) + Bernoulli(a_i - floor(a_i)) without any error, a_i the dyadic number
+    that the float is (docs/accounting.md#6-what-the-code-does-about-floating-point).
     """
     result, tied, rest = carry(numbers.ravel(), most, source.draw_bytes(numbers.size))
     result[tied[round_ties(source, rest)]] += 1
@@ -97,7 +227,36 @@ def round_at_random(source: RandomSource, numbers: NDArray[np.float64], most: in
 
 
 def carry(numbers: NDArray[np.float64], most: int, drawn: NDArray[np.uint8]) -> tuple[NDArray[Any], Integers, NDArray[np.float64]]:
-    """The numbers rounded by one random byte each; which are tied with theirs, and what is left of these."""
+    """Round numbers by one random byte each, and find those for which the byte does not decide.
+
+    Parameters
+    ----------
+    numbers : numpy.ndarray of float64, shape (size,)
+        What to round, between 0 and `most`.
+    most : int
+        An upper bound of the numbers.
+    drawn : numpy.ndarray of uint8, shape (size,)
+        A random byte for each.
+
+    Returns
+    -------
+    rounded : numpy.ndarray of integers, shape (size,)
+        The numbers, rounded up where their fraction's leading byte is above the byte drawn, else down.
+    tied : numpy.ndarray of int64
+        Which of them are still open: their leading byte equals the byte drawn, and something is left of them.
+    rest : numpy.ndarray of float64
+        What is left of these, in (0, 1).
+
+    Requires
+    --------
+    0 <= a_i <= most for all i, and `drawn` holds independent, uniform bytes that were used for nothing else
+    (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Ensures
+    -------
+    With 1 added to `rounded` at `tied` with the probabilities `rest`, independently, the result has the law of `round_at_random`
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+    """
     scaled = numbers * 256.0  # exact: a power of two
     # 256 most + 255 fits the type, and a smaller one is faster
     total: NDArray[Any] = scaled.astype(np.uint16 if most < 256 else np.int32 if most < 1 << 22 else np.int64)
@@ -109,7 +268,30 @@ def carry(numbers: NDArray[np.float64], most: int, drawn: NDArray[np.uint8]) -> 
 
 
 def round_ties(source: RandomSource, rest: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Which of these numbers in (0, 1) are above a random one. Law: independent Bernoulli(rest_i), in lazy bytes."""
+    """Find which of some numbers in (0, 1) are above a uniform one, in lazy bytes.
+
+    Parameters
+    ----------
+    source : RandomSource
+        Where the coins come from.
+    rest : numpy.ndarray of float64, shape (size,)
+        The numbers.
+
+    Returns
+    -------
+    numpy.ndarray of int64
+        The places of those that are above, in no particular order.
+
+    Requires
+    --------
+    0 < rest_i < 1 for all i. The bytes of `source` are independent and uniform
+    (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Ensures
+    -------
+    Place i is among the results with probability rest_i, the dyadic number that the float is, independently of the others and
+    without any error (docs/accounting.md#6-what-the-code-does-about-floating-point).
+    """
     above, tied = [np.zeros(0, dtype=np.int64)], np.arange(rest.size)
     while tied.size:
         rest = rest * 256.0  # exact
@@ -122,7 +304,35 @@ def round_ties(source: RandomSource, rest: NDArray[np.float64]) -> NDArray[np.in
 
 
 def permutation(source: RandomSource, size: int) -> Integers:
-    """Law: uniform over all orders of 0..size-1. Sorts independent 64-bit keys, and draws anew should two be equal."""
+    """Draw a uniformly random order. Sorts independent 64-bit keys, and draws all anew should two be equal.
+
+    Parameters
+    ----------
+    source : RandomSource
+        Where the keys come from.
+    size : int
+        How many numbers to order, at least 0.
+
+    Returns
+    -------
+    numpy.ndarray of int64, shape (size,)
+        The numbers 0, ..., size - 1 in their order.
+
+    Requires
+    --------
+    The bytes of `source` are independent and uniform (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Ensures
+    -------
+    Each of the size! orders has the same probability, without any error
+    (docs/accounting.md#6-what-the-code-does-about-floating-point, "Permutations").
+
+    Examples
+    --------
+    >>> from croupier import SecureRandom
+    >>> sorted(permutation(SecureRandom(), 5).tolist())
+    [0, 1, 2, 3, 4]
+    """
     while True:
         keys = source.draw_bytes(8 * size).view(np.uint64)
         order: Integers = np.argsort(keys)

@@ -17,10 +17,30 @@ from .randomness import KeyedRandom, SeededRandom
 
 @dataclass(frozen=True, repr=False)
 class Secret:
-    """32 bytes that whoever should not see the noise must not have. `private` tells whether nobody can guess them.
+    """32 bytes that whoever should not see the noise must not have.
 
     `derive` is a pseudo-random function (keyed BLAKE2b) of its labels: secrets derived under different labels look independent to
     whoever has not got this one, and say nothing about it.
+
+    Parameters
+    ----------
+    key : bytes
+        The 32 bytes.
+    private : bool
+        Whether nobody can guess them: False for those of a seed.
+
+    Guarantee
+    ---------
+    A question that is asked again draws the same noise. Different questions draw noise that looks independent, unless BLAKE2b or
+    ChaCha20 can be told from random (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+
+    Examples
+    --------
+    >>> secret = Secret.fresh()
+    >>> secret.derive("round", 3) == secret.derive("round", 3), secret.derive("round", 3) == secret.derive("round", "3")
+    (True, False)
+    >>> secret
+    Secret(private)
     """
 
     key: bytes
@@ -28,16 +48,44 @@ class Secret:
 
     @classmethod
     def fresh(cls) -> Secret:
-        """From the operating system."""
+        """Draw a secret from the operating system.
+
+        Returns
+        -------
+        Secret
+            One that nobody can guess.
+        """
         return cls(os.urandom(32), True)
 
     @classmethod
     def of_seed(cls, seed: int) -> Secret:
-        """Fixed by a seed, for tests and reproducible experiments: NOT private."""
+        """Make a secret from a seed, for tests and reproducible experiments: NOT private.
+
+        Parameters
+        ----------
+        seed : int
+            At least 0.
+
+        Returns
+        -------
+        Secret
+            The same for the same seed; not private.
+        """
         return cls(SeededRandom(seed).draw_bytes(32).tobytes(), False)
 
     def derive(self, *labels: str | int | bytes) -> Secret:
-        """The secret for one purpose. Labels of different kinds or lengths are never confused."""
+        """Derive the secret for one purpose. Labels of different kinds or lengths are never confused.
+
+        Parameters
+        ----------
+        *labels : str, int or bytes
+            All that the purpose depends on.
+
+        Returns
+        -------
+        Secret
+            As private as this one.
+        """
         digest = hashlib.blake2b(key=self.key, digest_size=32, person=b"croupier")
         for label in labels:
             if isinstance(label, bytes):
@@ -50,7 +98,13 @@ class Secret:
         return Secret(digest.digest(), self.private)
 
     def source(self) -> KeyedRandom:
-        """The random bytes of this secret, from their beginning."""
+        """Give the random bytes of this secret, from their beginning.
+
+        Returns
+        -------
+        KeyedRandom
+            A new stream; two of one secret give the same bytes.
+        """
         return KeyedRandom(self.key, self.private)
 
     def __repr__(self) -> str:

@@ -18,7 +18,20 @@ class BatchTooSmallError(ValueError):
 
 
 def require_crowd(plan: SumPlan, users: int) -> None:
-    """Refuse a batch below the honest minimum. The analyzer cannot repair what is missing, so nothing is released."""
+    """Refuse a batch below the honest minimum. The analyzer cannot repair what is missing, so nothing is released.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        The plan of the round.
+    users : int
+        The users that arrived.
+
+    Raises
+    ------
+    BatchTooSmallError
+        Where they are fewer than `plan.honest_users`.
+    """
     if users < plan.honest_users:
         raise BatchTooSmallError(
             f"users = {users} arrived, but the plan's guarantee needs {honest_users(plan.honest_users, plan.users)}. "
@@ -27,13 +40,57 @@ def require_crowd(plan: SumPlan, users: int) -> None:
 
 
 class Shuffler:
-    """Checks a whole batch, permutes it uniformly under each label, and forwards it once."""
+    """The shuffler of a plan: checks a whole batch, permutes it uniformly under each label, and forwards it once.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        The plan that the users follow.
+
+    Attributes
+    ----------
+    plan : SumPlan
+        The same plan.
+
+    Guarantee
+    ---------
+    What is forwarded is a function of the number of ones under each label and of coins that have nothing to do with users. A batch
+    with fewer users than the plan counts on is withheld.
+
+    Examples
+    --------
+    >>> from croupier import SecureRandom, VectorSum, plan_sum
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=20, dim=2)
+    >>> reports = [VectorSum(plan).randomize([0.5, 0.5]) for user in range(20)]
+    >>> Shuffler(plan).shuffle(reports, SecureRandom()).counts(plan).users
+    20
+    """
 
     def __init__(self, plan: SumPlan) -> None:
         self.plan = plan
 
     def shuffle(self, reports: Sequence[Report], random: RandomSource) -> ShuffledBatch:
-        """The batch in uniformly random order. The order of labels is public and fixed, so each label is permuted alone."""
+        """Put the bits of a batch into uniformly random order, under each label alone: labels are public, and their order is fixed.
+
+        Parameters
+        ----------
+        reports : sequence of Report
+            One report of every user that arrived.
+        random : RandomSource
+            Where the permutations come from.
+
+        Returns
+        -------
+        ShuffledBatch
+            The bits under each label.
+
+        Raises
+        ------
+        BatchTooSmallError
+            Where fewer users arrived than the plan's guarantee counts on.
+        ArgumentError
+            Where a report was not made under this plan, or is there twice.
+        """
         require_crowd(self.plan, len(reports))
         shape = (self.plan.dim, self.plan.bits_per_coordinate)
         for index, report in enumerate(reports):

@@ -1,17 +1,16 @@
-"""The two protocols of Section 3: P_1D, the scalar sum (Algorithm 1), and P_vec, the vector sum (Algorithm 2)."""
+"""The vector sum P_vec (Algorithm 2 of Section 3): one shuffle round, in parts or as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..privacy import ArgumentError, SumPlan
-from ..validation import one_of, real, whole
+from ..validation import one_of, whole
 from .analyzer import Analyzer, SumEstimate
-from .encoding import as_numbers, as_vectors, require_finite
+from .encoding import as_vectors, require_finite
 from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import RandomSource, SecureRandom
@@ -20,7 +19,7 @@ from .shuffler import Shuffler, require_crowd
 
 MODES = ("counting", "faithful")
 # Entries worked on at a time: a few arrays of this size fit the processor's cache.
-_CHUNK_ENTRIES = 1 << 17
+CHUNK_ENTRIES = 1 << 17
 # Messages that a faithful round may hold in memory, one byte each.
 _MAX_MESSAGES = 1 << 30
 
@@ -32,9 +31,23 @@ class VectorSum:
     analyst. `run` does a whole round in memory, in one of two modes with the same law: "counting" adds integers; "faithful" makes
     every labelled bit, permutes the bits uniformly and counts them.
 
-    Guarantee: what the plan says, for the analyst's view of one round, if at least `plan.honest_users` of the users that arrive
+    Parameters
+    ----------
+    plan : SumPlan
+        From `plan_sum`.
+
+    Attributes
+    ----------
+    plan : SumPlan
+        The same plan.
+
+    Guarantee
+    ---------
+    What the plan says, for the analyst's view of one round, if at least `plan.honest_users` of the users that arrive
     follow the protocol and the shuffler does its work.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier import VectorSum, plan_sum
     >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=1000, dim=3)
@@ -50,15 +63,52 @@ class VectorSum:
         self._randomizer, self._shuffler, self._analyzer = Randomizer(plan), Shuffler(plan), Analyzer(plan)
 
     def randomize(self, vector: ArrayLike, random: RandomSource | None = None) -> Report:
-        """One user's labelled bits. Longer vectors are clipped to the plan's norm; NaN and infinity are refused."""
+        """Make one user's labelled bits. Longer vectors are clipped to the plan's norm; NaN and infinity are refused.
+
+        Parameters
+        ----------
+        vector : array_like of shape (dim,)
+            The user's vector.
+        random : RandomSource, optional
+            Where the coins come from; SecureRandom() where it is left out.
+
+        Returns
+        -------
+        Report
+            All that leaves the user.
+        """
         return self._randomizer.randomize(vector, _source(random))
 
     def shuffle(self, reports: Sequence[Report], random: RandomSource | None = None) -> ShuffledBatch:
-        """The users' bits in uniformly random order; refused below the plan's honest minimum."""
+        """Put the users' bits into uniformly random order; refused below the plan's honest minimum.
+
+        Parameters
+        ----------
+        reports : sequence of Report
+            One of every user that arrived.
+        random : RandomSource, optional
+            Where the order comes from; SecureRandom() where it is left out.
+
+        Returns
+        -------
+        ShuffledBatch
+            All that the analyzer sees.
+        """
         return self._shuffler.shuffle(reports, _source(random))
 
     def analyze(self, batch: ShuffledBatch | Counts) -> SumEstimate:
-        """The unbiased estimate from a shuffled batch."""
+        """Estimate the sum from a shuffled batch, without bias.
+
+        Parameters
+        ----------
+        batch : ShuffledBatch or Counts
+            What the shuffler forwarded, or its counts.
+
+        Returns
+        -------
+        SumEstimate
+            The sum, its noise and its guarantee.
+        """
         return self._analyzer.analyze(batch)
 
     def run(
@@ -69,15 +119,38 @@ class VectorSum:
         random: RandomSource | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> SumEstimate:
-        """A whole round in memory: one row of `vectors` per user.
+        """Run a whole round in memory: one row of `vectors` per user.
 
-        Everything is checked before the first bit is drawn. `random` is SecureRandom() unless given; `progress` is called with the
-        number of users done. Memory beyond the input is bounded in counting mode; a faithful round holds every bit.
+        Everything is checked before the first bit is drawn. Memory beyond the input is bounded in counting mode. A faithful round
+        holds every bit.
+
+        Parameters
+        ----------
+        vectors : array_like of shape (users, dim)
+            Finite numbers; rows longer than the plan's norm are clipped.
+        mode : {"counting", "faithful"}, default "counting"
+            Whether to add integers or to make and shuffle every bit; the law of the estimate is the same.
+        random : RandomSource, optional
+            Where the coins come from; SecureRandom() where it is left out.
+        progress : callable, optional
+            Called with the number of users that have been randomized so far.
+
+        Returns
+        -------
+        SumEstimate
+            The sum, its noise and its guarantee.
+
+        Raises
+        ------
+        BatchTooSmallError
+            Where there are fewer users than the plan's guarantee counts on.
+        ArgumentError
+            Where `vectors` or another argument is not allowed.
         """
         array = as_vectors(vectors, self.plan.dim)
         if len(array) == 0:
             raise ArgumentError("vectors", "an empty batch", "at least one user", "Pass one row per user.")
-        rows = range(0, len(array), max(1, _CHUNK_ENTRIES // self.plan.dim))
+        rows = range(0, len(array), max(1, CHUNK_ENTRIES // self.plan.dim))
         self.check_round(len(array), mode)
         random = _source(random)
         require_finite(array, rows)
@@ -93,12 +166,35 @@ class VectorSum:
         random: RandomSource | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> SumEstimate:
-        """A whole round over `users` users whose vectors come in pieces, so that they need not be in memory together.
+        """Run a whole round over users whose vectors come in pieces, so that they need not be in memory together.
 
         Each piece is checked before its users randomize, and nothing is released unless all of them could be.
+
+        Parameters
+        ----------
+        chunks : iterable of array_like
+            Pieces of shape (some users, dim).
+        users : int
+            How many users there are in all pieces together.
+        mode : {"counting", "faithful"}, default "counting"
+            As in `run`.
+        random : RandomSource, optional
+            As in `run`.
+        progress : callable, optional
+            As in `run`.
+
+        Returns
+        -------
+        SumEstimate
+            The sum, its noise and its guarantee.
+
+        Raises
+        ------
+        ArgumentError
+            Where a piece is not allowed, or the pieces hold another number of users.
         """
         self.check_round(users, mode)
-        source, tell = _source(random), progress or (lambda done: None)
+        source, tell = _source(random), progress or (lambda users: None)
         if mode == "faithful":
             reports = list(self.reports(chunks, source, tell))
             _require_all(users, len(reports))
@@ -108,9 +204,24 @@ class VectorSum:
         return self.analyze(counts)
 
     def counts(
-        self, chunks: Iterable[ArrayLike], random: RandomSource, progress: Callable[[int], None] = lambda done: None
+        self, chunks: Iterable[ArrayLike], random: RandomSource, progress: Callable[[int], None] = lambda users: None
     ) -> Counts:
-        """The ones of some of a round's users, their noise included, by counting: to be added up over all of its users."""
+        """Count the ones of some of a round's users, their noise included: to be added up over all of its users.
+
+        Parameters
+        ----------
+        chunks : iterable of array_like
+            Pieces of shape (some users, dim).
+        random : RandomSource
+            Where the coins come from.
+        progress : callable, optional
+            Called with the number of users that have been encoded so far.
+
+        Returns
+        -------
+        Counts
+            Of these users.
+        """
         total = Encoded(np.zeros(self.plan.dim, dtype=np.int64), 0)
         for chunk in chunks:
             total += self._randomizer.encoded(chunk, random)
@@ -118,20 +229,50 @@ class VectorSum:
         return self._randomizer.with_noise(total, random)
 
     def reports(
-        self, chunks: Iterable[ArrayLike], random: RandomSource, progress: Callable[[int], None] = lambda done: None
+        self, chunks: Iterable[ArrayLike], random: RandomSource, progress: Callable[[int], None] = lambda users: None
     ) -> Iterator[Report]:
-        """The messages of some of a round's users, one report each, to be shuffled with those of all of its users."""
-        done = 0
+        """Make the messages of some of a round's users, to be shuffled with those of all of its users.
+
+        Parameters
+        ----------
+        chunks : iterable of array_like
+            Pieces of shape (some users, dim).
+        random : RandomSource
+            Where the coins come from.
+        progress : callable, optional
+            Called with the number of reports that have been made so far.
+
+        Yields
+        ------
+        Report
+            One for each user.
+        """
+        reports = 0
         for chunk in chunks:
             vectors = as_vectors(chunk, self.plan.dim)
             require_finite(vectors, range(0, len(vectors), max(1, len(vectors))))
             for vector in vectors:
                 yield self.randomize(vector, random)
-                done += 1
-                progress(done)
+                reports += 1
+                progress(reports)
 
     def check_round(self, users: int, mode: str = "counting") -> None:
-        """Refuse a round that is too small for its guarantee or too large to be run, before anybody is asked."""
+        """Refuse a round that is too small for its guarantee or too large to be run, before anybody is asked.
+
+        Parameters
+        ----------
+        users : int
+            The users of the round, at least 1.
+        mode : {"counting", "faithful"}, default "counting"
+            How it is to be run.
+
+        Raises
+        ------
+        BatchTooSmallError
+            Where the users are fewer than the plan's guarantee counts on.
+        ArgumentError
+            Where the round has more noise bits, or in faithful mode more messages, than can be handled.
+        """
         one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
         users = whole("users", users, at_least=1, remedy="Count the users of the round.")
         require_crowd(self.plan, users)
@@ -151,65 +292,6 @@ class VectorSum:
                 f"'counting' for {messages} messages (at most {_MAX_MESSAGES} are made in memory)",
                 "Counting mode has the same law.",
             )
-
-
-class ScalarSum:
-    """P_1D (Algorithm 1): the sum of numbers in the interval from `lower` to `lower` + width, one shuffle round.
-
-    The paper's interval is [0, Delta]. Numbers outside are clipped to it. Plan it with `plan_scalar_sum`.
-
-    >>> from croupier import ScalarSum, plan_scalar_sum
-    >>> ages = ScalarSum(plan_scalar_sum(epsilon=1.0, delta=1e-6, users=1000, width=100.0))
-    >>> bool(abs(ages.run([40.0] * 1000).sum - 40_000) < 8 * ages.plan.noise_std)
-    True
-    """
-
-    def __init__(self, plan: SumPlan, *, lower: float = 0.0) -> None:
-        if not isinstance(plan, SumPlan) or not plan.scalar:
-            raise ArgumentError("plan", plan, "a plan for a scalar sum", "Make one with plan_scalar_sum(...).")
-        self.plan = plan
-        # Algorithm 1 on [lower, lower + Delta] is Algorithm 2 in one dimension about the middle of the interval.
-        self._middle = (
-            real("lower", lower, above=-1e100, below=1e100, remedy="Give the lower end of the public interval.") + plan.norm
-        )
-        self._vector = VectorSum(plan)
-
-    def randomize(self, value: float, random: RandomSource | None = None) -> Report:
-        """One user's bits."""
-        return self._vector.randomize(self._centred([value], "value")[0], random)
-
-    def shuffle(self, reports: Sequence[Report], random: RandomSource | None = None) -> ShuffledBatch:
-        """The users' bits in uniformly random order; refused below the plan's honest minimum."""
-        return self._vector.shuffle(reports, random)
-
-    def analyze(self, batch: ShuffledBatch | Counts) -> SumEstimate:
-        """(Delta / g)(count - p b n') + n' lower."""
-        return self._uncentred(self._vector.analyze(batch))
-
-    def run(
-        self,
-        values: ArrayLike,
-        *,
-        mode: str = "counting",
-        random: RandomSource | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> SumEstimate:
-        """A whole round in memory, one number per user; see `VectorSum.run`."""
-        return self._uncentred(self._vector.run(self._centred(values), mode=mode, random=random, progress=progress))
-
-    def _centred(self, values: ArrayLike, name: str = "values") -> np.ndarray:
-        array = as_numbers(values, name, "Pass one number per user.")
-        if array.ndim != 1:
-            raise ArgumentError(f"{name}.shape", array.shape, "(users,)", "Pass one number per user.")
-        if array.size == 0:
-            raise ArgumentError(name, "an empty batch", "at least one user", "Pass one number per user.")
-        column = array[:, np.newaxis]
-        require_finite(column, range(0, len(column), _CHUNK_ENTRIES), name)
-        clipped = np.clip(column.astype(np.float64), self._middle - self.plan.norm, self._middle + self.plan.norm)
-        return np.asarray(clipped - self._middle)
-
-    def _uncentred(self, estimate: SumEstimate) -> SumEstimate:
-        return replace(estimate, sum=estimate.sum[0] + estimate.users * self._middle)
 
 
 def _require_all(users: int, arrived: int) -> None:

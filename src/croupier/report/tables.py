@@ -32,7 +32,8 @@ def plan_table(plan: SumPlan) -> Table:
     table.add_column()
     rows = {
         "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; {_rounds(plan)}",
-        "population": f"{plan.users:,} users, {plan.dim:,} coordinates, norm at most {plan.norm:g}",
+        "population": f"{plan.users:,} users, {plan.dim:,} coordinates, norm at most {plan.norm:g}"
+        + ("" if plan.diameter is None else f", diameter {plan.diameter:g}"),
         "neighbours": plan.neighbours,
         "honest users": honest_users(plan.honest_users, plan.users),
         "calibration": f"{plan.calibration}, by {plan.theorem}",

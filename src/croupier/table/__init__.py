@@ -1,6 +1,6 @@
 """Tables: public facts about columns, files of records, how a record becomes a row of numbers, and models fitted on files."""
 
-from .apply import evaluate_table, predict_table, prediction_columns, read_table
+from .apply import PlainScores, evaluate_privately, evaluate_table, predict_table, prediction_columns, read_table
 from .dialect import Dialect
 from .draft import draft
 from .encode import Encoder
@@ -19,6 +19,7 @@ __all__ = [
     "Engine",
     "Numeric",
     "Piece",
+    "PlainScores",
     "Request",
     "RowStore",
     "Schema",
@@ -29,6 +30,7 @@ __all__ = [
     "Target",
     "Watcher",
     "draft",
+    "evaluate_privately",
     "evaluate_table",
     "fit_table",
     "predict_table",

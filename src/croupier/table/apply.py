@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..estimator import PrivacyAccount
+from ..statistics import Evaluation, evaluate
 from ..validation import ArgumentError
 from .encode import Encoder
 from .model import TableModel
@@ -76,8 +79,27 @@ def predict_table(model: TableModel, source: Source, *, proba: bool = False, wat
     return _predictions(model, source, encoder, columns, watcher or Watcher())
 
 
-def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None = None) -> tuple[int, dict[str, float]]:
-    """Compare a model's predictions with the truth. Scores of private people are releases that no guarantee covers.
+@dataclass(frozen=True)
+class PlainScores:
+    """What a model's predictions are worth on a file, without privacy.
+
+    Parameters
+    ----------
+    rows : int
+        How many records.
+    scores : dict
+        `accuracy` and `log_loss`; or `mae`, `rmse` and, for quantiles, `pinball`.
+    constant : dict
+        The same of the best constant answer: the commonest class, the median, the mean.
+    """
+
+    rows: int
+    scores: dict[str, float]
+    constant: dict[str, float]
+
+
+def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None = None) -> PlainScores:
+    """Compare a model's predictions with the truth. NOT private: no guarantee covers these scores.
 
     Parameters
     ----------
@@ -90,10 +112,8 @@ def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None
 
     Returns
     -------
-    rows : int
-        How many records.
-    scores : dict
-        `accuracy` and `log_loss`; or `mae`, `rmse` and, for quantiles, `pinball`.
+    PlainScores
+        Beside the best constant answer.
 
     Raises
     ------
@@ -104,10 +124,11 @@ def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None
     types = encoder.types(target=True)
     source.require(list(types))
     totals: dict[str, float] = {}
-    rows = 0
+    truths, rows = [], 0
     with (watcher or Watcher()).reading(source.path.name) as tell:
         for piece in source.pieces(types, piece_rows(encoder)):
-            for name, losses in _losses(model, encoder.rows(piece), encoder.targets(piece)).items():
+            truths.append(encoder.targets(piece))
+            for name, losses in _losses(model, encoder.rows(piece), truths[-1]).items():
                 totals[name] = totals.get(name, 0.0) + float(losses.sum())
             rows += len(piece)
             tell(len(piece))
@@ -116,7 +137,72 @@ def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None
     scores = {name: total / rows for name, total in totals.items()}
     if "rmse" in scores:
         scores["rmse"] = float(np.sqrt(scores["rmse"]))
-    return rows, scores
+    return PlainScores(rows, scores, _constant(model, np.concatenate(truths)))
+
+
+def evaluate_privately(
+    model: TableModel,
+    source: Source,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    honest: float = 1.0,
+    account: PrivacyAccount | None = None,
+    watcher: Watcher | None = None,
+) -> Evaluation:
+    """Compare a model's predictions with the truth in one private round: scores with error bars.
+
+    Parameters
+    ----------
+    model : TableModel
+        What predicts.
+    source : Source
+        The files, with the target; read into memory.
+    epsilon : float
+        The privacy loss of the people in the files.
+    delta : float, optional
+        1e-6, or a tenth of 1 / users if that is less.
+    honest : float
+        The fraction of people that is trusted to add its noise.
+    account : PrivacyAccount, optional
+        Counts what is spent on these people.
+    watcher : Watcher, optional
+        Hears how many rows were read.
+
+    Returns
+    -------
+    Evaluation
+        Scores with error bars, beside the best constant answer, and their guarantee.
+
+    Raises
+    ------
+    ArgumentError
+        A column is missing, a record cannot be read, or there are too few people.
+    """
+    encoder = Encoder(model.schema)
+    types = encoder.types(target=True, user=True)
+    source.require(list(types))
+    rows, targets, users = [], [], []
+    with (watcher or Watcher()).reading(source.path.name) as tell:
+        for piece in source.pieces(types):
+            rows.append(encoder.rows(piece))
+            targets.append(encoder.targets(piece))
+            users.append(encoder.users(piece))
+            tell(len(piece))
+    if not rows:
+        raise ArgumentError("DATA", f"no rows in {source.path}", "at least two people", "Check the file.")
+    groups = None if users[0] is None else np.concatenate([labels for labels in users if labels is not None])
+    X, y = np.concatenate(rows), np.concatenate(targets)
+    people = len(X) if groups is None else len(np.unique(groups))
+    return evaluate(
+        model.estimator,
+        (X, y),
+        epsilon=epsilon,
+        delta=min(1e-6, 0.1 / people) if delta is None else delta,
+        honest=honest,
+        groups=groups,
+        account=account,
+    )
 
 
 def read_table(schema: Schema, source: Source, *, watcher: Watcher | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
@@ -176,3 +262,17 @@ def _losses(model: TableModel, rows: Any, truth: NDArray[Any]) -> dict[str, NDAr
         likely = estimator.predict_proba(rows)[np.arange(len(truth)), np.searchsorted(estimator.classes_, truth)]
         losses["log_loss"] = -np.log(np.maximum(likely, np.finfo(np.float64).tiny))
     return losses
+
+
+def _constant(model: TableModel, truth: NDArray[Any]) -> dict[str, float]:
+    """What the best constant answer would have: the commonest class, the median, the mean."""
+    if not model.classifies:
+        middle = float(np.median(truth))
+        scores = {"mae": float(np.abs(truth - middle).mean()), "rmse": float(truth.std())}
+        quantile = getattr(model.estimator, "quantile", None)
+        if quantile is not None:
+            error = truth - np.quantile(truth, quantile)
+            scores["pinball"] = float(np.maximum(quantile * error, (quantile - 1) * error).mean())
+        return scores
+    shares = np.unique(truth, return_counts=True)[1] / len(truth)
+    return {"accuracy": float(shares.max()), "log_loss": float(-(shares @ np.log(shares)))}

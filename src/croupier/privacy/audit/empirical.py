@@ -29,11 +29,40 @@ _EPSILONS = np.concatenate([np.linspace(0, 20, 401), np.linspace(21, 60, 40)])
 
 @dataclass(frozen=True, kw_only=True)
 class EmpiricalAudit:
-    """What the game found. `passed` is False only if the claim is refuted at the stated false-alarm rate.
+    """What the membership game found.
 
-    `mu_estimate` is the mu of the error rates as they were found; `mu_lower` and `epsilon_lower` hold with probability
-    1 - false_alarm; `mu_detectable` is the mu of a mechanism that this many trials would expose against the claim half of the
-    time: above it the game has power, below it passing says little.
+    Parameters
+    ----------
+    passed : bool
+        False only if the claim is refuted at the stated false-alarm rate.
+    mu_estimate : float
+        The mu of the error rates as they were found.
+    mu_lower, epsilon_lower : float
+        Lower bounds that hold with probability 1 - false_alarm; epsilon at `delta`.
+    mu_claimed : float
+        The claim as one mu.
+    mu_detectable : float
+        The mu of a mechanism that this many trials would expose against the claim half of the time: above it the game has power,
+        below it passing says little. Infinite where so few trials can refute nothing.
+    delta : float
+        The delta at which epsilon is reported.
+    false_positive_bound, false_negative_bound : float
+        Clopper-Pearson upper bounds of the test's error rates.
+    trials : int
+        Runs of the mechanism on each side.
+    false_alarm : float
+        The probability, at most, of refuting a claim that is true.
+    neighbours : str
+        The claim's neighbouring relation.
+
+    Examples
+    --------
+    >>> from croupier.privacy import Guarantee
+    >>> noise = np.random.default_rng(7)
+    >>> claim = Guarantee(mu=0.5, theorem="none: the noise is too small")
+    >>> audit = empirical_audit(lambda neighbour: 3.0 * neighbour + noise.normal(), claim=claim, delta=1e-6, trials=1000)
+    >>> audit.passed, audit.mu_lower > 0.5
+    (False, True)
     """
 
     passed: bool
@@ -50,7 +79,13 @@ class EmpiricalAudit:
     neighbours: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; `mu_detectable` is None where so few trials can refute nothing."""
+        """Give the findings in plain JSON types.
+
+        Returns
+        -------
+        dict
+            The fields by name; `mu_detectable` is None where so few trials can refute nothing.
+        """
         return asdict(self) | {"mu_detectable": self.mu_detectable if math.isfinite(self.mu_detectable) else None}
 
     def __str__(self) -> str:
@@ -74,11 +109,49 @@ def empirical_audit(
     false_alarm: float = 1e-6,
     progress: Callable[[int], None] | None = None,
 ) -> EmpiricalAudit:
-    """Play the game `trials` times on each side and test the claim.
+    """Play the membership game `trials` times on each side and test the claim.
 
-    `mechanism(neighbour)` runs the mechanism once, on the population or on its neighbour, and returns what is released: a
-    number, which the test compares with a threshold, or a vector, which it first projects on the difference of the means. The
-    projection and the threshold are chosen on the first quarter of the trials and judged on the others, so they cannot overfit.
+    The projection and the threshold of the test are chosen on the first quarter of the trials and judged on the others, so they
+    cannot overfit.
+
+    Parameters
+    ----------
+    mechanism : callable
+        `mechanism(neighbour)` runs the mechanism once, on the population or, where `neighbour` is True, on its neighbour. It
+        returns what is released: a number, which the test compares with a threshold, or a vector, which it first projects on the
+        difference of the means.
+    claim : Guarantee
+        What is tested.
+    delta : float
+        The delta at which epsilon is reported, above 0 and below 1.
+    trials : int, default 10000
+        Runs on each side, at least 100.
+    false_alarm : float, default 1e-6
+        The probability, at most, of refuting a claim that is true.
+    progress : callable, optional
+        Called with the number of runs so far, of both sides together.
+
+    Returns
+    -------
+    EmpiricalAudit
+        What was found.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is out of range, or the mechanism releases NaN or infinity.
+
+    Guarantee
+    ---------
+    A claim that is true is refuted with probability at most `false_alarm`. A claim that passes is not proved.
+
+    Examples
+    --------
+    >>> from croupier.privacy import Guarantee
+    >>> noise = np.random.default_rng(7)
+    >>> claim = Guarantee(mu=0.5, theorem="Gaussian mechanism")
+    >>> empirical_audit(lambda neighbour: 0.5 * neighbour + noise.normal(), claim=claim, delta=1e-6, trials=1000).passed
+    True
     """
     whole("trials", trials, at_least=100, remedy="Fewer trials cannot refute anything.")
     real("false_alarm", false_alarm, above=0, below=1, remedy="1e-6 is a rate at which a test never flakes.")
@@ -86,21 +159,21 @@ def empirical_audit(
     releases: list[Floats] = []
     for neighbour in (False, True):
         rows = []
-        for done in range(1, trials + 1):
+        for trial in range(1, trials + 1):
             rows.append(np.atleast_1d(np.asarray(mechanism(neighbour), dtype=np.float64)))
             if progress:
-                progress(neighbour * trials + done)
+                progress(neighbour * trials + trial)
         releases.append(np.stack(rows))
         if not np.all(np.isfinite(releases[-1])):
             raise ArgumentError(
                 "mechanism", "NaN or infinity", "a function that releases finite numbers", "Map failures to a number."
             )
-    chosen_on = trials // 4
-    direction = releases[1][:chosen_on].mean(axis=0) - releases[0][:chosen_on].mean(axis=0)
+    for_choosing = trials // 4
+    direction = releases[1][:for_choosing].mean(axis=0) - releases[0][:for_choosing].mean(axis=0)
     base, moved = releases[0] @ direction, releases[1] @ direction
-    threshold = _best_threshold(base[:chosen_on], moved[:chosen_on])
-    judged = trials - chosen_on
-    errors = int(np.sum(base[chosen_on:] > threshold)), int(np.sum(moved[chosen_on:] <= threshold))
+    threshold = _best_threshold(base[:for_choosing], moved[:for_choosing])
+    judged = trials - for_choosing
+    errors = int(np.sum(base[for_choosing:] > threshold)), int(np.sum(moved[for_choosing:] <= threshold))
     alpha, beta = (_upper(count, judged, false_alarm / 2) for count in errors)
     mu_lower = _mu_from_errors(alpha, min(1.0, beta + claim.slack))
     return EmpiricalAudit(

@@ -20,9 +20,28 @@ _MAX_OUTCOMES = 20_000_000
 
 
 def count_law(encoding: float, trials: int, probability: float, size: int | None = None) -> Law:
-    """The law of one coordinate: floor(a) + Bernoulli(frac a) + Bin(trials, probability), as probabilities of 0, 1, 2, ...
+    """Compute the law of one coordinate: floor(a) + Bernoulli(frac a) + Bin(trials, probability).
 
-    `encoding` is the user's real encoding a >= 0; other users only shift the count. `size` pads with zeros.
+    Parameters
+    ----------
+    encoding : float
+        The user's real encoding a >= 0, in levels; other users only shift the count.
+    trials : int
+        Noise bits.
+    probability : float
+        Of a noise bit.
+    size : int, optional
+        Pads with zeros up to so many outcomes.
+
+    Returns
+    -------
+    numpy.ndarray of float64
+        Probabilities of 0, 1, 2, ...
+
+    Examples
+    --------
+    >>> count_law(0.5, 1, 0.5).round(12).tolist()
+    [0.25, 0.5, 0.25]
     """
     whole = math.floor(encoding)
     fraction = encoding - whole
@@ -34,7 +53,25 @@ def count_law(encoding: float, trials: int, probability: float, size: int | None
 
 
 def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
-    """The smallest delta for these two laws at epsilon, in the worse direction."""
+    """Compute the smallest delta for two laws at epsilon, in the worse direction.
+
+    Parameters
+    ----------
+    first, second : numpy.ndarray of float64
+        Probabilities of the same outcomes, in one shape.
+    epsilon : float
+        The privacy loss.
+
+    Returns
+    -------
+    float
+        The divergence.
+
+    Examples
+    --------
+    >>> hockey_stick(np.array([0.75, 0.25]), np.array([0.25, 0.75]), 0.0)
+    0.5
+    """
     factor = math.exp(epsilon)
     return max(
         math.fsum(np.maximum(0, first - factor * second).ravel()),
@@ -43,7 +80,34 @@ def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
 
 
 def exact_delta(first: Sequence[float], second: Sequence[float], *, trials: int, probability: float, epsilon: float) -> float:
-    """The exact delta at epsilon between users whose real encodings are `first` and `second`, all coordinates together."""
+    """Compute the exact delta at epsilon between two users, all coordinates together, by enumeration.
+
+    Parameters
+    ----------
+    first, second : sequence of float
+        Their real encodings, in levels.
+    trials : int
+        Noise bits in a coordinate.
+    probability : float
+        Of a noise bit.
+    epsilon : float
+        The privacy loss.
+
+    Returns
+    -------
+    float
+        What every certificate must stay above.
+
+    Raises
+    ------
+    ArgumentError
+        Where the encodings have different lengths, or there are too many outcomes to enumerate.
+
+    Examples
+    --------
+    >>> round(exact_delta([0.0], [1.0], trials=100, probability=0.5, epsilon=0.0), 4)
+    0.0796
+    """
     if len(first) != len(second) or not first:
         raise ArgumentError("second", list(second), f"as long as first ({len(first)})", "Give both users' encodings.")
     size = trials + 2 + math.floor(max(*first, *second))

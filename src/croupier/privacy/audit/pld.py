@@ -20,9 +20,36 @@ _FLOOR = 1e-13
 def loss_distribution(
     first: float, second: float, *, trials: int, probability: float, pessimistic: bool = False, discretization: float = 1e-4
 ) -> Any:
-    """dp_accounting's privacy loss distribution of one coordinate, whose real encoding is `second` where it might be `first`.
+    """Make dp_accounting's privacy loss distribution of one coordinate. Needs `pip install croupier[bench]`.
 
-    Losses are rounded down, or up if `pessimistic`. Needs `pip install croupier[bench]`.
+    Parameters
+    ----------
+    first, second : float
+        The real encoding is `second` where it might be `first`.
+    trials : int
+        Noise bits.
+    probability : float
+        Of a noise bit.
+    pessimistic : bool, default False
+        Whether losses are rounded up, not down.
+    discretization : float, default 1e-4
+        The step of losses.
+
+    Returns
+    -------
+    dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution
+        Of this coordinate and one round.
+
+    Raises
+    ------
+    ImportError
+        Where dp-accounting is not installed.
+
+    Examples
+    --------
+    >>> pld = loss_distribution(0.0, 1.0, trials=100, probability=0.5)
+    >>> 0.05 < float(pld.get_delta_for_epsilon(0.0)) < 0.08
+    True
     """
     try:
         from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415  (an optional extra)
@@ -49,9 +76,39 @@ def pld_delta(
     rounds: int = 1,
     discretization: float = 1e-4,
 ) -> float:
-    """delta at epsilon between users whose real encodings are `first` and `second`, by dp_accounting, in the worse direction.
+    """Compute delta at epsilon between two users by dp_accounting, in the worse direction. Needs `pip install croupier[bench]`.
 
-    The estimate is optimistic (losses rounded down), so a certificate below it is refuted. Needs `pip install croupier[bench]`.
+    Parameters
+    ----------
+    first, second : sequence of float
+        Their real encodings, in levels.
+    trials : int
+        Noise bits in a coordinate.
+    probability : float
+        Of a noise bit.
+    epsilon : float
+        The privacy loss.
+    rounds : int, default 1
+        Rounds that they take part in.
+    discretization : float, default 1e-4
+        The step of losses.
+
+    Returns
+    -------
+    float
+        Optimistic (losses are rounded down), so a certificate below it is refuted.
+
+    Raises
+    ------
+    ArgumentError
+        Where the encodings have different lengths.
+    ImportError
+        Where dp-accounting is not installed.
+
+    Examples
+    --------
+    >>> 0.05 < pld_delta([0.0], [1.0], trials=100, probability=0.5, epsilon=0.0) < 0.08
+    True
     """
     if len(first) != len(second) or not first:
         raise ArgumentError("second", list(second), f"as long as first ({len(first)})", "Give both users' encodings.")

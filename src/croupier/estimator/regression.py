@@ -1,0 +1,345 @@
+"""Linear regression in one round, with standard errors and intervals: from the second moments of rows and targets."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, hstack, issparse
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..population import Population
+from ..privacy import Guarantee, words
+from ..problem.rows import clip_rows, row_norms, with_constant
+from ..statistics import LeastSquares, Moments, MomentSums, least_squares, plan_for
+from ..statistics.asking import answered
+from ..validation import ArgumentError, real, whole
+from .private import Floats, PrivateEstimator
+
+_RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
+_NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionTable:
+    """The table that statisticians know: one row per coefficient, in the units of the data.
+
+    Attributes
+    ----------
+    names, coef, std, p_values : one entry per coefficient; `std` and `p_values` are NaN where `determined` is False, since the data
+        in that direction cannot be told from noise. intervals : low and high ends at `level`.
+    r2 : estimated share of the target's variance that is explained; None without an intercept.
+    """
+
+    names: tuple[str, ...]
+    coef: Floats
+    std: Floats
+    intervals: Floats
+    p_values: Floats
+    determined: NDArray[np.bool_]
+    level: float
+    r2: float | None
+    users: int
+    promise: str
+
+    def __str__(self) -> str:
+        width = max(12, *(len(name) for name in self.names))
+        head = f"{'':{width}} {'coef':>11} {'std err':>10} {'z':>8} {'P>|z|':>7}   {self.level:.4g} interval"
+        lines = [f"Least squares in one private round, {self.users:,} people; {self.promise}", head]
+        for name, coef, std, ends, p, known in zip(
+            self.names, self.coef, self.std, self.intervals, self.p_values, self.determined, strict=True
+        ):
+            told = f"{std:>10.4g} {coef / std:>8.2f} {p:>7.3f}   [{ends[0]:.4g}, {ends[1]:.4g}]" if known else "not told from noise"
+            lines.append(f"{name:{width}} {coef:>11.4g} {told}")
+        if not self.determined.all():
+            lines.append(f"{int((~self.determined).sum())} of {len(self.coef)} coefficients are not told from the privacy noise.")
+        if self.r2 is not None:
+            lines.append(f"R^2, estimated from the same round: {self.r2:.3f}")
+        return "\n".join(lines)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator):  # type: ignore[misc]
+    """Linear regression with standard errors and intervals, in one round, from people who keep their records.
+
+    Algorithm: one private sum of each user's second moments (x x', x y, y^2), by its diameter; least squares from it, eigenvalues
+    raised to half the edge of the noise. Standard errors count sampling, for residuals of one variance, and the privacy noise
+    together (docs/statistics.md). Where the data cannot be told from noise there is no interval.
+
+    Parameters
+    ----------
+    target_range : (low, high) of the target, or one pair per declared target; targets outside are clipped.
+    feature_norm : longer rows are scaled down to it, in training and prediction; a public choice, never read off the data.
+    fit_intercept, intercept_scaling : a constant beside a row of norm 1.
+    exclusive : groups of columns of which at most one is not 0 in any row, as those of a one-hot category: their products are known
+        to be 0, which saves bits and noise.
+    epsilon, delta, honest, neighbours, account, random_state, data_is_public : as for the other estimators.
+
+    Attributes
+    ----------
+    coef_, intercept_ : in the units of the data. std_ : standard errors of coef_, NaN where it is not told from noise.
+    intercept_std_ : that of the intercept. plan_, estimate_ : the round. guarantee_ : what it reveals about one user.
+
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw. `target_range`, `feature_norm` and `exclusive`
+    are taken as public and never read off the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLinearRegression
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
+    >>> noise = np.random.default_rng(1).normal(scale=5, size=20_000)
+    >>> model = ShuffleLinearRegression(epsilon=1.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0] + noise)
+    >>> low, high = model.intervals(0.999)[0]
+    >>> bool(low < 30 < high < low + 20)
+    True
+    >>> print(model.summary())  # doctest: +ELLIPSIS
+    Least squares in one private round, 20,000 people; epsilon = 1...
+    """
+
+    target_range: ArrayLike | None = None
+    feature_norm: float | None = 1.0
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    exclusive: Sequence[Sequence[int]] = ()
+
+    def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
+        """Ask users for the moments of their rows X and targets y, once; rows with the same entry in `groups` are one user."""
+        self._forget()
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            multi_output=True,
+            y_numeric=True,
+            ensure_min_samples=2,
+        )
+        self._declare(lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)), lambda: _range_of(y))
+        several = y.ndim == 2 and y.shape[1] > 1
+        if several != (len(self.target_range_) > 1) or (several and y.shape[1] != len(self.target_range_)):
+            allowed = f"{len(self.target_range_)} column(s), as target_range has pairs"
+            raise ArgumentError("y.shape", y.shape, allowed, "Declare one pair per target.")
+        return self._train(self._population(*self._sent(X, y), groups, refused))
+
+    def fit_population(self, population: Population, features: int) -> Self:
+        """The same for people whose records are as `records` makes them, of so many features, wherever they are."""
+        self._forget()
+        self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
+        self._declare(None, None)
+        self.check_request(population.users)
+        return self._train(population)
+
+    def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any] | None]:
+        """What each user does to its own record, by public facts alone."""
+        declared = copy.copy(self)
+        declared.n_features_in_ = X.shape[1]
+        declared._declare(None, None)
+        return declared._sent(X, np.asarray(y))
+
+    def predict(self, X: Any) -> Floats:
+        """<coef_, x> + intercept_, one column per target where there are several; rows are scaled down to feature_norm."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        return np.asarray(clip_rows(X, self.feature_norm_) @ self.coef_.T + self.intercept_)
+
+    def intervals(self, level: float = 0.95, *, target: int = 0, columns: Sequence[int] | None = None) -> Floats:
+        """Low and high ends for the coefficients, and the intercept last; NaN where one is not told from noise."""
+        return self.summary(level, target=target, columns=columns).intervals
+
+    def summary(self, level: float = 0.95, *, target: int = 0, columns: Sequence[int] | None = None) -> RegressionTable:
+        """Coefficients with standard errors, p-values and intervals; on some `columns` alone where given.
+
+        All of it follows from the one round: no privacy is spent.
+        """
+        check_is_fitted(self)
+        whole("target", target, at_least=0, at_most=len(self.target_range_) - 1, remedy="Count the declared targets from 0.")
+        remedy = "Count the columns of X from 0, each at most once."
+        last = self.n_features_in_ - 1
+        chosen = list(range(last + 1)) if columns is None else list(columns)
+        chosen = [whole("columns", column, at_least=0, at_most=last, remedy=remedy) for column in chosen]
+        if len(set(chosen)) != len(chosen) or not chosen:
+            raise ArgumentError("columns", columns, "different columns, at least one", remedy)
+        found, moments = self._solved(target, chosen)
+        scale, shift = self._units(len(chosen), target)
+        names = tuple(getattr(self, "feature_names_in_", [f"x{column}" for column in range(last + 1)]))
+        made = self._promise()
+        promise = words.brief(made.epsilon, made.delta, made.neighbours)
+        return RegressionTable(
+            names=(*(str(names[column]) for column in chosen), *(["(intercept)"] if self.constant_ else [])),
+            coef=found.coef * scale + shift,
+            std=found.std * scale,
+            intervals=found.intervals(level) * scale[:, np.newaxis] + shift[:, np.newaxis],
+            p_values=found.p_values,
+            determined=found.determined,
+            level=level,
+            r2=self._r2(found, moments, target),
+            users=self.n_users_,
+            promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
+        )
+
+    def check_learned(self) -> None:
+        """Refuse coefficients that do not follow from the round beside them."""
+        if "estimate_" not in vars(self):
+            return
+        again = copy.copy(self)
+        again._set_coefficients()
+        for name in ("coef_", "intercept_"):
+            stored, derived = np.asarray(getattr(self, name)), np.asarray(getattr(again, name))
+            if stored.shape != derived.shape or not np.allclose(stored, derived, rtol=1e-9):
+                raise ArgumentError(name, stored.shape, "what follows from the round beside it", "Do not use this file.")
+
+    @property
+    def n_users_(self) -> int:
+        """How many people were asked."""
+        return self.estimate_.users
+
+    @property
+    def guarantee_(self) -> Guarantee | None:
+        """What the round reveals about one user; None where it was seeded."""
+        return self._covering(self.estimate_.guarantee)
+
+    def _asked_how(self) -> tuple[str, str]:
+        return "one round", "Each user is asked once, for the noisy sum of products of its features and targets."
+
+    def _train(self, population: Population) -> Self:
+        query = self._query()
+        self.plan_ = plan_for(
+            query,
+            population.users,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            honest=self.honest,
+            neighbours=self.neighbours,
+            calibration=self.calibration,
+        )
+        population.prepare(query.check_records)
+        self._charge(population, self.plan_.guarantee)
+        self.estimate_ = answered(query, population, self.plan_, self.random_state)
+        self._set_coefficients()
+        self.promise_ = self._promise()
+        return self
+
+    def _query(self) -> Moments:
+        columns = self.n_features_in_ + bool(self.constant_)
+        groups = tuple(map(tuple, self.exclusive))
+        return Moments(columns, len(self.target_range_), exclusive=groups)
+
+    def _declare(self, read_norm: Callable[[], float] | None, read_range: Callable[[], Any] | None) -> None:
+        """Set the public facts: as declared, or read off the data where that is public."""
+        self.feature_norm_ = real(
+            "feature_norm",
+            self._read_off("feature_norm", self.feature_norm, _NORM, read_norm),
+            above=1e-100,
+            at_most=1e100,
+            remedy=_NORM,
+        )
+        declared = self._read_off("target_range", self.target_range, _RANGE, read_range)
+        try:
+            ranges = np.atleast_2d(np.asarray(declared, dtype=np.float64))
+        except (TypeError, ValueError):
+            ranges = np.zeros((1, 0))
+        if (
+            ranges.ndim != 2
+            or ranges.shape[1] != 2
+            or not (np.abs(ranges) < 1e100).all()
+            or not (ranges[:, 0] < ranges[:, 1]).all()
+        ):
+            raise ArgumentError("target_range", declared, "(low, high) with low < high, or one such pair per target", _RANGE)
+        self.target_range_ = tuple((float(low), float(high)) for low, high in ranges)
+        remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
+        scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
+        self.constant_ = scaling if self.fit_intercept else 0.0
+
+    def _scale(self, target: int) -> tuple[float, float]:
+        """Middle and half-width of the target's range; without an intercept, about 0."""
+        low, high = self.target_range_[target]
+        return ((low + high) / 2, (high - low) / 2) if self.constant_ else (0.0, max(abs(low), abs(high)))
+
+    def _sent(self, X: Any, y: NDArray[Any]) -> tuple[Any, NDArray[Any] | None]:
+        """Rows of norm at most 1 with their constant, targets in [-1, 1]; several targets are columns beside the rows."""
+        scale = 1 / (self.feature_norm_ * math.hypot(1.0, self.constant_))
+        rows = clip_rows(X, self.feature_norm_)
+        rows = rows if scale == 1 else rows * scale
+        rows = with_constant(rows, self.constant_ / math.hypot(1.0, self.constant_)) if self.constant_ else rows
+        scales = [self._scale(target) for target in range(len(self.target_range_))]
+        columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        middles, halves = np.array(scales).T
+        targets = (np.clip(columns, *np.array(self.target_range_).T) - middles) / halves
+        if len(scales) == 1:
+            return rows, targets[:, 0]
+        return (hstack([rows, csr_array(targets)], format="csr") if issparse(rows) else np.hstack([rows, targets])), None
+
+    def _solved(self, target: int, columns: Sequence[int]) -> tuple[LeastSquares, MomentSums]:
+        moments = self._query().decode(self.estimate_)
+        with_intercept = [*columns, *([self.n_features_in_] if self.constant_ else [])]
+        return least_squares(moments, target, with_intercept), moments
+
+    def _units(self, columns: int, target: int) -> tuple[Floats, Floats]:
+        """What to multiply coefficients by, and to add to them, to have them in the units of the data."""
+        middle, half = self._scale(target)
+        length = math.hypot(1.0, self.constant_)
+        scale, shift = np.full(columns, half / (self.feature_norm_ * length)), np.zeros(columns)
+        if self.constant_:
+            scale, shift = np.append(scale, half * self.constant_ / length), np.append(shift, middle)
+        return scale, shift
+
+    def _set_coefficients(self) -> None:
+        every, several, width = (
+            self._every(lambda found: found.coef, shifted=True),
+            len(self.target_range_) > 1,
+            self.n_features_in_,
+        )
+        middles = every[:, width] if self.constant_ else np.zeros(len(every))
+        self.coef_ = every[:, :width] if several else every[0, :width]
+        self.intercept_ = middles if several else float(middles[0])
+
+    def _every(self, part: Callable[[LeastSquares], Floats], *, shifted: bool = False) -> Floats:
+        """Something about all coefficients, the intercept's last, in the units of the data: one row per target."""
+        rows = []
+        for target in range(len(self.target_range_)):
+            scale, shift = self._units(self.n_features_in_, target)
+            rows.append(part(self._solved(target, range(self.n_features_in_))[0]) * scale + shifted * shift)
+        return np.array(rows)
+
+    @property
+    def std_(self) -> Floats:
+        """Standard errors of coef_, NaN where a coefficient is not told from noise."""
+        errors = self._every(lambda found: found.std)[:, : self.n_features_in_]
+        return errors if len(self.target_range_) > 1 else errors[0]
+
+    @property
+    def intercept_std_(self) -> Floats | float:
+        """Standard error of the intercept; 0 without one."""
+        errors = self._every(lambda found: found.std)[:, -1] * bool(self.constant_)
+        return errors if len(self.target_range_) > 1 else float(errors[0])
+
+    def _r2(self, found: LeastSquares, moments: MomentSums, target: int) -> float | None:
+        if not self.constant_:
+            return None
+        mean = float(moments.products[-1, target]) / (self.constant_ / math.hypot(1.0, self.constant_))
+        variance = float(moments.squares[target]) - mean**2
+        return None if variance <= 3 * moments.squares_std else max(0.0, 1 - found.residual_variance / variance)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _range_of(y: NDArray[Any]) -> list[tuple[float, float]]:
+    """Smallest and largest of every target; a constant one gets some width."""
+    columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+    return [
+        (float(low), float(max(high, low + 1e-9 * max(1.0, abs(low)))))
+        for low, high in zip(columns.min(0), columns.max(0), strict=True)
+    ]

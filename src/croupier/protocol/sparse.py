@@ -1,0 +1,89 @@
+"""Vectors that are 0 in most coordinates, as moments of one-hot rows are: only the entries that are there are rounded.
+
+A 0 is encoded as g/2. For an even g that is a whole number, and nothing is random about it; for an odd g each one is rounded up or
+down by a fair coin, and the coins of z users with a 0 in a coordinate add up to Bin(z, 1/2), which is drawn at once. So the counts
+have the law of the dense way, at the cost of the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ..arithmetic import row_squares
+from ..validation import ArgumentError
+from . import fused
+from .encoding import encode
+from .messages import Encoded
+from .randomness import RandomSource
+from .sampling import fair_binomial, round_at_random, round_ties
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+# Sizes whose squares are neither lost nor infinite.
+_USUAL = (1e-30, 1e30)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseVectors:
+    """Some users' vectors by their entries: each part has users with equally many, as (columns, values) of one row per user.
+
+    No user has two entries in one column; entries in the column `dim` are left out, and their values must be 0. `users` says for
+    each part which users' they are, so that `np.asarray` has them in their own order; one part after the other unless given.
+    """
+
+    dim: int
+    parts: Sequence[tuple[Integers, Floats]]
+    users: Sequence[Integers] | None = None
+
+    def __len__(self) -> int:
+        return sum(len(columns) for columns, _ in self.parts)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.float64]:
+        vectors, first = np.zeros((len(self), self.dim + 1)), 0
+        for number, (columns, values) in enumerate(self.parts):
+            rows = np.arange(first, first := first + len(columns)) if self.users is None else self.users[number]
+            vectors[rows[:, np.newaxis], columns] = values
+        return vectors[:, : self.dim].astype(dtype or np.float64, copy=False)
+
+    def usual(self, norm: float) -> bool:
+        """Whether all entries are finite and of a size that squares can hold; others are for the dense way."""
+        with np.errstate(invalid="ignore"):
+            small = all(-_USUAL[1] < values.min(initial=0.0) <= values.max(initial=0.0) < _USUAL[1] for _, values in self.parts)
+        return small and _USUAL[0] < norm < _USUAL[1]
+
+    def encoded(self, norm: float, levels: int, random: RandomSource) -> Encoded:
+        """The users' vectors, clipped to the norm, encoded, rounded and added up; still without noise."""
+        if not self.usual(norm):
+            raise ArgumentError("vectors", "not finite, or huge", "of a usual size", "Use dense vectors.")
+        ones, there = np.zeros(self.dim + 1, dtype=np.int64), np.zeros(self.dim + 1, dtype=np.int64)
+        # as for dense vectors: more than the error of the length and of the operations that follow (encoding.py)
+        slack = (self.dim + 16) * 2.0**-52
+        for columns, values in self.parts:
+            longest = np.sqrt(row_squares(values) * (1 + slack))
+            factors, entries = 1 / np.maximum(norm, longest), np.ascontiguousarray(values.T)
+            places = np.ascontiguousarray(columns.T)
+            compiled = fused.entries_kernel(values.size)
+            if compiled is None:
+                added, counted = _added(entries * factors, places.ravel(), levels, self.dim + 1, random)
+                ones += added
+                there += counted
+            else:
+                drawn = random.draw_bytes(values.size)
+                where, rest = compiled(entries, factors, places, levels / 2, drawn, ones, there)
+                np.add.at(ones, where[round_ties(random, rest)], 1)
+        zeros = len(self) - there[: self.dim]
+        total = ones[: self.dim] + zeros * (levels // 2)
+        if levels % 2:
+            total += fair_binomial(random, zeros, self.dim)
+        return Encoded(total, len(self))
+
+
+def _added(unit: Floats, places: Integers, levels: int, size: int, random: RandomSource) -> tuple[Integers, Integers]:
+    """The rounded encodings added up place by place, and how many there are: by numpy alone, the same bits as compiled."""
+    rounded = round_at_random(random, encode(unit, levels).ravel(), levels)
+    added = np.bincount(places, weights=rounded, minlength=size).astype(np.int64)  # whole numbers below 2^53: exact
+    return added, np.bincount(places, minlength=size)

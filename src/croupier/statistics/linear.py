@@ -1,0 +1,82 @@
+"""Least squares from noisy moments, with intervals that know of the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from ..validation import real
+from .moments import MomentSums
+
+Floats = NDArray[np.float64]
+# Share of a coefficient that may lie in directions below the noise's edge before it counts as not determined.
+_LOST = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares:
+    """Coefficients of one target on some columns, with their uncertainty: sampling and privacy noise together.
+
+    Attributes
+    ----------
+    coef : coefficients. covariance : theirs. determined : False where the data in a coefficient's direction cannot be told from
+        noise, so that no interval is given.
+    residual_variance : estimated. users : how many people.
+    """
+
+    coef: Floats
+    covariance: Floats
+    determined: NDArray[np.bool_]
+    residual_variance: float
+    users: int
+
+    @property
+    def std(self) -> Floats:
+        """Standard errors; NaN where a coefficient is not determined."""
+        return np.where(self.determined, np.sqrt(np.maximum(self.covariance.diagonal(), 0.0)), np.nan)
+
+    def intervals(self, level: float = 0.95) -> Floats:
+        """Low and high ends, one row per coefficient; NaN where it is not determined."""
+        real("level", level, above=0, below=1, remedy="0.95 is usual.")
+        half = float(ndtri((1 + level) / 2)) * self.std
+        return np.column_stack([self.coef - half, self.coef + half])
+
+    @property
+    def p_values(self) -> Floats:
+        """Two-sided, of "the coefficient is 0"; NaN where it is not determined."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(2 * ndtr(-np.abs(self.coef / self.std)))
+
+
+def least_squares(moments: MomentSums, target: int = 0, columns: Sequence[int] | None = None) -> LeastSquares:
+    """Solve for the target, on all columns or on some: post-processing, which costs no privacy.
+
+    Eigenvalues of the noisy x x' are raised to half the noise's edge, which does better than adding a ridge. To first order
+    coef - truth = A^-1 (X'r + e - E coef), E the noise in A = mean x x', e that in mean x y; the covariance adds up all three.
+    """
+    if columns is not None:
+        moments = moments.of(columns)
+    values, vectors = np.linalg.eigh(moments.matrix)
+    raised = np.maximum(values, max(moments.edge / 2, 1e-12 * float(np.abs(values).max(initial=0.0)), 1e-300))
+    inverse = (vectors / raised) @ vectors.T
+    products = moments.products[:, target]
+    coef = inverse @ products
+    noise = _noise_covariance(moments, coef)
+    # what is left of y^2; fitting the noise took some of it away
+    left = float(moments.squares[target] - coef @ products + np.sum(inverse * noise))
+    residual = min(max(left, 0.0), 1.0)
+    sampling = residual / moments.users * ((vectors * raised) @ vectors.T)
+    covariance = inverse @ (sampling + noise) @ inverse
+    lost = (vectors[:, values < moments.edge] ** 2).sum(axis=1)
+    return LeastSquares(coef, covariance, lost <= _LOST, residual, moments.users)
+
+
+def _noise_covariance(moments: MomentSums, coef: Floats) -> Floats:
+    """Of e - E coef: rows i and j of the symmetric E share one entry."""
+    shared = moments.matrix_variance * np.outer(coef, coef)
+    np.fill_diagonal(shared, moments.matrix_variance @ coef**2 + moments.products_std**2)
+    return shared

@@ -1,0 +1,126 @@
+"""What can be asked: a function of a record whose range is proved, and a decoder of the noisy sum of its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..population import RangedQuery
+from ..protocol import SumEstimate
+from ..validation import ArgumentError, real, whole
+
+Floats = NDArray[np.float64]
+
+
+class Statistic(RangedQuery, Protocol):
+    """A function of a record with a proved range, and a decoder of the noisy sum.
+
+    Any population answers any of them (`Question`). Its vectors must have norm at most `norm` and be at most `diameter` apart,
+    whatever the records are; the zero vector stands for a record that says nothing, and counts among them. Each vector is made
+    from its own record alone.
+
+    Attributes
+    ----------
+    dim : coordinates of a vector.
+    norm : bound on the l2 norm of a vector; longer ones are clipped to it.
+    diameter : proved bound on the l2 distance of two vectors, zero among them: the noise is proportional to it.
+    """
+
+    @property
+    def dim(self) -> int: ...
+
+    def decode(self, estimate: SumEstimate) -> Any:
+        """What the noisy sum says, with error bars: post-processing, which costs no privacy."""
+        ...
+
+
+@dataclass(frozen=True)
+class CustomQuery:
+    """Your own query: a function from records (X, y) to one vector per record.
+
+    Nothing about the function need be proved: vectors are clipped to `norm`, and with `nonnegative` their negative entries are
+    set to 0, which makes two of them at most sqrt(2) `norm` apart and takes 29 per cent off the noise. What is not finite becomes
+    the zero vector. `croupier.statistics.check` samples for clipping that you did not mean.
+
+    Parameters
+    ----------
+    function : maps (X, y) to an array with one row of `dim` numbers per record, each from its own record alone.
+    dim : coordinates. norm : public bound on the l2 norm of a vector.
+    nonnegative : whether entries are never negative, as counts and squares are not.
+    decoder : from a SumEstimate to what you want to know; the mean vector unless given.
+
+    Guarantee
+    ---------
+    That of the plan it is asked under, for any function.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> squares = cr.statistics.CustomQuery(lambda X, y: X**2, dim=3, norm=1.0, nonnegative=True)
+    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(20_000, 3))
+    >>> answer = cr.ask(squares, X, epsilon=1.0, delta=1e-6)
+    >>> bool(np.abs(answer.value - 1 / 12).max() < 6 * answer.mean_noise_std)
+    True
+    """
+
+    function: Callable[[Any, Any], Any]
+    dim: int
+    norm: float = 1.0
+    nonnegative: bool = False
+    decoder: Callable[[SumEstimate], Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ArgumentError("function", self.function, "a function of (X, y)", "Return one vector per record.")
+        whole("dim", self.dim, at_least=1, remedy="Count the numbers in one record's vector.")
+        real("norm", self.norm, above=0, remedy="Give a public bound on the l2 norm of a vector; longer ones are clipped to it.")
+        if not isinstance(self.nonnegative, bool):
+            raise ArgumentError("nonnegative", self.nonnegative, "True or False", "True sets negative entries to 0.")
+
+    @property
+    def diameter(self) -> float:
+        """Two vectors u, v without negative entries: |u - v|^2 = |u|^2 + |v|^2 - 2 <u, v> <= 2 norm^2."""
+        return (math.sqrt(2) if self.nonnegative else 2.0) * self.norm
+
+    def __call__(self, X: Any, y: Any) -> Floats:
+        vectors = self.raw(X, y)
+        return finite(np.maximum(vectors, 0.0) if self.nonnegative else vectors)
+
+    def raw(self, X: Any, y: Any) -> Floats:
+        """What the function gives, of the shape it should have."""
+        vectors = np.asarray(self.function(X, y), dtype=np.float64)
+        if vectors.shape != (np.shape(X)[0], self.dim):
+            allowed = f"({np.shape(X)[0]}, {self.dim})"
+            raise ArgumentError("function(X, y).shape", vectors.shape, allowed, "Return one vector per record.")
+        return vectors
+
+    def decode(self, estimate: SumEstimate) -> Any:
+        return estimate.mean if self.decoder is None else self.decoder(estimate)
+
+
+def finite(vectors: Floats) -> Floats:
+    """The vectors, blank where one is not finite: a record that says nothing is the zero vector."""
+    fine = np.asarray(np.isfinite(vectors).all(axis=1))
+    return vectors if fine.all() else np.where(fine[:, np.newaxis], vectors, 0.0)
+
+
+def unit_rows(rows: Any) -> Floats:
+    """Rows in double precision, those longer than 1 scaled down to it; rows that are not finite become zeros.
+
+    The true length of a row as computed is at most 1 + 1e-12 for up to some thousand entries.
+    """
+    numbers = np.asarray(rows, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        long = ~(np.einsum("ij,ij->i", numbers, numbers) <= 1)  # NaN is not below anything
+    if not long.any():
+        return numbers
+    odd = finite(numbers[long])
+    odd = odd / np.maximum(np.abs(odd).max(axis=1, initial=0.0), 1.0)[:, np.newaxis]  # squares of huge numbers overflow
+    scaled = numbers.copy()
+    scaled[long] = odd / np.maximum(np.sqrt(np.einsum("ij,ij->i", odd, odd)), 1e-300)[:, np.newaxis]
+    return scaled

@@ -1,0 +1,177 @@
+"""Scores of a model from noisy counts, with error bars for sampling and privacy noise together, beside the best constant answer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One score: its estimate, its standard error over people and noise, and what the best constant answer has (None: nothing)."""
+
+    value: float
+    std: float
+    baseline: float | None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 per cent."""
+        return self.value - 1.96 * self.std, self.value + 1.96 * self.std
+
+
+@dataclass(frozen=True, eq=False)
+class CellCounts:
+    """Counts of a classifier's answers, cell by cell, and the scores that follow.
+
+    Attributes
+    ----------
+    counts, covariance : of the cells, the noise's covariance. Two classes: score bins of the first label, then of the second;
+        more: (predicted, true) row by row. right : +1 for the cells of right answers, -1 for others.
+    classes : the labels. edges : of the score bins. probabilities : whether scores are probabilities.
+    """
+
+    counts: Floats
+    covariance: Floats
+    users: int
+    right: Floats
+    classes: tuple[Any, ...]
+    edges: Floats | None
+    probabilities: bool
+
+    @cached_property
+    def confusion(self) -> Floats:
+        """Counts of (true, predicted), as scikit-learn has them; noise included."""
+        k = len(self.classes)
+        if self.edges is None:
+            return self.counts.reshape(k, k).T
+        halves = self.counts.reshape(2, 2, -1).sum(axis=2)
+        return np.asarray(halves)
+
+    @property
+    def confusion_std(self) -> Floats:
+        """Standard deviation of the privacy noise in `confusion`."""
+        k = len(self.classes)
+        if self.edges is None:
+            return np.sqrt(np.maximum(self.covariance.diagonal(), 0)).reshape(k, k).T
+        block = np.kron(np.eye(4), np.ones(len(self.counts) // 4))
+        return np.sqrt(np.maximum((block @ self.covariance @ block.T).diagonal(), 0)).reshape(2, 2)
+
+    @property
+    def roc(self) -> tuple[Floats, Floats]:
+        """False and true positive rates at the edges of the score bins, from the highest score down; each rate at least 0."""
+        first, second = (np.concatenate([[0.0], np.cumsum(part[::-1])]) for part in np.maximum(self.counts, 0).reshape(2, -1))
+        return first / max(first[-1], 1e-9), second / max(second[-1], 1e-9)
+
+    @property
+    def calibration(self) -> Floats:
+        """One row per score bin: its middle, people in it, share of the second class, standard error of that share."""
+        first, second = self.counts.reshape(2, -1)
+        people = first + second
+        bins = len(first)
+        share = np.where(people > 0, second / np.where(people > 0, people, 1.0), np.nan)
+        errors = []
+        for b in range(bins):
+            gradient = np.zeros(2 * bins)
+            gradient[b], gradient[bins + b] = -share[b], 1 - share[b]
+            noise = gradient @ self.covariance @ gradient if people[b] > 0 else np.nan
+            inside = min(max(share[b], 0.0), 1.0) if people[b] > 0 else np.nan
+            errors.append(
+                np.sqrt(max(noise, 0.0) / people[b] ** 2 + inside * (1 - inside) / people[b]) if people[b] > 0 else np.nan
+            )
+        return np.column_stack([self._middles, people, share, errors])
+
+    @cached_property
+    def scores(self) -> dict[str, Score]:
+        """Accuracy and balanced accuracy; for two classes AUC, and log-loss where scores are probabilities."""
+        n, confusion = self.users, self.confusion
+        sizes = np.maximum(confusion.sum(axis=1), 1.0)
+        largest = float(sizes.max()) / n
+        accuracy = float(n + self.right @ self.counts) / (2 * n)
+        inside = min(max(accuracy, 0.0), 1.0)
+        found = {"accuracy": Score(accuracy, self._std(self.right / (2 * n), inside * (1 - inside) / n), largest)}
+        recall = confusion.diagonal() / sizes
+        spread = float(np.sum(np.clip(recall, 0, 1) * (1 - np.clip(recall, 0, 1)) / sizes)) / len(sizes) ** 2
+        found["balanced accuracy"] = Score(
+            float(recall.mean()), self._std(self._balanced_gradient(recall, sizes), spread), 1 / len(sizes)
+        )
+        if self.edges is not None:
+            found["AUC"] = self._auc()
+        if self.probabilities:
+            found["log-loss"] = self._log_loss(sizes)
+        return found
+
+    @property
+    def _middles(self) -> Floats:
+        edges = np.zeros(1) if self.edges is None else self.edges
+        return np.asarray((edges[1:] + edges[:-1]) / 2)
+
+    def _std(self, gradient: Floats, sampling: float) -> float:
+        """Of a score whose gradient in the counts this is: the noise's part, and that of having asked these people."""
+        return math.sqrt(max(float(gradient @ self.covariance @ gradient), 0.0) + sampling)
+
+    def _balanced_gradient(self, recall: Floats, sizes: Floats) -> Floats:
+        k = len(self.classes)
+        if self.edges is None:
+            gradient = (np.eye(k) - recall) / sizes  # (predicted, true)
+        else:
+            half = len(self.counts) // 4
+            gradient = np.repeat(((np.eye(2) - recall[:, np.newaxis]) / sizes[:, np.newaxis]), half, axis=1)
+        return np.asarray(gradient.ravel() / k)
+
+    def _auc(self) -> Score:
+        first, second = self.counts.reshape(2, -1)
+        sizes = max(float(first.sum()), 1.0), max(float(second.sum()), 1.0)
+        below = (np.cumsum(first) - first / 2) / sizes[0]  # share of the first class that a score of this bin beats
+        above = 1 - (np.cumsum(second) - second / 2) / sizes[1]
+        auc = float(second @ below) / sizes[1]
+        gradient = np.concatenate([(above - auc) / sizes[0], (below - auc) / sizes[1]])
+        # DeLong, Delong and Clarke-Pearson 1988: the variance of the placements of either class
+        shares = [np.maximum(part, 0) / max(float(np.maximum(part, 0).sum()), 1e-9) for part in (first, second)]
+        spread = sum(
+            float(share @ place**2 - (share @ place) ** 2) / size
+            for share, place, size in zip(shares, (above, below), sizes, strict=True)
+        )
+        return Score(auc, self._std(gradient, max(spread, 0.0)), 0.5)
+
+    def _log_loss(self, sizes: Floats) -> Score:
+        """By the middles of the bins."""
+        losses = np.concatenate([-np.log1p(-self._middles), -np.log(self._middles)])
+        loss = float(losses @ self.counts) / self.users
+        spread = max(float(losses**2 @ self.counts) / self.users - loss**2, 0.0) / self.users
+        shares = sizes / sizes.sum()
+        return Score(loss, self._std(losses / self.users, spread), float(-(shares @ np.log(shares))))
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """A regressor's mean errors, from noisy means of |r|, r^2, r^4, y, y^2 and "y at most the prediction" in units of the range."""
+
+    means: Floats
+    noise: Floats
+    users: int
+    width: float
+    quantile: float | None
+
+    @cached_property
+    def scores(self) -> dict[str, Score]:
+        """MAE, MSE and R^2 in the target's unit, beside the mean as answer; the share of targets at or below the prediction."""
+        size, square, fourth, mean, second, below = map(float, self.means)
+        size_noise, square_noise, _, mean_noise, second_noise, below_noise = map(float, self.noise)
+        variance, w, n = max(second - mean**2, 1e-12), self.width, self.users
+        spread, inside = max(fourth - square**2, 0.0) / n, min(max(below, 0.0), 1.0)
+        ratio = square / variance  # R^2 = 1 - ratio; d ratio = (d square - ratio (d second - 2 mean d mean)) / variance
+        noise = math.hypot(square_noise, ratio * second_noise, 2 * ratio * mean * mean_noise) / variance
+        return {
+            "MAE": Score(w * size, w * math.sqrt(size_noise**2 + max(square - size**2, 0.0) / n), None),
+            "MSE": Score(w**2 * square, w**2 * math.sqrt(square_noise**2 + spread), w**2 * variance),
+            "R^2": Score(1 - ratio, math.sqrt(noise**2 + spread / variance**2), 0.0),
+            "at or below": Score(below, math.sqrt(below_noise**2 + inside * (1 - inside) / n), self.quantile),
+        }

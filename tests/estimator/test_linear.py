@@ -1,0 +1,151 @@
+"""Linear regression in one round: the right coefficients, intervals that cover, and silence where nothing can be told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import croupier as cr
+from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, load_model
+from croupier.privacy.ledger import BudgetExceededError
+from croupier.statistics import Moments, least_squares, plan_for
+
+
+def world(rng, users, features, *, spread=0.1):
+    X = rng.normal(size=(users, features))
+    X *= rng.random((users, 1)) ** (1 / features) / np.linalg.norm(X, axis=1, keepdims=True)
+    coef = rng.normal(size=features) / np.sqrt(features) / 2
+    return X, 0.1 + X @ coef + rng.normal(scale=spread, size=users), coef
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, coef = world(np.random.default_rng(0), 20_000, 4)
+    model = ShuffleLinearRegression(epsilon=2.0, target_range=(-9, 11), random_state=0)
+    return model.fit(X, 10 * y + 1), X, 10 * y + 1, 10 * coef
+
+
+def test_coefficients_and_predictions_are_in_the_units_of_the_data(fitted):
+    model, X, y, coef = fitted
+    assert np.abs(model.coef_ - coef).max() < 6 * model.std_.max()
+    assert abs(model.intercept_ - 2.0) < 6 * model.intercept_std_
+    assert model.predict(X[:5]) == pytest.approx(X[:5] @ model.coef_ + model.intercept_)
+    assert model.score(X, y) == pytest.approx(model.summary().r2, abs=0.05)
+
+
+def test_the_summary_is_the_table_that_statisticians_know(fitted):
+    model, *_ = fitted
+    table = model.summary(0.9)
+    text = str(table)
+    assert "std err" in text
+    assert "P>|z|" in text
+    assert "(intercept)" in text
+    assert "NOT PRIVATE (" in text
+    assert table.intervals[:, 1] - table.intervals[:, 0] == pytest.approx(2 * 1.6449 * table.std, rel=1e-3)
+    assert np.append(model.coef_, model.intercept_) == pytest.approx(table.coef)
+    assert model.intervals(0.9) == pytest.approx(table.intervals)
+
+
+def test_some_columns_afterwards_are_free_and_the_right_regression(fitted):
+    model, X, y, _ = fitted
+    table = model.summary(columns=[2, 0])
+    assert table.names == ("x2", "x0", "(intercept)")
+    truth = np.linalg.lstsq(np.column_stack([X[:, [2, 0]], np.ones(len(X))]), y, rcond=None)[0]
+    assert np.abs(table.coef - truth).max() < 6 * table.std.max()
+    for bad in ([], [0, 0], [4], ["x"]):
+        with pytest.raises(cr.ArgumentError, match="columns"):
+            model.summary(columns=bad)
+
+
+def test_several_declared_targets():
+    X, y, coef = world(np.random.default_rng(1), 30_000, 3)
+    targets = np.column_stack([y, -2 * y])
+    model = ShuffleLinearRegression(epsilon=4.0, target_range=[(-1, 1), (-2, 2)], random_state=2).fit(X, targets)
+    assert model.coef_.shape == model.std_.shape == (2, 3)
+    assert model.predict(X[:7]).shape == (7, 2)
+    assert np.abs(model.coef_ - [coef, -2 * coef]).max() < 6 * model.std_.max()
+    assert model.summary(target=1).coef[:3] == pytest.approx(model.coef_[1])
+    with pytest.raises(cr.ArgumentError, match=r"y\.shape"):
+        ShuffleLinearRegression(target_range=(-1, 1)).fit(X, targets)
+
+
+@pytest.mark.parametrize(("users", "features", "epsilon"), [(10_000, 5, 0.5), (10_000, 5, 4.0), (20_000, 20, 1.0)])
+def test_95_per_cent_intervals_cover_92_to_98(users, features, epsilon):
+    """Many populations, the plan's noise as Gaussian, fixed seeds: nothing here can change from run to run."""
+    rng = np.random.default_rng(users + features)
+    query = Moments(features + 1)
+    plan = plan_for(query, users, epsilon=epsilon, delta=1e-6)
+    covered = []
+    for _ in range(40 if features == 5 else 12):
+        X, y, coef = world(rng, users, features)
+        rows = np.column_stack([X, np.ones(users)]) / np.sqrt(2)
+        total = sum(query(rows[i : i + 5_000], y[i : i + 5_000]).sum(axis=0) for i in range(0, users, 5_000))
+        noisy = cr.SumEstimate(sum=rng.normal(total, plan.noise_std), users=users, noise_std=plan.noise_std, guarantee=None)
+        found, truth = least_squares(query.decode(noisy)), np.sqrt(2) * np.append(coef, 0.1)
+        low, high = found.intervals().T
+        covered += ((low <= truth) & (truth <= high))[found.determined].tolist()
+    assert len(covered) > 200
+    assert 0.92 <= np.mean(covered) <= 0.98
+
+
+def test_intervals_of_the_protocol_itself_cover():
+    """Real rounds, not a stand-in: 30 fits, 6 coefficients each; fewer than 150 of 180 covered has probability below 1e-6."""
+    rng, covered = np.random.default_rng(3), 0
+    for seed in range(30):
+        X, y, coef = world(rng, 3_000, 5)
+        model = ShuffleLinearRegression(epsilon=4.0, target_range=(-1, 1), random_state=seed).fit(X, y)
+        low, high = model.intervals().T
+        covered += int(((low <= np.append(coef, 0.1)) & (np.append(coef, 0.1) <= high)).sum())
+    assert binom.cdf(149, 180, 0.95) < 1e-6
+    assert covered >= 150
+
+
+def test_where_nothing_can_be_told_it_says_so():
+    """Two columns that are the same: their sum is determined by the data, neither of them is."""
+    X, y, _ = world(np.random.default_rng(4), 5_000, 2)
+    twice = np.column_stack([X[:, 0], X[:, 0], X[:, 1]]) / 1.5
+    model = ShuffleLinearRegression(epsilon=4.0, target_range=(-1, 1), random_state=0).fit(twice, y)
+    table = model.summary()
+    assert table.determined.tolist() == [False, False, True, True]
+    assert np.isnan(table.intervals[:2]).all()
+    assert np.isnan(model.std_[:2]).all()
+    assert str(table).count("not told from noise") == 2
+    nothing = ShuffleLinearRegression(epsilon=0.1, target_range=(-1, 1), random_state=0).fit(X[:300], y[:300])
+    assert not nothing.summary().determined[:2].any()
+
+
+def test_saved_and_read_again_it_is_the_same_and_a_changed_file_is_refused(tmp_path):
+    X, y, _ = world(np.random.default_rng(5), 3_000, 3)
+    model = ShuffleLinearRegression(target_range=(-1, 1), exclusive=[[0, 1]]).fit(X * [1, 0, 1], y)
+    assert model.guarantee_ is not None
+    assert "NOT PRIVATE" not in str(model.summary())
+    model.save(tmp_path / "model.json")
+    again = load_model(tmp_path / "model.json")
+    assert again.guarantee_ == model.guarantee_
+    assert np.array_equal(again.predict(X), model.predict(X))
+    text = (tmp_path / "model.json").read_text()
+    changed = text.replace(repr(float(model.coef_[0])), repr(float(model.coef_[0]) + 1e-3))
+    assert changed != text
+    with pytest.raises(cr.ArgumentError, match="coef_"):
+        ShuffleLinearRegression.from_json(changed)
+
+
+def test_the_account_counts_it_and_explain_says_how_users_are_asked():
+    X, y, _ = world(np.random.default_rng(6), 2_000, 2)
+    account = PrivacyAccount(epsilon=1.2, delta=1e-5)
+    model = ShuffleLinearRegression(target_range=(-1, 1), account=account).fit(X, y)
+    assert "Each user is asked once" in model.explain()
+    with pytest.raises(BudgetExceededError):
+        ShuffleLinearRegression(target_range=(-1, 1), account=account).fit(X, y)
+    with pytest.raises(cr.ArgumentError, match="target_range"):
+        ShuffleLinearRegression(account=PrivacyAccount()).fit(X, y)
+
+
+def test_people_elsewhere_and_people_with_several_rows():
+    X, y, _ = world(np.random.default_rng(7), 4_000, 3)
+    model = ShuffleLinearRegression(target_range=(-1, 1), random_state=1)
+    here = model.fit(X, y).coef_.copy()
+    rows, targets = model.records(X, y)
+    assert np.array_equal(model.fit_population(cr.population.ArrayPopulation(rows, targets), 3).coef_, here)
+    assert model.fit(X, y, groups=np.arange(4_000) // 2).n_users_ == 2_000

@@ -1,0 +1,187 @@
+"""Private evaluation: the scores that scikit-learn computes, error bars that cover, ranges that hold, bad input costs nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn import metrics
+
+import croupier as cr
+from croupier.estimator import PrivacyAccount
+from croupier.population import SurrogatePopulation
+from croupier.statistics import check
+from croupier.statistics.evaluation import Classification, Regression
+
+
+class Logit:
+    """A model that knows the truth."""
+
+    classes_ = np.array(["no", "yes"])
+
+    def decision_function(self, X):
+        return 2.0 * X[:, 0] - 0.5
+
+    def predict_proba(self, X):
+        p = expit(self.decision_function(X))
+        return np.column_stack([1 - p, p])
+
+    def predict(self, X):
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+
+class Margin:
+    classes_ = np.array(["no", "yes"])
+    decision_function, predict = Logit.decision_function, Logit.predict
+
+
+class Three:
+    classes_ = np.array([0, 1, 2])
+
+    def predict(self, X):
+        return np.clip(np.round(X[:, 0]), 0, 2).astype(int)
+
+
+class Line:
+    target_range_ = (-4.0, 4.0)
+
+    def predict(self, X):
+        return X[:, 0]
+
+
+def people(rng, users):
+    X = rng.normal(size=(users, 1))
+    return X, np.where(rng.random(users) < expit(2.0 * X[:, 0] - 0.5), "yes", "no")
+
+
+ROWS, LABELS = people(np.random.default_rng(0), 4_000)
+WHOLE = np.random.default_rng(1).integers(0, 3, 4_000)
+
+
+@pytest.mark.parametrize(
+    ("query", "y"),
+    [
+        (Classification(Logit()), LABELS),
+        (Classification(Margin(), bins=10), LABELS),
+        (Classification(Three()), WHOLE),
+        (Regression(Line(), -1.0, 1.0), ROWS[:, 0] + 0.3),
+    ],
+)
+def test_no_record_leaves_the_range(query, y):
+    with np.errstate(all="ignore"):
+        assert check(query, ROWS, y) == []
+    assert query.norm <= query.diameter <= 2 * query.norm
+
+
+def test_the_diameter_of_a_classifiers_cells_is_attained():
+    """Right in one block, wrong in the other: sqrt(2 (1 - w^2) + 4 w^2) if both are as long as can be."""
+    query = Classification(Three())
+    vectors = query(np.array([[0.0], [1.0]]), np.array([0, 2]))
+    assert np.linalg.norm(vectors[0] - vectors[1]) == pytest.approx(query.diameter, rel=1e-12)
+
+
+def test_scores_are_those_of_scikit_learn():
+    """At an epsilon where noise is nothing: counts are right to a person, AUC and log-loss to the width of a bin."""
+    found = cr.evaluate(Logit(), (ROWS, LABELS), epsilon=80.0, delta=1e-6, seed=0)
+    p, predicted = Logit().predict_proba(ROWS)[:, 1], Logit().predict(ROWS)
+    scores = found.scores
+    assert scores["accuracy"].value == pytest.approx((predicted == LABELS).mean(), abs=2e-3)
+    assert scores["balanced accuracy"].value == pytest.approx(metrics.balanced_accuracy_score(LABELS, predicted), abs=2e-3)
+    assert scores["AUC"].value == pytest.approx(metrics.roc_auc_score(LABELS == "yes", p), abs=4e-3)
+    assert scores["log-loss"].value == pytest.approx(metrics.log_loss(LABELS == "yes", p), abs=1e-2)
+    assert found.counts.confusion == pytest.approx(metrics.confusion_matrix(LABELS, predicted), abs=15)
+    assert scores["accuracy"].baseline == pytest.approx(max((LABELS == "no").mean(), (LABELS == "yes").mean()), abs=2e-3)
+    false, true = found.counts.roc
+    assert false[0] == true[0] == 0
+    assert false[-1] == pytest.approx(1)
+    middle, people_in, share, error = found.counts.calibration.T
+    many = people_in > 100
+    assert np.all(np.abs(share - middle)[many] < 6 * error[many] + 0.03)
+
+
+def test_more_classes_have_a_confusion_matrix():
+    y = np.clip(np.round(ROWS[:, 0] + np.random.default_rng(2).normal(scale=0.5, size=4_000)), 0, 2).astype(int)
+    found = cr.evaluate(Three(), (ROWS, y), epsilon=80.0, delta=1e-6, seed=0)
+    assert found.counts.confusion == pytest.approx(metrics.confusion_matrix(y, Three().predict(ROWS)), abs=15)
+    assert found.scores["accuracy"].value == pytest.approx((y == Three().predict(ROWS)).mean(), abs=2e-3)
+    balanced = metrics.balanced_accuracy_score(y, Three().predict(ROWS))
+    assert found.scores["balanced accuracy"].value == pytest.approx(balanced, abs=5e-3)
+    assert "AUC" not in found.scores
+
+
+def test_margins_have_no_log_loss():
+    assert set(cr.evaluate(Margin(), (ROWS, LABELS), epsilon=1.0, delta=1e-6, seed=0).scores) == {
+        "accuracy",
+        "balanced accuracy",
+        "AUC",
+    }
+
+
+def test_numbers_have_errors():
+    y = ROWS[:, 0] + np.random.default_rng(3).normal(scale=0.5, size=4_000)
+    found = cr.evaluate(Line(), (ROWS, y), epsilon=80.0, delta=1e-6, seed=0).scores
+    clipped = np.clip(y, -4, 4)
+    assert found["MSE"].value == pytest.approx(metrics.mean_squared_error(clipped, ROWS[:, 0]), abs=0.05)
+    assert found["MAE"].value == pytest.approx(metrics.mean_absolute_error(clipped, ROWS[:, 0]), abs=0.03)
+    assert found["R^2"].value == pytest.approx(metrics.r2_score(clipped, ROWS[:, 0]), abs=0.03)
+    assert found["MSE"].baseline == pytest.approx(clipped.var(), rel=0.03)
+    assert found["at or below"].value == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(("model", "names"), [(Logit(), ("accuracy", "AUC", "log-loss")), (Line(), ("MSE", "R^2"))])
+def test_error_bars_cover(model, names):
+    """100 samples of 2 000 people at epsilon 1, fixed seeds; 95 per cent intervals cover the truth 88 to 100 times."""
+    rng = np.random.default_rng(7)
+    many, labels = people(rng, 400_000)
+    y = many[:, 0] + rng.normal(scale=0.5, size=400_000) if isinstance(model, Line) else labels
+    if isinstance(model, Line):
+        clipped, answer = np.clip(y, -4, 4), np.clip(many[:, 0], -4, 4)
+        truth = {"MSE": np.mean((clipped - answer) ** 2), "R^2": metrics.r2_score(clipped, answer)}
+    else:
+        p = model.predict_proba(many)[:, 1]
+        truth = {
+            "accuracy": np.mean(model.predict(many) == y),
+            "AUC": metrics.roc_auc_score(y == "yes", p),
+            "log-loss": metrics.log_loss(y == "yes", p),
+        }
+    covered = dict.fromkeys(names, 0)
+    for seed in range(100):
+        some = rng.integers(400_000, size=2_000)
+        scores = cr.evaluate(model, SurrogatePopulation(many[some], y[some]), epsilon=1.0, delta=1e-6, seed=seed).scores
+        for name in names:
+            covered[name] += scores[name].interval[0] <= truth[name] <= scores[name].interval[1]
+    assert all(88 <= times <= 100 for times in covered.values()), covered
+
+
+def test_it_is_private_charged_and_says_so():
+    account = PrivacyAccount(epsilon=1.1, delta=1e-5)
+    found = cr.evaluate(Logit(), (ROWS, LABELS), epsilon=1.0, delta=1e-6, account=account)
+    assert found.guarantee.delta(1.0) <= 1e-6
+    assert found.users == 4_000
+    assert "NOT PRIVATE" not in str(found)
+    assert "constant answer" in str(found)
+    assert found.to_dict()["guarantee"] is not None
+    assert account.spent(1e-5) > 0.5
+    assert "NOT PRIVATE" in str(cr.evaluate(Logit(), (ROWS, LABELS), epsilon=1.0, delta=1e-6, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options", "message"),
+    [
+        ("model", (ROWS, LABELS), {}, "model = 'str'"),
+        (Logit(), ROWS, {}, "data = 'X alone'"),
+        (Line(), ROWS, {}, "data = 'X alone'"),
+        (Logit(), (ROWS, np.where(LABELS == "no", "maybe", LABELS)), {}, "y = 'maybe'"),
+        (Line(), (ROWS, ROWS[:, 0]), {"target_range": (1, 1)}, "target_range"),
+        (Line(), (ROWS, ROWS[:, 0]), {"target_range": "wide"}, "target_range"),
+        (Logit(), (ROWS, LABELS), {"epsilon": math.nan}, "epsilon"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_spent(model, data, options, message):
+    account = PrivacyAccount()
+    with pytest.raises(cr.ArgumentError) as error:
+        cr.evaluate(model, data, **{"epsilon": 1.0, "delta": 1e-6, "account": account} | options)
+    assert str(error.value).startswith(message)
+    assert account.fits == ()
