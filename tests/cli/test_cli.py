@@ -68,7 +68,15 @@ def test_plan_with_secret_lots_prints_both_figures():
     assert plan["guarantee"]["watched"]["mu"] > 1
 
 
-@pytest.mark.parametrize("extra", [["--lots", "0"], ["--lots", "20", "--rounds", "2"], ["--lots", "5", "--calibration", "paper"]])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["--lots", "0"],
+        ["--lots", "20", "--rounds", "2"],
+        ["--lots", "5", "--calibration", "paper"],
+        ["--lots", "5", "--diameter", "1.5"],
+    ],
+)
 def test_lots_that_cannot_be_are_refused_in_one_line(extra):
     result = croupier(*PLAN, *extra)
     assert result.returncode == 2

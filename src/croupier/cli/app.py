@@ -148,6 +148,10 @@ def _plan_with_lots(request: dict[str, Any], lots: int, calibration: str, compar
     if calibration != "tight" or compare:
         given = "--compare" if compare else f"--calibration {calibration}"
         raise ArgumentError("lots", lots, f"left out with {given}", "Secret lots have a proof for the tight calibration alone.")
+    if (diameter := request.pop("diameter")) is not None:
+        raise ArgumentError(
+            "diameter", diameter, "left out with --lots", "A lot hides a vector beside the zero vector: its norm counts."
+        )
     chosen_plan = plan_lots(**request, rounds=lots)
     if as_json:
         typer.echo(json.dumps(chosen_plan.to_dict(), indent=2))
