@@ -35,7 +35,10 @@ class ArgumentError(ValueError):
 
     def __init__(self, name: str, value: object, allowed: str, remedy: str) -> None:
         self.name, self.value, self.allowed, self.remedy = name, value, allowed, remedy
-        super().__init__(f"{name} = {_short(value)} is not allowed: it must be {allowed}. {remedy}")
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        return f"{self.name} = {_short(self.value)} is not allowed: it must be {self.allowed}. {self.remedy}"
 
     def __reduce__(self) -> tuple[type[ArgumentError], tuple[str, object, str, str]]:
         return ArgumentError, (self.name, self.value, self.allowed, self.remedy)  # to survive the way out of a worker process
@@ -71,7 +74,49 @@ class RecordError(ArgumentError):
         return RecordError, (self.public, _NOT_SHOWN, self.allowed, self.remedy)
 
 
+class FileError(ArgumentError):
+    """Something in a file that cannot be used, in the words of whoever looks at the file.
+
+    Parameters
+    ----------
+    name : str
+        The place: a file, or a file with a row or a column.
+    value : str
+        What was found there. It must not be a record's value.
+    allowed, remedy : str
+        What should be there, and what to do.
+    text : str, optional
+        The whole line; made of the others unless given.
+    """
+
+    def __init__(self, name: str, value: str, allowed: str, remedy: str, text: str | None = None) -> None:
+        self._line = text
+        super().__init__(name, value, allowed, remedy)
+
+    def _text(self) -> str:
+        return self._line or f"{self.name}: {self.value}; it should be {self.allowed}. {self.remedy}"
+
+    def __reduce__(self) -> tuple[type[FileError], tuple[str, str, str, str, str | None]]:  # type: ignore[override]
+        return FileError, (self.name, str(self.value), self.allowed, self.remedy, self._line)
+
+
+class FileRecordError(RecordError):
+    """A record in a file that is refused, in the words of whoever looks at the file. As `RecordError`, it travels without it."""
+
+    def _text(self) -> str:
+        found = "a value that is not shown" if self.value is _NOT_SHOWN else _short(self.value)
+        return f"{self.name}: {found} should be {self.allowed}. {self.remedy}"
+
+    def __reduce__(self) -> tuple[type[RecordError], tuple[str, object, str, str]]:
+        return _travelled, (self.public, self.allowed, self.remedy)  # type: ignore[return-value]
+
+
 _NOT_SHOWN = "of a record, not shown"
+
+
+def _travelled(name: str, allowed: str, remedy: str) -> FileRecordError:
+    """The error as it is once it has left the process."""
+    return FileRecordError(name, _NOT_SHOWN, allowed, remedy)
 
 
 def _short(value: object) -> str:

@@ -597,7 +597,7 @@ def die_at(index):
     return callback
 
 
-@pytest.mark.filterwarnings("ignore::croupier.estimator.linear.MostlyNoiseWarning")
+@pytest.mark.filterwarnings("ignore::croupier.estimator.MostlyNoiseWarning")
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_an_account_is_charged_once_for_a_fit_that_is_cut_off_and_goes_on(tmp_path, kind):
     """The limit has room for one such fit, so a second charge would be refused."""
@@ -619,7 +619,7 @@ def test_an_account_is_charged_once_for_a_fit_that_is_cut_off_and_goes_on(tmp_pa
         model(account).fit(X, Y, checkpoint=tmp_path / "another run")
 
 
-@pytest.mark.filterwarnings("ignore::croupier.estimator.linear.MostlyNoiseWarning")
+@pytest.mark.filterwarnings("ignore::croupier.estimator.MostlyNoiseWarning")
 def test_a_fit_that_was_killed_while_it_was_weighed_is_still_refused(tmp_path, monkeypatch):
     """It is written down first and then found too much: whoever dies between the two must not go on without an answer."""
     account, path = PrivacyAccount(tmp_path / "account", epsilon=2.5, delta=1e-6), tmp_path / "run"
@@ -636,7 +636,7 @@ def test_a_fit_that_was_killed_while_it_was_weighed_is_still_refused(tmp_path, m
         model(account).fit(X, Y, checkpoint=path)
 
 
-@pytest.mark.filterwarnings("ignore::croupier.estimator.linear.MostlyNoiseWarning")
+@pytest.mark.filterwarnings("ignore::croupier.estimator.MostlyNoiseWarning")
 def test_fits_with_one_seed_are_fits_of_their_own():
     account = PrivacyAccount()
     for epsilon in (1.0, 2.0):

@@ -11,15 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
+import croupier as cr
 from croupier import ArgumentError
-from croupier.problem import Ball, Box, Simplex, WholeSpace
+from croupier.population import SurrogatePopulation
+from croupier.problem import Absolute, Ball, Box, L1Ball, Problem, Simplex, WholeSpace
 
 DIM = 4
 BALLS = [Ball(dim=DIM, radius=1.5), Ball(dim=DIM, radius=0.7, center=(1.0, -2.0, 0.0, 0.5))]
 BOXES = [Box(dim=DIM, lower=-1.0, upper=0.5), Box(dim=DIM, lower=[0.5, -3.0, -1.0, 1.0], upper=[2.0, -1.0, 1.0, 1.001])]
 SIMPLICES = [Simplex(dim=DIM), Simplex(dim=DIM, total=3.5)]
-LINES = [Ball(dim=1, radius=2.0, center=(-3.0,)), Box(dim=1, lower=-1.0, upper=4.0), Simplex(dim=1, total=2.0)]
-BOUNDED = BALLS + BOXES + SIMPLICES + LINES
+DIAMONDS = [L1Ball(dim=DIM, radius=1.0), L1Ball(dim=DIM, radius=4.5)]
+LINES = [
+    Ball(dim=1, radius=2.0, center=(-3.0,)),
+    Box(dim=1, lower=-1.0, upper=4.0),
+    Simplex(dim=1, total=2.0),
+    L1Ball(dim=1, radius=2.0),
+]
+BOUNDED = BALLS + BOXES + SIMPLICES + DIAMONDS + LINES
 DOMAINS = [*BOUNDED, WholeSpace(dim=DIM, distance=5.0)]
 
 quick = settings(derandomize=True, deadline=None, max_examples=20)
@@ -38,6 +46,8 @@ def contains(domain, theta, tolerance=1e-9):
         return np.all(theta >= np.array(domain.lower) - tolerance) and np.all(theta <= np.array(domain.upper) + tolerance)
     if isinstance(domain, Simplex):
         return np.all(theta >= 0) and abs(np.sum(theta) - domain.total) <= tolerance
+    if isinstance(domain, L1Ball):
+        return np.sum(np.abs(theta)) <= domain.radius + tolerance
     return True
 
 
@@ -47,14 +57,31 @@ def corners(domain):
         return np.array(list(itertools.product(*zip(domain.lower, domain.upper, strict=True))))
     if isinstance(domain, Simplex):
         return domain.total * np.eye(domain.dim)
+    if isinstance(domain, L1Ball):
+        return domain.radius * np.vstack([np.eye(domain.dim), -np.eye(domain.dim)])
     rays = np.array(list(itertools.product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=domain.dim)))
     rays = rays[np.any(rays != 0, axis=1)]
     center = np.zeros(domain.dim) if domain.center is None else np.array(domain.center)
     return center + domain.radius * rays / np.linalg.norm(rays, axis=1, keepdims=True)
 
 
+def _nearest_of_differences(domain, theta):
+    found = minimize(
+        lambda p: np.sum((p[: domain.dim] - p[domain.dim :] - theta) ** 2) / 2,
+        np.full(2 * domain.dim, domain.radius / (4 * domain.dim)) + 1e-3 * np.arange(2 * domain.dim),
+        jac=lambda p: np.concatenate([p[: domain.dim] - p[domain.dim :] - theta, theta - p[: domain.dim] + p[domain.dim :]]),
+        bounds=[(0, None)] * (2 * domain.dim),
+        constraints=[LinearConstraint(np.ones((1, 2 * domain.dim)), -np.inf, domain.radius)],
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    return found.x[: domain.dim] - found.x[domain.dim :]
+
+
 def nearest_by_programming(domain, theta):
     """The nearest point, by sequential quadratic programming from the definition of the set."""
+    if isinstance(domain, L1Ball):  # theta = up - down with up, down >= 0, which makes the set a polytope
+        return _nearest_of_differences(domain, theta)
     bounds, constraints = None, []
     if isinstance(domain, Ball):
         center = np.zeros(domain.dim) if domain.center is None else np.array(domain.center)
@@ -251,3 +278,21 @@ def test_domains_are_values():
     assert Box(2, np.zeros(2), np.ones(2)) == Box(2, 0, 1)
     assert len({Box(2, np.zeros(2), np.ones(2)), Box(2, 0, 1), Ball(2, 1, [0, 0]), Ball(2, 1.0, (0.0, 0.0))}) == 2
     assert Box(2, 0, 1) != Box(2, 0, 2)
+
+
+def test_an_l1_ball_suits_a_smoothed_loss():
+    """The envelope's prox is without constraint, so any domain will do; here median regression."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 30))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    truth = np.zeros(30)
+    truth[:3] = 2.0, -1.5, 1.0
+    problem = Problem(loss=Absolute(), domain=L1Ball(dim=30, radius=4.5), feature_norm=1.0)
+    result = cr.minimize(
+        problem, SurrogatePopulation(X, X @ truth), epsilon=0.5, delta=1e-6, interactivity="full", rule="practical", seed=0
+    )
+    assert result.method == "smoothed-acsa"
+    assert contains(problem.domain, result.theta)
+    for entry in result.history:
+        assert contains(problem.domain, entry.theta)
+    assert np.linalg.norm(result.theta - truth) < 0.5 < np.linalg.norm(truth)

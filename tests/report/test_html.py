@@ -18,7 +18,7 @@ from croupier.optimizer.progress import noise_norms
 from croupier.privacy import round_up
 from croupier.privacy.words import RECORDS
 from croupier.report import Comparison, Method, compare, html_report
-from croupier.report.figures import plans_over_epsilon
+from croupier.report.figures import distance_figure, plans_over_epsilon
 from croupier.report.svg import Axis, Figure, number, thinned
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -341,3 +341,20 @@ def test_one_round_and_a_still_model_can_be_drawn():
 )
 def test_numbers_are_for_people(value, text):
     assert number(value) == text
+
+
+@pytest.mark.parametrize("factor", [1.02, 4.0])
+def test_the_radius_is_a_line_where_weights_come_near_it(model, factor):
+    """Of two models with the same weights, one of which had much more room."""
+    moved = float(np.linalg.norm(model.result_.theta))
+    figure = distance_figure(model.result_, factor * max(moved, *(float(np.linalg.norm(r.theta)) for r in model.result_.history)))
+    assert ("no further" in figure) is (factor < 2)
+    assert ("would want a larger one" in figure) is (factor < 2)
+
+
+def test_a_page_knows_the_radius_of_its_model():
+    X = np.random.default_rng(0).normal(size=(4000, 3)) / 3
+    pressed = ShuffleLogisticRegression(classes=[0, 1, 2], radius=0.1, random_state=0).fit(
+        X, (X[:, 0] > 0) + (X[:, 1] > 0).astype(int)
+    )
+    assert "radius 0.173: no further" in html_report(pressed)  # 0.1 in root mean square over three classes

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import croupier as cr
+from croupier import problem as problems
 from croupier.optimizer.phases import objective_of
 from croupier.privacy import is_proved
-from croupier.problem import domains, losses
+from croupier.problem import Weighted, domains, losses
 from croupier.service.task import Task, TaskRound
 from croupier.service.wire import Document, WireError
 
@@ -26,10 +27,12 @@ EVERY_LOSS = [
     losses.Absolute(),
     losses.EpsilonInsensitive(width=0.2),
     losses.Multinomial(classes=2),
+    Weighted(losses.Logistic(), (0.25, 1.0)),
 ]
 EVERY_DOMAIN = [
     domains.Ball(dim=2, radius=5.0),
     domains.Ball(dim=2, radius=0.1, center=(1.0, -1 / 3)),
+    domains.L1Ball(dim=2, radius=2.5),
     domains.Box(dim=2, lower=-1, upper=(2.0, 1 / 3)),
     domains.Simplex(dim=2, total=2.0),
     domains.WholeSpace(dim=2, distance=3.0),
@@ -71,8 +74,8 @@ def refused_round(roles, task: Task, document: Document, match: str) -> None:
 
 
 def test_the_lists_above_hold_every_loss_and_domain():
-    assert {named(loss) for loss in EVERY_LOSS} == classes_of(losses, losses.Loss)
-    assert {named(domain) for domain in EVERY_DOMAIN} == classes_of(domains, domains.Domain)
+    assert {named(loss) for loss in EVERY_LOSS} == classes_of(problems, losses.Loss)
+    assert {named(domain) for domain in EVERY_DOMAIN} == classes_of(problems, domains.Domain)
 
 
 @pytest.mark.parametrize(("loss", "domain"), PAIRS, ids=named)
@@ -197,7 +200,7 @@ def test_a_class_that_is_no_loss_or_is_private_cannot_be_named_even_if_it_could_
         pass
 
     for kind in (Elsewhere, _Hidden):
-        monkeypatch.setattr(losses, kind.__name__, kind, raising=False)
+        monkeypatch.setattr(problems, kind.__name__, kind, raising=False)
         refused(roles, lambda values, kind=kind: values["problem"]["loss"].update(kind=kind.__name__), "a loss of this library")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
 from pyarrow import parquet
 
-from croupier.table import Category, Numeric, Schema, Source, Target, draft
+from croupier.table import Category, Dialect, Numeric, Schema, Source, Target, draft
 from croupier.validation import ArgumentError
 
 COLUMNS = {
@@ -56,7 +57,82 @@ def test_names_are_left_out_and_numbers_become_a_range(sample):
     assert draft(sample, "smokes")[0].target == Target("smokes", classes=(False, True))
 
 
-@pytest.mark.parametrize(("target", "words"), [("same", "1 different"), ("name", "101|150 different"), ("nothing", "not there")])
+@pytest.mark.parametrize(
+    ("target", "words"), [("same", "1 different"), ("name", "101|150 different"), ("nothing", "missing from .*sample")]
+)
 def test_what_cannot_be_a_target_is_refused(sample, target, words):
     with pytest.raises(ArgumentError, match=words):
         draft(sample, target)
+
+
+def drafted(tmp_path, columns, **options):
+    path = tmp_path / "sample.csv"
+    arrow_csv.write_csv(pa.table(columns), path)
+    return draft(Source(path, Dialect(**options)), "ill")
+
+
+def test_outliers_do_not_stretch_a_range_and_stand_in_the_comment(tmp_path):
+    rng = np.random.default_rng(0)
+    height = np.round(rng.normal(170, 10, 5000), 1)
+    height[[3, 7]] = 0.0, 99_999.0
+    schema, notes, _ = drafted(tmp_path, {"height": height, "age": rng.integers(18, 90, 5000), "ill": rng.choice(["n", "y"], 5000)})
+    column = schema.columns["height"]
+    assert 130 < column.low < 150
+    assert 190 < column.high < 210
+    assert notes["height"].startswith("0 to 99999 in the sample")
+    assert "clipped" in notes["height"]
+    assert schema.columns["age"] == Numeric(18, 89)  # extremes that are near the quantiles stay
+    assert notes["age"] == "18 to 89 in the sample"
+    assert "# 0 to 99999 in the sample" in schema.to_toml(notes)
+
+
+def test_amounts_over_orders_of_magnitude_get_a_log_scale(tmp_path):
+    rng = np.random.default_rng(0)
+    gain = np.where(rng.random(5000) < 0.9, 0, np.round(np.exp(rng.normal(7, 2, 5000))))
+    columns = {
+        "gain": gain,
+        "income": np.round(np.exp(rng.normal(9, 1.5, 5000))),
+        "uniform": rng.uniform(0, 1e6, 5000),
+        "share": np.exp(rng.normal(-9, 2, 5000)),  # below the unit of the log scale
+        "balance": rng.normal(0, 1, 5000) * np.exp(rng.normal(5, 2, 5000)),
+        "ill": rng.choice(["n", "y"], 5000),
+    }
+    schema, _, _ = drafted(tmp_path, columns)
+    scales = {name: column.scale for name, column in schema.columns.items()}
+    assert scales == {"gain": "log", "income": "log", "uniform": "linear", "share": "linear", "balance": "linear"}
+    assert schema.columns["gain"].low == 0
+    assert Schema.from_toml(schema.to_toml()) == schema
+
+
+def test_row_numbers_and_ids_are_left_out_with_a_word(tmp_path):
+    rng = np.random.default_rng(0)
+    users = 300_000  # more than is kept for quantiles
+    columns = {
+        "": np.arange(users),
+        "nr": 1 + rng.permutation(users),
+        "PassengerId": 10_000 + 3 * rng.permutation(users),
+        "count": rng.integers(0, 50, users),
+        "paid": 5 + 7 * rng.permutation(users),
+        "ill": rng.choice(["n", "y"], users),
+    }
+    schema, _, left_out = drafted(tmp_path, columns)
+    assert list(schema.columns) == ["count", "paid"]
+    assert left_out[0].startswith(": row numbers, 0 to 299999")
+    assert left_out[1].startswith("nr: ")
+    assert "named like an id" in left_out[2]
+    small, _, _ = drafted(tmp_path, {"x": [1, 2, 3], "ill": ["n", "y", "n"]})
+    assert list(small.columns) == ["x"]  # three rows say nothing
+
+
+def test_decimal_commas_are_noticed(tmp_path):
+    columns = {"size": ["1,5", "2,25", "-0,5"] * 5, "age": [17, 43, 88] * 5, "ill": ["n", "y", "n"] * 5}
+    _, _, left_out = drafted(tmp_path, columns)
+    assert left_out == ["size: numbers with a decimal comma, it seems: add --decimal ,"]
+    schema, _, left_out = drafted(tmp_path, columns, decimal=",")
+    assert (schema.columns["size"], left_out) == (Numeric(-0.5, 2.3), [])
+
+
+def test_a_sample_of_one_column_is_read_with_the_likely_separator(tmp_path):
+    (tmp_path / "s.csv").write_text("a;ill\n1;n\n2;y\n")
+    with pytest.raises(ArgumentError, match="add --sep ';'"):
+        draft(Source(tmp_path / "s.csv"), "ill")

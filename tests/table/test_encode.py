@@ -48,7 +48,7 @@ def test_an_unknown_level_or_none_is_all_zeros():
 @pytest.mark.parametrize(("odd", "shown"), [("z", "'z'"), (None, "missing")])
 def test_an_unknown_level_can_be_refused_with_its_place(odd, shown):
     made = encoder('c = {levels = ["a", "b"], unknown = "refuse"}')
-    with pytest.raises(ArgumentError, match=rf"people\.csv, row 103, column 'c' = '?{shown}.*nobody was asked"):
+    with pytest.raises(ArgumentError, match=rf"people\.csv, row 103, column 'c': '?{shown}.*nobody was asked"):
         made.rows(piece(c=["a", "b", odd]))
 
 
@@ -111,7 +111,7 @@ def test_targets_are_declared_classes_in_their_own_type():
 @pytest.mark.parametrize("odd", ["maybe", "", None])
 def test_a_class_that_was_not_declared_is_refused_with_its_place(odd):
     made = encoder("x = {low = 0, high = 1}", target='{column = "y", classes = ["no", "yes"]}')
-    with pytest.raises(ArgumentError, match=r"row 102, column 'y' = '(maybe|missing)'.*'no', 'yes'.*nobody was asked"):
+    with pytest.raises(ArgumentError, match=r"row 102, column 'y': '(maybe|missing)'.*'no', 'yes'.*nobody was asked"):
         made.targets(piece(y=["no", odd]))
 
 

@@ -13,7 +13,21 @@ import pytest
 
 from croupier.cli import main
 from croupier.optimizer import StopTraining
-from croupier.table import Engine, Schema, Source, TableModel, TableWarning, Watcher, fit_table, task_for
+from croupier.table import (
+    Dialect,
+    Encoder,
+    Engine,
+    Request,
+    Schema,
+    Source,
+    TableBlock,
+    TableModel,
+    TableWarning,
+    Watcher,
+    fit_table,
+    task_for,
+)
+from croupier.table.people import _blocks
 from croupier.validation import ArgumentError
 
 FACTS = """
@@ -111,3 +125,33 @@ def test_a_file_that_was_cut_off_is_warned_of(folder):
     (folder / "people.csv").write_text(whole[:-1])
     with pytest.warns(TableWarning, match="does not end with a line break"):
         fit_table("people.csv", "facts.toml", random_state=0)
+
+
+GERMAN = Dialect(";", ",", "cp1252")
+
+
+def german(folder):
+    """The same people as a spreadsheet of another country writes them: the town's name has a letter that is not ASCII."""
+    text = (folder / "people.csv").read_text().replace(",A,", ",Köln,")
+    head, *lines = text.replace(",", ";").splitlines()
+    (folder / "german.csv").write_bytes("\n".join([head, *(line.replace(";", ",0;", 1) for line in lines), ""]).encode("cp1252"))
+    return Source(folder / "german.csv", GERMAN), Schema.from_toml(FACTS.replace('"A"', '"Köln"'))
+
+
+def test_a_file_in_another_dialect_gives_the_model_of_a_plain_one(folder):
+    plain = fit_table("people.csv", "facts.toml", epsilon=2.0, random_state=3).estimator
+    source, facts = german(folder)
+    other = fit_table(source, facts, epsilon=2.0, random_state=3).estimator
+    np.testing.assert_array_equal(other.coef_, plain.coef_)
+
+
+def test_a_block_that_is_read_elsewhere_knows_the_dialect_of_its_file(folder):
+    source, facts = german(folder)
+    maker = Request("classify", {"epsilon": 1.0}, 1e-6).estimator(facts)
+    (block,) = _blocks(source, Encoder(facts), maker)
+    assert isinstance(block, TableBlock)
+    assert (block.dialect, block.users) == (GERMAN, ROWS)
+    plain = Schema.load(folder / "facts.toml")
+    (expected,) = _blocks(Source(folder / "people.csv"), Encoder(plain), maker)
+    for ours, theirs in zip(block.read(), expected.read(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

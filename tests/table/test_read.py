@@ -49,7 +49,7 @@ def test_a_folder_is_its_files_in_the_order_of_their_names(table, tmp_path):
 @pytest.mark.parametrize("name", ["nowhere.csv", "data.xlsx", "."])
 def test_what_is_not_data_is_refused(tmp_path, name):
     (tmp_path / "data.xlsx").write_bytes(b"PK")
-    with pytest.raises(ArgumentError, match="DATA"):
+    with pytest.raises(ArgumentError, match=name if name != "." else "neither CSV nor Parquet"):
         Source(tmp_path / name)
 
 
@@ -63,13 +63,14 @@ def consumed(path):
     ("text", "words"),
     [
         ("a,b\n1,x\n2,y\n3", ["row 3", "1 values", "a line of 2", "cut off"]),
-        ('a,b\n1,x\n2,"y', ["1 quotation marks", "cut off"]),
-        ('a,b\n1,"x\n2,y\n3,z\n', ["1 quotation marks", "cut off"]),
-        ("a,b\n1,x\nmany,y\n", ["row 2", "'many'", "double"]),
-        ("", ["Empty CSV"]),
-        ("a,c\n1,x\n", ["column 'b'", "not there", "'a', 'c'"]),
-        ("a,b,b\n1,x,y\n", ["column 'b'", "more than once"]),
-        ("a,b\n1,\udcff\n", ["UTF8"]),
+        ('a,b\n1,x\n2,"y', ["row 2", "quotation over several lines", "cut off"]),
+        ('a,b\n1,"x\n2,y\n3,z\n', ["row 1", "quotation over several lines", "Parquet"]),
+        ('a,b\n1,"x\n2,y"\n3,z\n', ["row 1", "quotation over several lines", "Parquet"]),
+        ("a,b\n1,x\nmany,y\n", ["row 2, column 'a'", "'many'", "a number", "--decimal ,"]),
+        ("", ["empty file"]),
+        ("a,c\n1,x\n", ["column 'b' is missing from", "'a', 'c'"]),
+        ("a,b,b\n1,x,y\n", ["column 'b' is in", "more than once"]),
+        ("a,b\n1,\udcff\n", ["column 'b'", "not UTF-8", "--encoding"]),
     ],
 )
 def test_a_broken_csv_file_is_refused_with_its_name_and_the_row(tmp_path, text, words):
@@ -105,9 +106,9 @@ def test_a_compressed_file_cut_off_is_refused(tmp_path):
         consumed(tmp_path / "cut.csv.gz")
 
 
-def test_quoted_line_breaks_belong_to_a_value_and_a_missing_last_one_is_noticed(tmp_path):
+def test_quoted_separators_belong_to_a_value_and_a_missing_last_line_break_is_noticed(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text('a,b\n1,"two\nlines"\n2,x\n')
+    path.write_text('a,b\n1,"two, "" quoted"\n2,x\n')
     assert consumed(path) == 2
     assert Source(path).ends_oddly() is None
     path.write_text("a,b\n1,x\n2,marri")

@@ -61,7 +61,7 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Train on 327 346 real flights as if each were a person's secret, compare, and write a report. Under two minutes."""
+    """Train on 261 807 real flights as if each were a person's secret, compare, and write a report. Under two minutes."""
     real("epsilon", epsilon, above=0, at_most=100, remedy="1 is a strong promise, 4 a moderate one.")
     if deployed:
         for option, value in {"--synthetic": synthetic_, "--by-plane": by_plane, "--output": output}.items():

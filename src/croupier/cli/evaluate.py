@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..estimator import PrivacyAccount
-from ..table import Source, TableModel, evaluate_privately, evaluate_table
+from ..table import Dialect, Source, TableModel, evaluate_privately, evaluate_table
 from ..validation import ArgumentError
+from .data_options import Decimal, Encoding, Sep
 from .progress import Shown, messages, say
 
 _REMINDER = (
@@ -30,13 +31,16 @@ def evaluate(
     delta: Annotated[float | None, typer.Option(help="With --epsilon; 1e-6, or a tenth of 1 / users, unless given.")] = None,
     honest: Annotated[float, typer.Option(help="With --epsilon: fraction of people trusted to add their noise.")] = 1.0,
     account: Annotated[Path | None, typer.Option(help="With --epsilon: a file that counts what is spent on these people.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Compare a model's predictions with the truth, beside the best constant answer: scores of a classifier, or errors.
 
     With --epsilon in one private round, with error bars; without, as they are, NOT private.
     """
-    table_model, source, console = TableModel.load(model), Source(data), messages()
+    table_model, source, console = TableModel.load(model), Source(data, Dialect(sep, decimal, encoding)), messages()
     watcher = Shown(console, shown=console.is_terminal and not as_json)
     if epsilon is not None:
         counted = None if account is None else PrivacyAccount(account)

@@ -13,14 +13,17 @@ import typer
 from rich.console import Console
 
 from ..optimizer import Result, Schedule
+from ..optimizer.log import left_over
 from ..population import UnreachableError
 from ..privacy.words import watched_line
 from ..report import promise_lines
-from ..table import TASKS, Engine, Schema, Source, TableModel, draft, fit_table
+from ..table import TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
 from ..validation import ArgumentError, one_of
+from .class_weights import class_weights
+from .data_options import Decimal, Encoding, Sep
 from .files import check_output
 from .options import named_as_options
-from .progress import Shown, Stopped, messages, say, warnings_said
+from .progress import Shown, Stopped, announced, messages, say, warnings_said
 
 # The exit code of a run that was stopped and left a model.
 CUT_SHORT = 3
@@ -50,6 +53,9 @@ def fit(
     schedule: Annotated[str | None, typer.Option(hidden=True)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds; by the rule unless given.")] = None,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
+    class_weight: Annotated[
+        list[str] | None, typer.Option(help="CLASS=WEIGHT, a public weight for a rare class; may be given several times.")
+    ] = None,
     invalid: Annotated[
         str, typer.Option(help="refuse (stop at a record that is not valid) or blank (count it as a public default).")
     ] = "refuse",
@@ -64,6 +70,9 @@ def fit(
         Path | None, typer.Option(help="File that lets a run that was cut off go on. SECRET until the run ends.")
     ] = None,
     work_dir: Annotated[Path | None, typer.Option(help="Folder for rows during training (4 bytes a feature).")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -78,9 +87,9 @@ def fit(
     _check_checkpoint(checkpoint, output, data, schema)
     console = messages()
     shown = console.is_terminal and not (quiet or as_json)
-    source = Source(data)
+    source = Source(data, Dialect(sep, decimal, encoding))
     facts = _facts(source, schema, target, user_column, data_is_public, console)
-    parameters = {
+    parameters: dict[str, Any] = {
         "epsilon": epsilon,
         "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
         "lots": lots,
@@ -92,7 +101,9 @@ def fit(
         "invalid": invalid,
     }
     parameters |= ({} if radius is None else {"radius": radius}) | _quantile(task, quantile)
-    with named_as_options("task", "delta", "engine", "work_dir", "address", "workers", "user_column"), warnings_said(console):
+    parameters |= class_weights(class_weight or (), facts)
+    options = named_as_options("task", "delta", "engine", "work_dir", "address", "workers", "user_column")
+    with options, warnings_said(console), announced(console, not (quiet or as_json)):
         model = fit_table(
             source,
             facts,
@@ -107,7 +118,7 @@ def fit(
     if checkpoint is not None and not model.estimator.result_.stopped:
         checkpoint.resolve().unlink(missing_ok=True)
     if as_json:
-        typer.echo(json.dumps(_figures(model, output), indent=2))
+        typer.echo(json.dumps(model_figures(model, output), indent=2))
     elif not quiet:
         _tell(model, output, checkpoint, Console())
     if model.estimator.result_.stopped:
@@ -195,7 +206,8 @@ def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
     return f"{said}: no model was saved. {spent} {onward}"
 
 
-def _figures(model: TableModel, output: Path) -> dict[str, Any]:
+def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
+    """What a fitted model is and promises, for programs."""
     estimator = model.estimator
     result, guarantee = estimator.result_, estimator.guarantee_
     return {
@@ -208,10 +220,18 @@ def _figures(model: TableModel, output: Path) -> dict[str, Any]:
         "if_watched": watched_line(guarantee, estimator.promise_.delta) if guarantee and guarantee.watched else None,
         "not_covered": list(estimator.read_off_data_),
         "users": result.users,
+        "users_asked": _users_asked(result),
         "rounds": result.rounds,
         "rounds_planned": result.schedule.rounds,
         "stopped": result.stopped,
     }
+
+
+def _users_asked(result: Result) -> int:
+    """How many users were asked; with secret lots everybody may have been, and nobody can say."""
+    if result.schedule.secret_lots:
+        return result.users
+    return max(result.batch_sizes) if result.schedule.interactivity == "full" else sum(result.batch_sizes)
 
 
 def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Console) -> None:
@@ -219,7 +239,7 @@ def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Con
     if result.schedule.secret_lots:
         people = f"{result.users:,} users, each asked once at most, by secret lots"
     elif result.schedule.interactivity == "sequential":
-        people = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once"
+        people = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
     else:
         people = f"{result.users:,} users, all asked in every round"
     say(console, f"Trained on {people}, in {result.rounds} rounds.")

@@ -16,7 +16,9 @@ from ..service.http import ServerError
 from ..service.records import Reader
 from ..service.task import Task
 from ..service.wire import WireError
+from ..table import Dialect
 from ..validation import ArgumentError
+from .data_options import Decimal, Encoding, Sep
 from .progress import Stopped, messages, say
 
 T = TypeVar("T")
@@ -34,6 +36,9 @@ def join(
     max_epsilon: Annotated[float, typer.Option(help="The weakest promise that is accepted for the whole task.")] = 1.0,
     max_delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-6,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust instead of the system's.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     wait: Annotated[float, typer.Option(help="Seconds to wait for a round.")] = 60.0,
 ) -> None:
     """Answer a task's rounds from this machine. The task's signature and its promise are checked here; records do not leave."""
@@ -42,19 +47,19 @@ def join(
         raise ArgumentError("--token", None, "given, or in CROUPIER_TOKEN", "The shuffler's operator enrols clients.")
     client = Client(shuffler, secret, analyzer_key, folder=folder, max_epsilon=max_epsilon, max_delta=max_delta, ca=ca)
     try:
-        _answer(client, data, time.monotonic() + wait)
+        _answer(client, data, Dialect(sep, decimal, encoding), time.monotonic() + wait)
     except (RefusedTaskError, WireError) as refusal:
         raise Stopped(f"refused: {refusal}", 2) from None
     except ServerError as problem:
         raise Stopped(f"the shuffler says {problem.status or 'nothing'}: {str(problem).strip()}. Run it again later.", 1) from None
 
 
-def _answer(client: Client, data: Path, deadline: float) -> None:
+def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> None:
     """Every round that wants an answer until the task needs no more of this user, or the time is up."""
     task = _patiently(client.task, deadline)
     first_ask = time.monotonic() + task.pace
     reader = _reader(task, data)
-    reading = beside(lambda: reader.of_file(data))
+    reading = beside(lambda: reader.of_file(data, dialect))
     # From here on every request is at a time that does not depend on what is in the file. Only a file that is refused ends this.
     time.sleep(max(0.0, first_ask - time.monotonic()))
     if reading.done() and not task.blanks:

@@ -13,8 +13,9 @@ import typer
 from pyarrow import parquet
 
 from ..files import written_whole
-from ..table import Source, TableModel, predict_table, prediction_columns
+from ..table import Dialect, Source, TableModel, predict_table, prediction_columns
 from ..validation import ArgumentError
+from .data_options import Decimal, Encoding, Sep
 from .files import check_output
 from .options import named_as_options
 from .progress import Shown, messages, say
@@ -29,6 +30,9 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; otherwise printed as CSV.")
     ] = None,
     proba: Annotated[bool, typer.Option("--proba", help="A probability for every class as well.")] = False,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Predict for every row of DATA, in its order. What is asked of the model afterwards costs no privacy."""
@@ -39,7 +43,7 @@ def predict(
         if output.suffix not in (".csv", ".parquet"):
             raise ArgumentError("-o", str(output), "named .csv or .parquet", "The ending says which it is to be.")
         check_output(output, force)
-    source, console, rows = Source(data), messages(), 0
+    source, console, rows = Source(data, Dialect(sep, decimal, encoding)), messages(), 0
     watcher = Shown(console, shown=console.is_terminal and output is not None)
     predictions = predict_table(table_model, source, proba=proba, watcher=watcher)
     with _writer(output, columns) as write:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import warnings
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from ..optimizer import Round, Schedule, StopTraining
+from ..optimizer.log import RUN
 from ..privacy import round_up
 from ..table import Watcher
 
@@ -45,6 +47,22 @@ def warnings_said(console: Console) -> Iterator[None]:
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, *_, **__: say(console, f"warning: {message}", "yellow")
         yield
+
+
+@contextmanager
+def announced(console: Console, told: bool) -> Iterator[None]:
+    """What a run logs that it is about to do, as a message."""
+    handler = logging.Handler()
+    handler.emit = lambda record: say(console, f"{record.getMessage()}.", "dim")  # type: ignore[method-assign]
+    level = RUN.level
+    try:
+        if told:
+            RUN.addHandler(handler)
+            RUN.setLevel(logging.INFO)
+        yield
+    finally:
+        RUN.removeHandler(handler)
+        RUN.setLevel(level)
 
 
 @contextmanager

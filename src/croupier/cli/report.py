@@ -13,8 +13,9 @@ from rich.console import Console
 from ..estimator import load_model
 from ..files import write_whole
 from ..report import html_report, schema_facts
-from ..table import Schema, Source, TableModel, read_table
+from ..table import Dialect, Schema, Source, TableModel, read_table
 from ..validation import ArgumentError
+from .data_options import Decimal, Encoding, Sep
 from .files import check_output
 from .progress import Shown, messages, say, warnings_said
 
@@ -30,6 +31,9 @@ def report(
     sweep: Annotated[bool, typer.Option("--sweep", help="Fit on --data with other epsilons as well; takes a while.")] = False,
     title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the page goes.")] = Path("report.html"),
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write one HTML file: the promise in plain words, how training went, noise and bits, and what is assumed."""
@@ -39,7 +43,9 @@ def report(
     if data is not None and schema is None:
         remedy = "Only croupier fit writes the schema down; for other models, give html_report the rows in Python."
         raise ArgumentError("--data", str(data), "left out for a model without a schema", remedy)
-    X, y = (None, None) if data is None or schema is None else _records(schema, Source(data), console)
+    X, y = (
+        (None, None) if data is None or schema is None else _records(schema, Source(data, Dialect(sep, decimal, encoding)), console)
+    )
     with warnings_said(console):
         page = html_report(
             estimator,

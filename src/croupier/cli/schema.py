@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ..files import write_whole
-from ..table import Source, draft
+from ..table import Dialect, Source, draft
+from .data_options import Decimal, Encoding, Sep
 from .files import check_output
 from .progress import messages, say
 
@@ -18,7 +19,7 @@ _HEAD = """\
 # It was drafted from {sample}, so it is public only if that sample is.
 # Read it and correct it: ranges that you can defend without the data (values outside are clipped), all levels
 # and classes that may occur (other levels count as none; other classes are refused). Delete what is no feature.
-# For amounts and counts that spread over orders of magnitude, add: scale = "log"
+# scale = "log" is for amounts and counts that spread over orders of magnitude.
 """
 
 
@@ -27,12 +28,15 @@ def schema(
     target: Annotated[str, typer.Option(help="Column to predict.")],
     user_column: Annotated[str | None, typer.Option(help="Column that says whose a row is.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the schema goes; otherwise it is printed.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Draft a schema file from a PUBLIC sample: ranges, levels, classes."""
     if output is not None:
         check_output(output, force)
-    facts, notes, left_out = draft(Source(sample), target, user_column)
+    facts, notes, left_out = draft(Source(sample, Dialect(sep, decimal, encoding)), target, user_column)
     lines = [_HEAD.format(sample=sample.name), facts.to_toml(notes)]
     lines += ["\n# Left out:\n", *(f"# {' '.join(reason.split())}\n" for reason in left_out)] if left_out else []
     text = "".join(lines)

@@ -3,17 +3,19 @@
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
-from .linear import MostlyNoiseWarning
 from .private import PublicDataWarning, WeakPrivacyWarning
 from .regression import RegressionTable, ShuffleLinearRegression
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
+from .warnings import FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
 
 __all__ = [
     "BudgetWarning",
+    "FewPeopleWarning",
     "MostlyNoiseWarning",
     "PrivacyAccount",
     "PublicDataWarning",
+    "RadiusWarning",
     "RegressionTable",
     "ShuffleHuberRegressor",
     "ShuffleLinearRegression",

@@ -13,17 +13,23 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..invalid import known_place
-from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge
+from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge, Weighted
 from ..validation import ArgumentError, RecordError, one_of
 from .linear import LinearModel
 from .private import Floats
+from .weights import weighted_loss
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
-    """Labels from declared classes, scores, and the class of the largest."""
+    """Labels from declared classes, scores, and the class of the largest.
+
+    class_weight : a dict from classes to public weights, 1 where a class is not named; for rare classes. A weight multiplies a
+        user's gradient; they are scaled so that the largest is 1, so the noise and the guarantee are as without them.
+    """
 
     classes: Sequence[Any] | NDArray[Any] | None = None
+    class_weight: dict[Any, float] | None = None
 
     def _declare_target(self, y: NDArray[Any] | None) -> None:
         if y is not None:
@@ -92,13 +98,17 @@ class ShuffleLogisticRegression(LinearClassifier):
     """
 
     def _loss(self) -> Loss:
-        return Logistic() if len(self.classes_) == 2 else Multinomial(classes=len(self.classes_))
+        loss = Logistic() if len(self.classes_) == 2 else Multinomial(classes=len(self.classes_))
+        return weighted_loss(loss, self.class_weight, self.classes_)
 
     def predict_proba(self, X: Any) -> Floats:
         """One probability per row and class, in the order of `classes_`.
 
         Where gradients were clipped, the loss's minimiser is not the log-odds: among people whose scores give the probabilities p,
         class k has a share in proportion to p_k / w_k, w_k being the factor by which its gradients were scaled down.
+
+        With `class_weight` they are probabilities among people who count by these weights, and the largest is `predict`'s class.
+        Those among people as they are: divide each column by its class's weight, and each row by its sum.
         """
         scores = self._scores(X)
         if scores.shape[1] == 1:
@@ -107,7 +117,9 @@ class ShuffleLogisticRegression(LinearClassifier):
         else:
             p = np.asarray(softmax(scores, axis=1))
             slopes = np.sqrt(np.maximum(np.sum(p**2, axis=1, keepdims=True) - 2 * p + 1, 0.0))
-        lengths = self._row_lengths(X)[:, np.newaxis] * slopes
+        loss = self._loss()
+        weights = np.asarray(loss.weights) if isinstance(loss, Weighted) else 1.0
+        lengths = self._row_lengths(X)[:, np.newaxis] * slopes * weights
         shares = p * np.maximum(1.0, lengths / self.schedule_.phases[-1].plan.norm)
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
@@ -143,7 +155,7 @@ class ShuffleLinearSVC(LinearClassifier):
     def _loss(self) -> Loss:
         losses = {"hinge": Hinge, "smoothed_hinge": SmoothedHinge, "squared_hinge": SquaredHinge}
         loss: Loss = losses[one_of("loss", self.loss, tuple(losses), "'hinge' is the usual one.")]()
-        return loss
+        return weighted_loss(loss, self.class_weight, self.classes_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

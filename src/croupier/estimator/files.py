@@ -113,6 +113,7 @@ def _check_promise(state: dict[str, Any]) -> None:
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "array": lambda values: np.asarray(values["values"], dtype=values["dtype"]),
+    "pairs": lambda values: {_decode(name): _decode(entry) for name, entry in values},
     "tuple": lambda values: tuple(_decode(entry) for entry in values),
     "result": lambda values: Result.from_json(json.dumps(values)),
     "estimate": lambda values: SumEstimate.from_json(json.dumps(values)),
@@ -122,6 +123,8 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _encode(value: Any) -> Any:
+    if isinstance(value, dict) and not all(isinstance(name, str) for name in value):  # class_weight of classes that are no texts
+        return {"a": "pairs", "of": [[_encode(name), _encode(entry)] for name, entry in value.items()]}
     if isinstance(value, dict):
         return {name: _encode(entry) for name, entry in value.items()}
     if isinstance(value, np.ndarray):

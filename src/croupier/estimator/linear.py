@@ -22,14 +22,8 @@ from ..problem import Ball, Loss, Problem
 from ..problem.rows import clip_rows, row_norms, with_constant
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
 from .blank import blanked, target_column, validated
-from .private import Floats, PrivateEstimator, warn_caller
-
-# Noise in the mean of all gradients, relative to the largest gradient that one user can have.
-_MOSTLY_NOISE = 0.5
-
-
-class MostlyNoiseWarning(UserWarning):
-    """Too few users for this budget: what was learned is noise for the most part."""
+from .private import Floats, PrivateEstimator
+from .warnings import warn_of_few, warn_of_radius
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -169,7 +163,7 @@ class LinearModel(PrivateEstimator):
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
         chosen = schedule(problem, population.users, **self._schedule_options())
-        _warn_of_noise(chosen, population.users)
+        warn_of_few(chosen, population.users, self.epsilon)
         self.result_ = run(
             problem,
             population,
@@ -181,6 +175,7 @@ class LinearModel(PrivateEstimator):
             invalid=self.invalid,
             pay=lambda name: self._charge(population, chosen.guarantee, name),
         )
+        warn_of_radius(self.result_, problem, self.radius)
         self.constant_ = constant
         self._set_theta()
         self.promise_ = self._promise()
@@ -285,15 +280,3 @@ class LinearModel(PrivateEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _warn_of_noise(chosen: Schedule, users: int) -> None:
-    """Warn, from public facts alone, where the noise in the mean of all gradients rivals a gradient."""
-    noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in chosen.phases))
-    share = noise / math.fsum(p.rounds * p.mean_of for p in chosen.phases)
-    if share > _MOSTLY_NOISE:
-        warn_caller(
-            f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "
-            f"the model will say little. Ask more users, use fewer features, or spend a larger epsilon.",
-            MostlyNoiseWarning,
-        )

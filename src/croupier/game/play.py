@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..estimator import BudgetWarning, MostlyNoiseWarning
+from ..estimator import BudgetWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
 from ..privacy.audit import EmpiricalAudit, empirical_audit
 from ..validation import ArgumentError, real, whole
 from .kinds import KINDS, Coins, Kind
@@ -141,7 +141,7 @@ def play_all(
     rows = []
     with warnings.catch_warnings():
         # invented people, run after run: what is said to those who hold real data is not meant here
-        for category in (BudgetWarning, MostlyNoiseWarning):
+        for category in (BudgetWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning):
             warnings.simplefilter("ignore", category)
         for kind in kinds:
             coins = Coins(seed)

@@ -24,6 +24,7 @@ from ..validation import ArgumentError, one_of, real
 from .accelerated import acsa
 from .blank import Shape, blank_products, blank_vectors
 from .journal import Journal
+from .log import begin, tell
 from .phases import Phase, Schedule, check_schedule, objective_of, start_point
 from .planning import schedule
 from .projected import descent
@@ -135,6 +136,7 @@ def run(
             key = journal.secret.derive("records").key if journal.kept and journal.secret else None
             journal.confirm(population.prepare(Shape(problem) if blank else _test(problem), key))
         pay(journal.run)
+        begin(chosen, population.users)
         return _Run(problem, population, chosen, start, seed, journal, functions, blank).result()
 
 
@@ -206,6 +208,7 @@ class _Run:
             done, private = known or self._asked(number, index, Gradients(objective, theta, self.blank), batch, phase, plan)
             self.private = self.private and private
             self.history.append(done)
+            tell(self.chosen, done)
             for callback in self.callbacks:
                 callback(done)
             return done.gradient

@@ -1,7 +1,7 @@
 """What is minimised: losses, domains, and the problems they make, with constants from public facts."""
 
 from .checking import check
-from .domains import Ball, Box, Domain, Simplex, WholeSpace
+from .domains import Ball, Box, Domain, L1Ball, Simplex, WholeSpace
 from .losses import (
     Absolute,
     EpsilonInsensitive,
@@ -16,6 +16,7 @@ from .losses import (
     SquaredHinge,
 )
 from .problem import CustomProblem, Objective, Problem, Smoothed
+from .weighted import Weighted
 
 __all__ = [
     "Absolute",
@@ -26,6 +27,7 @@ __all__ = [
     "EpsilonInsensitive",
     "Hinge",
     "Huber",
+    "L1Ball",
     "Logistic",
     "Loss",
     "Multinomial",
@@ -37,6 +39,7 @@ __all__ = [
     "SmoothedHinge",
     "Squared",
     "SquaredHinge",
+    "Weighted",
     "WholeSpace",
     "check",
 ]

@@ -138,6 +138,58 @@ class Simplex(Domain):
 
 
 @dataclass(frozen=True)
+class L1Ball(Domain):
+    """All points whose coordinates' absolute values add up to at most `radius`: for models with few weights that are not 0.
+
+    The projection shrinks every coordinate by the same amount, and makes 0 of those that are smaller. It is that of the absolute
+    values onto a simplex, with the signs put back.
+
+    Parameters
+    ----------
+    dim : int
+        The number of parameters.
+    radius : float
+        The largest sum of absolute values. A public choice.
+
+    Raises
+    ------
+    ArgumentError
+        Where dim is no whole number of at least 1, or radius is not above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import L1Ball
+    >>> L1Ball(dim=3, radius=1.0).project(np.array([2.0, -1.5, 0.2])).tolist()
+    [0.75, -0.25, 0.0]
+    """
+
+    dim: int
+    radius: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", _dimension(self.dim))
+        remedy = "Give a public bound on the sum of the absolute values of theta."
+        object.__setattr__(self, "radius", real("radius", self.radius, above=0, remedy=remedy))
+
+    def project(self, theta: Floats) -> Floats:
+        sizes = np.abs(theta)
+        with np.errstate(over="ignore"):  # an endless sum is larger than the radius, which is all we ask
+            inside = float(np.sum(sizes)) <= self.radius
+        return theta if inside else np.asarray(np.copysign(Simplex(self.dim, self.radius).project(sizes), theta))
+
+    def distance_bound(self, start: Floats) -> float:
+        corner = np.zeros(self.dim)  # a convex function peaks at a corner: the one opposite to the largest coordinate
+        largest = int(np.argmax(np.abs(start)))
+        corner[largest] = -math.copysign(self.radius, start[largest])
+        return float(np.linalg.norm(start - corner))
+
+    @property
+    def diameter(self) -> float:
+        return 2 * self.radius
+
+
+@dataclass(frozen=True)
 class WholeSpace(Domain):
     """No constraint.
 

@@ -56,25 +56,42 @@ def gradient_figure(result: Result) -> str:
     )
 
 
-def distance_figure(result: Result) -> str:
-    """How far every round was from the start."""
+def distance_figure(result: Result, radius: float | None = None) -> str:
+    """How far every round was from the start.
+
+    Parameters
+    ----------
+    result : Result
+        The run.
+    radius : float, optional
+        How far the weights could move, for a line where that can be seen: where they came at least half as far.
+
+    Returns
+    -------
+    str
+        The figure and its caption, as HTML.
+    """
     moved = [float(np.linalg.norm(entry.theta - result.start)) for entry in result.history]
     final = float(np.linalg.norm(result.theta - result.start))
     rounds = [float(entry.index) for entry in result.history]
+    limit = radius if radius is not None and max(final, *moved) >= radius / 2 else None
     figure = Figure(
         name="distance",
         title="How far the weights have moved from where they began",
-        description=f"From 0 to {final:.3g} over {len(rounds)} rounds.",
+        description=f"From 0 to {final:.3g} over {len(rounds)} rounds."
+        + (f" The radius is {limit:.3g}." if limit is not None else ""),
         x=_rounds_axis([*rounds, rounds[-1] + 1]),
-        y=Axis.over("distance from the start", [0.0, *moved, final or 1.0]),
+        y=Axis.over("distance from the start", [0.0, *moved, final or 1.0, *([] if limit is None else [1.1 * limit])]),
     )
+    if limit is not None:
+        figure.rule(limit, f"radius {limit:.3g}: no further")
     figure.line([*rounds, rounds[-1] + 1], [*moved, final])
     figure.dots([rounds[-1] + 1], [final], "other")
     figure.label(rounds[-1] + 1, final, "the model", anchor="end", shift=-10 if final >= max(moved) * 0.9 else 22)
     return _captioned(
         figure,
         "Where every round asked about, and the square, the model. A line that is still rising steeply at the end would want more "
-        "rounds.",
+        "rounds." + (" A line that runs along the radius would want a larger one." if limit is not None else ""),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -114,6 +115,7 @@ class _Shown:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     invalid: str = "refuse"  # a result does not say; the premise is stated where it may be needed
+    radius: float | None = None  # how far the weights could move
 
     @classmethod
     def of(cls, model: Any, facts: Mapping[str, str]) -> _Shown:
@@ -139,6 +141,7 @@ class _Shown:
             parameters | {name: getattr(model, f"{name}_") for name in ("classes", "feature_norm") if hasattr(model, f"{name}_")},
             facts,
             promise.invalid,
+            model.radius * math.sqrt(len(model.result_.theta) / (model.n_features_in_ + bool(model.constant_))),
         )
 
     @property
@@ -253,7 +256,7 @@ def _cells(method: Method) -> dict[str, str]:
 
 
 def _training(shown: _Shown, comparison: Comparison | None) -> str:
-    figures = [gradient_figure(shown.result), distance_figure(shown.result)]
+    figures = [gradient_figure(shown.result), distance_figure(shown.result, shown.radius)]
     if comparison is not None and comparison.course:
         figures.append(course_figure(comparison))
     which = "The first two are" if len(figures) > 2 else "Both are"

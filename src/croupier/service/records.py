@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..table import Encoder, Piece, Request, Schema, Source
+from ..table import Dialect, Encoder, Piece, Request, Schema, Source
 from ..validation import ArgumentError
 from .wire import WireError
 
@@ -65,13 +65,15 @@ class Reader:
         if features != list(self._encoder.names):
             raise WireError("a task whose features are in another order than its columns make them, or others")
 
-    def of_file(self, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    def of_file(self, path: Path, dialect: Dialect | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Rows and targets of a CSV or Parquet file.
 
         Parameters
         ----------
         path : Path
             This user's records.
+        dialect : Dialect, optional
+            How a CSV file writes them: with commas, in UTF-8, unless given.
 
         Returns
         -------
@@ -83,7 +85,7 @@ class Reader:
         ArgumentError
             Where the file cannot be read, has no records, or, unless the task blanks it, a record is not valid.
         """
-        source, types = Source(path), self._encoder.types(target=True)
+        source, types = Source(path, dialect), self._encoder.types(target=True)
         source.require(list(types))
         return self.of_pieces(source.pieces(types), str(path))
 

@@ -11,10 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
+from .. import problem as problems
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..optimizer.training import Gradients
 from ..privacy import is_proved
-from ..problem import Domain, Loss, Problem, domains, losses
+from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole
 from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, batch_bytes, canonical, sha256
 
@@ -89,8 +90,8 @@ class Task:
         try:
             described = values["problem"]
             problem = Problem(
-                loss=_made(losses, Loss, described["loss"]),
-                domain=_made(domains, Domain, described["domain"]),
+                loss=_made(problems, Loss, described["loss"]),
+                domain=_made(problems, Domain, described["domain"]),
                 feature_norm=described["feature_norm"],
                 l2=described["l2"],
             )
@@ -207,7 +208,10 @@ def _fits(phase: Phase, problem: Problem) -> bool:
 
 
 def _parameters(part: Loss | Domain) -> dict[str, Any]:
-    return {"kind": type(part).__name__} | {given.name: getattr(part, given.name) for given in _given(type(part))}
+    values = {given.name: getattr(part, given.name) for given in _given(type(part))}
+    return {"kind": type(part).__name__} | {
+        name: _parameters(value) if isinstance(value, Loss) else value for name, value in values.items()
+    }
 
 
 def _made(module: Any, base: type, values: dict[str, Any]) -> Any:
@@ -215,8 +219,14 @@ def _made(module: Any, base: type, values: dict[str, Any]) -> Any:
     kind = getattr(module, str(values["kind"]), None)
     if not isinstance(kind, type) or not issubclass(kind, base) or kind.__name__.startswith("_"):
         raise ArgumentError("kind", values["kind"], f"a {base.__name__.lower()} of this library", "Use the same version.")
-    given = {one.name: values[one.name] for one in _given(kind)}
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    return kind(**{one.name: _value(module, base, values[one.name]) for one in _given(kind)})
+
+
+def _value(module: Any, base: type, value: Any) -> Any:
+    """A parameter of a loss or a domain: a number, several, or another one of the same base."""
+    if isinstance(value, dict):
+        return _made(module, base, value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _given(kind: Any) -> list[Field[Any]]:

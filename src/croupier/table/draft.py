@@ -1,15 +1,18 @@
-"""A first schema from a public sample: ranges rounded outwards, levels that occur. For a person to read and correct."""
+"""A first schema from a public sample: ranges without outliers, levels that occur. For a person to read and correct."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
-from ..validation import ArgumentError
+from ..validation import FileError
+from .broken import other_separator
+from .dialect import shown
+from .numbers import Numbers, decimal_comma
 from .read import Source
 from .schema import Category, Column, Label, Numeric, Schema, Target
 
@@ -23,9 +26,8 @@ class _Seen:
     """What a sample shows of one column."""
 
     kind: Any
-    low: float = math.inf
-    high: float = -math.inf
     missing: bool = False
+    numbers: Numbers = field(default_factory=Numbers)
     values: set[Any] = field(default_factory=set)
 
     @property
@@ -39,18 +41,41 @@ class _Seen:
     def add(self, column: Any) -> None:
         self.missing = self.missing or column.null_count > 0
         if self.number:
-            numbers = column.cast(pa.float64(), safe=False)
-            ends = compute.min_max(compute.filter(numbers, compute.is_finite(numbers)))
-            if ends["min"].is_valid:
-                self.low, self.high = min(self.low, ends["min"].as_py()), max(self.high, ends["max"].as_py())
+            found = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+            self.numbers.add(np.asarray(found, dtype=np.float64))
         if len(self.values) <= _MOST_LEVELS and not pa.types.is_floating(self.kind):
             self.values.update(compute.unique(column.drop_null()).to_pylist())
 
 
 def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema, dict[str, str], list[str]]:
-    """A schema for tables like this public sample, remarks on its columns, and what was left out and why.
+    """A schema for tables like this public sample.
 
-    What it states is what the sample shows, so it is public only if the sample is.
+    What it states is what the sample shows, so it is public only if the sample is. Ranges of numbers are quantiles (1 % and 99 %)
+    where the extremes lie far beyond them, rounded outwards. Numbers that are positive and spread over orders of magnitude get
+    `scale = "log"`. Columns that number the rows are left out, as are names and columns that are the same in all rows.
+
+    Parameters
+    ----------
+    source : Source
+        The sample.
+    target : str
+        The column to predict.
+    user : str, optional
+        The column that says whose a row is.
+
+    Returns
+    -------
+    schema : Schema
+        The facts.
+    notes : dict of str
+        For each column of numbers, the target among them, the extremes in the sample.
+    left_out : list of str
+        Columns that are no features, each with the reason.
+
+    Raises
+    ------
+    FileError
+        Where a column is missing, or the target is none.
     """
     source.require([target] if user is None else [target, user])
     seen = _look(source)
@@ -58,14 +83,27 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
     columns: dict[str, Column] = {}
     notes: dict[str, str] = {}
     for name in [name for name in seen if name not in (target, user)]:
-        found = _column(seen[name])
+        found = _column(name, seen[name])
         if isinstance(found, str):
             left_out.append(f"{name}: {found}")
             continue
         columns[name] = found
         if isinstance(found, Numeric):
-            notes[name] = f"{seen[name].low:g} to {seen[name].high:g} in the sample"
-    return Schema(columns, _target(target, seen[target]), user).checked("DATA"), notes, left_out
+            notes[name] = _note(seen[name].numbers, found.low, found.high)
+    chosen_target = _target(source, target, seen[target])
+    if chosen_target.range is not None:
+        notes[target] = _note(seen[target].numbers, *chosen_target.range)
+    if not columns:
+        other = other_separator(source.names, source.dialect, source.files[0])
+        remedy = f"Add --sep {shown(other)}." if other else "; ".join(left_out) or "It has no other column."
+        raise FileError(str(source.path), "no column to learn from", "a sample with at least one feature beside the target", remedy)
+    return Schema(columns, chosen_target, user).checked(str(source.path)), notes, left_out
+
+
+def _note(numbers: Numbers, low: float, high: float) -> str:
+    """The extremes, and what becomes of them where they lie outside of the range."""
+    beyond = numbers.low < low or high < numbers.high
+    return numbers.note + ("; the range leaves out the outermost, which are clipped to it" if beyond else "")
 
 
 def _look(source: Source) -> dict[str, _Seen]:
@@ -77,44 +115,47 @@ def _look(source: Source) -> dict[str, _Seen]:
             column = stored.dictionary_decode() if pa.types.is_dictionary(stored.type) else stored
             seen.setdefault(name, _Seen(column.type)).add(column)
     if not rows:
-        raise ArgumentError("DATA", f"no rows in {source.path}", "a sample of at least two rows", "Check the file.")
+        raise FileError(str(source.path), "no rows", "a sample of at least two rows", "Check the file.")
     return seen
 
 
-def _column(seen: _Seen) -> Column | str:
+def _column(name: str, seen: _Seen) -> Column | str:
     """The facts about a feature, or why it is not one."""
     if seen.number:
-        if not seen.low < seen.high:
+        if not seen.numbers.low < seen.numbers.high:
             return "the same in all rows of the sample, or missing"
-        return Numeric(*_outwards(seen.low, seen.high), missing=seen.missing)
+        numbering = seen.numbers.numbering(name)
+        if numbering is not None:
+            return f"{numbering}. They say nothing of a person"
+        low, high, scale = seen.numbers.range()
+        return Numeric(low, high, seen.missing, scale)
     if not (pa.types.is_string(seen.kind) or pa.types.is_large_string(seen.kind) or pa.types.is_boolean(seen.kind)):
         return f"of type {seen.kind}, which is neither a number nor a category"
+    if decimal_comma(seen.values):
+        return "numbers with a decimal comma, it seems: add --decimal ,"
     levels = _levels(seen)
     if len(levels) > _MOST_LEVELS:
         return f"more than {_MOST_LEVELS} different texts"
     return Category(levels) if len(levels) > 1 else "the same in all rows of the sample, or missing"
 
 
-def _target(name: str, seen: _Seen) -> Target:
+def _target(source: Source, name: str, seen: _Seen) -> Target:
+    place = f"{source.path}, column {name!r}"
     if seen.number and not (seen.whole and len(seen.values) <= _MOST_CLASSES):
-        if not seen.low < seen.high:
-            raise ArgumentError(f"column {name!r}", "one value only", "a target that differs between rows", "Use a larger sample.")
-        return Target(name, range=_outwards(seen.low, seen.high))
+        if not seen.numbers.low < seen.numbers.high:
+            raise FileError(place, "one value only", "a target that differs between rows", "Use a larger sample.")
+        low, high, _ = seen.numbers.range()
+        return Target(name, range=(low, high))
+    if decimal_comma(seen.values):
+        raise FileError(place, "numbers with a decimal comma, it seems", "numbers with a decimal point", "Add --decimal ,.")
     classes: tuple[Label, ...] = tuple(sorted(seen.values)) if seen.whole or pa.types.is_boolean(seen.kind) else _levels(seen)
     if not 2 <= len(classes) <= _MOST_LEVELS:
         allowed = f"a target with between 2 and {_MOST_LEVELS} classes, or a number"
         remedy = "Use a larger sample, or another column as --target."
-        raise ArgumentError(f"column {name!r}", f"{len(classes)} different values", allowed, remedy)
+        raise FileError(place, f"{len(classes)} different values", allowed, remedy)
     return Target(name, classes=classes)
 
 
 def _levels(seen: _Seen) -> tuple[str, ...]:
     texts = {("true" if v else "false") if isinstance(v, bool) else str(v).strip() for v in seen.values}
     return tuple(sorted(texts - {""}))
-
-
-def _outwards(low: float, high: float) -> tuple[float, float]:
-    """The range rounded outwards to two digits of its width: a round figure, and none of somebody's."""
-    unit = 10.0 ** (math.floor(math.log10(high - low)) - 1)
-    digits = max(0, -round(math.log10(unit)))
-    return round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..invalid import blanks
-from ..validation import ArgumentError, RecordError
+from ..validation import ArgumentError, FileError, FileRecordError
 from .lenient import decoded, is_text, numbers
 from .read import Piece
 from .schema import Category, Numeric, Schema, as_text
@@ -142,7 +142,7 @@ class Encoder:
             return np.array([*target.classes, None], dtype=object)[codes]
         if (codes < 0).any():
             index = int(np.argmin(codes))
-            raise RecordError(
+            raise FileRecordError(
                 f"{piece.where(index)}, column {target.column!r}",
                 _cell(piece, target.column, index),
                 f"one of the declared classes: {', '.join(map(repr, levels[:20]))}{', ...' if len(levels) > 20 else ''}",
@@ -175,7 +175,7 @@ class Encoder:
         texts = _texts(piece, name, self._blank)
         missing = _nobody(texts)
         if missing.any():
-            raise RecordError(
+            raise FileRecordError(
                 f"{piece.where(int(np.argmax(missing)))}, column {name!r}",
                 "missing",
                 "the name of a user",
@@ -215,7 +215,7 @@ class Encoder:
             value = "missing" if np.isnan(targets[index]) else float(targets[index])
             where, remedy = f"column {name!r}", "Drop rows without a target; nobody was asked."
             public = f"{piece.file}, {where}"
-            raise RecordError(f"{piece.where(index)}, {where}", value, "a finite number", remedy, public)
+            raise FileRecordError(f"{piece.where(index)}, {where}", value, "a finite number", remedy, public)
         return targets
 
 
@@ -255,7 +255,7 @@ def _one_hot(piece: Piece, name: str, column: Category, out: Floats, blank: bool
     refused = column.unknown == "refuse" and len(known) < len(codes)
     if refused and not blank:
         index = int(np.argmin(codes))
-        raise RecordError(
+        raise FileRecordError(
             f"{piece.where(index)}, column {name!r}",
             _cell(piece, name, index),
             "one of the declared levels",
@@ -300,7 +300,7 @@ def _floats(piece: Piece, name: str, blank: bool) -> tuple[Floats, NDArray[np.bo
     """A column as numbers, NaN where there is none; and where there is a number, or nothing."""
     column = piece.column(name)
     if blank and is_text(column.type):
-        return numbers(column)
+        return numbers(column, piece.decimal)
     try:
         if pa.types.is_temporal(column.type):
             raise pa.ArrowInvalid("time")
@@ -314,7 +314,7 @@ def _floats(piece: Piece, name: str, blank: bool) -> tuple[Floats, NDArray[np.bo
 
 def _wrong_type(piece: Piece, name: str, column: Any, allowed: str) -> ArgumentError:
     remedy = "Convert it, or leave it out of the schema; nobody was asked."
-    return ArgumentError(f"{piece.file}, column {name!r}", f"of type {column.type}", allowed, remedy)
+    return FileError(f"{piece.file}, column {name!r}", f"of type {column.type}", allowed, remedy)
 
 
 def _cell(piece: Piece, name: str, index: int) -> Any:

@@ -38,7 +38,7 @@ def fit_table(
     Parameters
     ----------
     source : Source or path-like
-        CSV or Parquet, a file or a folder of files.
+        CSV or Parquet, a file or a folder of files. `Source(path, Dialect(...))` says how a CSV file writes its values.
     schema : Schema or path-like
         The public facts: columns with their ranges or levels, and the target. A path is that of a TOML file.
     task : {"classify", "svm", "regress-huber", "regress-mean", "quantile"}, optional
@@ -54,7 +54,8 @@ def fit_table(
         Hears how it goes.
     **parameters
         The estimator's: `epsilon`, `interactivity`, `honest`, `radius`, `rounds`, `invalid`, `random_state`, `data_is_public`,
-        `quantile`, `callbacks`, `account`; see `croupier.estimator`. `data_is_public` says that the schema was read off the data.
+        `quantile`, `class_weight`, `callbacks`, `account`; see `croupier.estimator`. `data_is_public` says that the schema was read
+        off the data.
 
     Returns
     -------

@@ -38,12 +38,17 @@ def decoded(column: Any) -> Any:
     return _kept(stored, valid).cast(pa.string())
 
 
-def numbers(column: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Numbers from bytes or text as CSV's are read, NaN where there is none; and where there is a number, or nothing."""
+def numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Numbers from bytes or text as CSV's are read, NaN where there is none; and where there is a number, or nothing.
+
+    `decimal` is the mark before fractions. Where it is a comma, a text with a point is no number, as in Arrow.
+    """
     texts = decoded(column)
     undecoded = np.asarray(compute.and_(compute.is_null(texts), compute.is_valid(column)))
     texts = compute.if_else(compute.is_in(texts, value_set=pa.array(NULLS)), None, texts)
     texts = compute.ascii_trim(texts, " \t")  # as Arrow does where it reads CSV
+    if decimal != ".":
+        texts = compute.if_else(compute.match_substring(texts, "."), "?", compute.replace_substring(texts, decimal, "."))
     valid = taken(lambda some: texts[some].cast(pa.float64()), len(texts))
     floats = _kept(texts, valid).cast(pa.float64()).to_numpy(zero_copy_only=False)
     return np.asarray(floats, dtype=np.float64), valid & ~undecoded

@@ -19,6 +19,7 @@ from ..estimator.linear import LinearModel
 from ..optimizer import Round, Schedule
 from ..population import ArrayPopulation, BlockPopulation, Population, RayPopulation, UnreachableError, row_group_runs
 from ..validation import ArgumentError, one_of
+from .dialect import Dialect
 from .encode import Encoder
 from .read import Piece, Source
 from .store import RowStore
@@ -198,6 +199,8 @@ class TableBlock:
         Makes rows of them.
     maker : LinearModel
         Prepares rows and targets, by public facts alone.
+    dialect : Dialect, optional
+        How a CSV file writes them: with commas, in UTF-8, unless given.
     """
 
     file: Path
@@ -205,6 +208,7 @@ class TableBlock:
     users: int
     encoder: Encoder = field(repr=False)
     maker: LinearModel = field(repr=False)
+    dialect: Dialect = field(default_factory=Dialect)
 
     @property
     def file_name(self) -> str:
@@ -226,7 +230,8 @@ class TableBlock:
         """
         if not self.file.exists():
             raise UnreachableError(f"{self.file} is gone; bring it back. Nothing was released in this round")
-        pieces = Source(self.file).pieces(self.encoder.types(target=True), piece_rows(self.encoder), self.row_groups)
+        source = Source(self.file, self.dialect)
+        pieces = source.pieces(self.encoder.types(target=True), piece_rows(self.encoder), self.row_groups)
         rows, targets = zip(*(_records(self.encoder, self.maker, piece) for piece in pieces), strict=True)
         return np.concatenate(rows), np.concatenate(targets)
 
@@ -264,7 +269,9 @@ def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: RowStor
 
 def _blocks(source: Source, encoder: Encoder, maker: LinearModel) -> list[TableBlock]:
     rows = source.count_rows(next(iter(encoder.types(target=True))))
-    blocks = [TableBlock(file.absolute(), groups, users, encoder, maker) for file, groups, users in _parts(source, rows)]
+    blocks = [
+        TableBlock(file.absolute(), groups, users, encoder, maker, source.dialect) for file, groups, users in _parts(source, rows)
+    ]
     if not blocks:
         raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
     return blocks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..validation import ArgumentError, one_of, real
+from ..validation import ArgumentError, FileError, one_of, real
 
 VERSION = 1
 ROWS = ("unit", "as-is")
@@ -136,12 +137,12 @@ class Schema:
         return plain | {"target": target, "columns": {name: _facts(column) for name, column in self.columns.items()}}
 
     def to_toml(self, notes: Mapping[str, str] | None = None) -> str:
-        """The schema as TOML; `notes` are comments to be put before a column's facts."""
+        """The schema as TOML; `notes` are comments to be put before the facts of a column or the target, by its name."""
         notes = notes or {}
         plain = self.to_dict()
         tables = {"target": plain.pop("target")}
         tables |= {f"columns.{_key(name)}": facts for name, facts in plain.pop("columns").items()}
-        comments = {f"columns.{_key(name)}": note for name, note in notes.items()}
+        comments = {("target" if name == self.target.column else f"columns.{_key(name)}"): note for name, note in notes.items()}
         lines = [f"{name} = {_value(value)}" for name, value in plain.items()]
         for name, facts in tables.items():
             lines += ["", *(f"# {line}" for line in comments.get(name, "").splitlines()), f"[{name}]"]
@@ -163,7 +164,9 @@ class _Keys:
 
     def need(self, key: str) -> Any:
         if key not in self._left:
-            raise ArgumentError(f"{self._name}: {key}", "missing", "given", _PUBLIC)
+            self._refuse_misspelt([key])
+            text = f"{self._name}: the key {key!r} is missing. {_PUBLIC}"
+            raise FileError(self._name, f"no key {key!r}", "given", _PUBLIC, text)
         return self.get(key, None)
 
     def items(self) -> Iterable[tuple[str, Any]]:
@@ -171,10 +174,20 @@ class _Keys:
 
     def nothing_else(self) -> None:
         if self._left:
+            self._refuse_misspelt(self._known)
             odd = next(iter(self._left))
-            raise ArgumentError(
-                f"{self._name}: {odd}", self._left[odd], f"left out: known here are {', '.join(self._known)}", "Check its spelling."
-            )
+            known = f"Known here are {', '.join(self._known)}."
+            raise FileError(self._name, f"unknown key {odd!r}", "left out", known, f"{self._name}: unknown key {odd!r}. {known}")
+
+    def _refuse_misspelt(self, known: list[str]) -> None:
+        """Refuse a key that is nearly one of these."""
+        for odd in self._left:
+            close = difflib.get_close_matches(odd.lower(), known, n=1, cutoff=0.7)
+            if close:
+                likely = f"did you mean {close[0]!r}?"
+                raise FileError(
+                    self._name, f"unknown key {odd!r}", "a known one", likely, f"{self._name}: unknown key {odd!r}; {likely}"
+                )
 
 
 def _column(name: str, values: Any) -> Column:
@@ -189,6 +202,9 @@ def _column(name: str, values: Any) -> Column:
         scale = one_of(f"{name}.scale", found.get("scale", "linear"), ("linear", "log"), "'log' is for amounts and counts.")
         column = Numeric(low, high, _flag(f"{name}.missing", found.get("missing", False)), scale)
     else:
+        for key in ("low", "high", "levels"):
+            found.get(key, None)
+        found.nothing_else()
         raise ArgumentError(name, values, "low and high of a number, or levels of a category", _PUBLIC)
     found.nothing_else()
     return column

@@ -1,0 +1,87 @@
+"""What a careful person would want to hear about a fit, from public facts before it and from what it released after it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..optimizer import Result, Schedule
+from ..problem import Problem
+from .private import warn_caller
+
+# Noise in the mean of all gradients, relative to the largest gradient that one user can have.
+_MOSTLY_NOISE = 0.5
+# docs/choosing.md, "How many people": the rule's own factor, and how many times that a model worth having needs at least.
+_PEOPLE_FACTOR, _PEOPLE_TIMES = 30.0, 10.0
+# Weights as long as this part of the radius press against it.
+_PRESSING = 0.95
+
+
+class FewPeopleWarning(UserWarning):
+    """Fewer people than the rule of thumb asks for with so many features and this epsilon: expect a poor model."""
+
+
+class MostlyNoiseWarning(UserWarning):
+    """Too few users for this budget: what was learned is noise for the most part."""
+
+
+class RadiusWarning(UserWarning):
+    """The weights press against `radius`: a larger one may fit better."""
+
+
+def people_needed(chosen: Schedule, epsilon: float) -> int:
+    """How many people one pass of training needs to be worth having, by the rule of thumb of docs/choosing.md.
+
+    Parameters
+    ----------
+    chosen : Schedule
+        What is to be run; its plans say how many weights there are.
+    epsilon : float
+        What each user is promised.
+
+    Returns
+    -------
+    int
+        300 sqrt(weights) / epsilon, rounded up. No data is touched.
+    """
+    return math.ceil(_PEOPLE_TIMES * _PEOPLE_FACTOR * math.sqrt(chosen.phases[0].plan.dim) / epsilon)
+
+
+def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
+    """Warn, from public facts alone and before anybody is asked, where people are too few for this budget."""
+    noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in chosen.phases))
+    share = noise / sum(p.rounds * p.mean_of for p in chosen.phases)
+    if share > _MOSTLY_NOISE:
+        warn_caller(
+            f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "
+            f"the model will say little. Ask more users, use fewer features, or spend a larger epsilon.",
+            MostlyNoiseWarning,
+        )
+        return
+    needed, weights = people_needed(chosen, epsilon), chosen.phases[0].plan.dim
+    if users < needed:
+        warn_caller(
+            f"{users:,} users are few for {weights:,} weights: by the rule of thumb, 300 sqrt(weights) / epsilon, a model is "
+            f"worth having from about {needed:,} on. The guarantee holds, but the model may be poor, and another with every fit. "
+            f"Ask more users, use fewer features, or spend a larger epsilon.",
+            FewPeopleWarning,
+        )
+
+
+def presses(result: Result, radius: float) -> bool:
+    """Whether the released weights, or those of most of the later rounds, are about as long as the radius allows."""
+    late = [entry.theta for entry in result.history[len(result.history) // 2 :]]
+    lengths = [float(np.linalg.norm(theta)) for theta in (result.theta, *late)]
+    return lengths[0] >= _PRESSING * radius or float(np.median(lengths)) >= _PRESSING * radius
+
+
+def warn_of_radius(result: Result, problem: Problem, radius: float) -> None:
+    """Warn where the weights press against the radius. The weights are released, so that saying it costs nothing."""
+    if presses(result, problem.domain.norm_bound):
+        warn_caller(
+            f"the weights press against radius = {radius:g}: a larger one, say {2 * radius:g}, may fit better. The radius is a "
+            f"public choice, and this warning follows from the released weights, so acting on it reveals no more; but a fit "
+            f"anew spends budget anew. With few people it may also be the noise that drives them there.",
+            RadiusWarning,
+        )

@@ -1,0 +1,76 @@
+"""What a fit says of itself: too few people, before it spends, and weights that press against the radius, after it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from croupier.estimator import (
+    FewPeopleWarning,
+    PrivacyAccount,
+    RadiusWarning,
+    ShuffleHuberRegressor,
+    ShuffleLogisticRegression,
+)
+from croupier.population import SurrogatePopulation
+
+
+def people(users, features, seed=0):
+    X = np.random.default_rng(seed).normal(size=(users, features))
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def said(category, fit):
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        fit()
+    return [str(entry.message) for entry in heard if entry.category is category]
+
+
+class SpentError(Exception):
+    pass
+
+
+class Refusing(PrivacyAccount):
+    def charge(self, *_, **__):
+        raise SpentError
+
+
+def test_two_hundred_people_with_26_features_are_few_and_that_is_said_before_anything_is_spent():
+    X = people(200, 26)
+    model = ShuffleLogisticRegression(classes=[False, True], epsilon=2.0, account=Refusing())
+    with pytest.warns(FewPeopleWarning, match=r"200 users are few for 27 weights.*from about 780 on"), pytest.raises(SpentError):
+        model.fit(X, X[:, 0] > 0)
+
+
+@pytest.mark.parametrize(("epsilon", "weights"), [(1.0, 4), (2.0, 9)])
+def test_the_rule_is_that_of_the_page(epsilon, weights):
+    """300 sqrt(weights) / epsilon people are enough, one less is too few."""
+    enough = math.ceil(300 * math.sqrt(weights) / epsilon)
+    for users, few in ((enough, False), (enough - 1, True)):
+        X = people(users, weights - 1)
+        model = ShuffleLogisticRegression(classes=[False, True], epsilon=epsilon, rounds=1)
+        assert bool(said(FewPeopleWarning, lambda X=X, model=model: model.fit(X, X[:, 0] > 0))) is few
+
+
+@pytest.mark.parametrize("interactivity", ["sequential", "full"])
+def test_weights_that_press_against_the_radius_are_noticed(interactivity):
+    """Targets whose best weights are 3 long: radius 1 binds however large the budget is, radius 8 does not."""
+    X = people(20_000, 4)
+    y = X @ [3.0, 0.0, 0.0, 0.0] / 3.0 * 100
+    for radius, presses in ((0.5, True), (4.0, False)):
+        model = ShuffleHuberRegressor(
+            epsilon=50.0, target_range=(-100, 100), radius=radius, interactivity=interactivity, random_state=0
+        )
+        rows, targets = model.records(X, y)
+        heard = said(
+            RadiusWarning,
+            lambda model=model, rows=rows, targets=targets: model.fit_population(SurrogatePopulation(rows, targets), 4),
+        )
+        assert bool(heard) is presses, np.linalg.norm(model.result_.theta)
+        if presses:
+            assert "radius = 0.5: a larger one, say 1" in heard[0]
+            assert "spends budget anew" in heard[0]
