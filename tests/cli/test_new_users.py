@@ -61,6 +61,8 @@ def test_a_german_file_goes_all_the_way(folder):
 def test_every_step_that_is_left_out_is_named(folder):
     (folder / "semicolon.csv").write_text((folder / "plain.csv").read_text().replace(",", ";"))
     assert "add --sep ';'" in refused("schema", "semicolon.csv", "--target", "ill")
+    (folder / "commas.csv").write_text("alter;lohn;ill\n31;1,5;ja\n40;2,5;nein\n")
+    assert "add --sep ';'" in refused("schema", "commas.csv", "--target", "ill")  # decimal commas split the lines, too
     assert "--encoding cp1252" in refused("schema", "german.csv", "--target", "ill", "--sep", ";")
     left = croupier("schema", "german.csv", "--target", "ill", "--sep", ";", "--encoding", "cp1252").stdout
     assert "# größe: numbers with a decimal comma, it seems: add --decimal ," in left

@@ -169,7 +169,7 @@ def _names(file: Path, dialect: Dialect) -> list[str]:
             return list(parquet.read_schema(file).names)
         return list(_open_csv(file, arrow_csv.ConvertOptions(column_types={}), dialect).schema.names)
     except (pa.ArrowException, OSError, UnicodeError) as problem:
-        raise broken(file, problem, dialect=dialect) from None
+        raise broken(file, problem, _columns(file, dialect), dialect) from None
 
 
 def _batches(
