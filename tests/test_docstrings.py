@@ -98,15 +98,12 @@ TO_DO: set[str] = {
     "croupier.optimizer.training.replay",
     "croupier.optimizer.training.run",
     "croupier.population.arrays.ArrayPopulation",
-    "croupier.population.blocks.Block",
     "croupier.population.blocks.Block.users",
     "croupier.population.blocks.BlockPopulation",
     "croupier.population.blocks.BlockPopulation.answer",
     "croupier.population.blocks.BlockPopulation.prepare",
     "croupier.population.blocks.BlockPopulation.users",
-    "croupier.population.blocks.CheckedBlock",
     "croupier.population.blocks.CheckedBlock.checks_itself",
-    "croupier.population.blocks.NamedBlock",
     "croupier.population.blocks.NamedBlock.file_name",
     "croupier.population.cluster.RayPopulation",
     "croupier.population.cluster.RayPopulation.answer",
@@ -126,22 +123,16 @@ TO_DO: set[str] = {
     "croupier.population.parquet.ParquetBlock.read",
     "croupier.population.parquet.ParquetPopulation",
     "croupier.population.parquet.row_group_runs",
-    "croupier.population.population.ParallelQuery",
     "croupier.population.population.ParallelQuery.parallel",
-    "croupier.population.population.Population",
     "croupier.population.population.Population.answer",
     "croupier.population.population.Population.prepare",
     "croupier.population.population.Population.private",
     "croupier.population.population.Population.unit",
     "croupier.population.population.Population.users",
-    "croupier.population.population.ProductQuery",
     "croupier.population.population.ProductQuery.products",
-    "croupier.population.population.Query",
     "croupier.population.population.Question",
-    "croupier.population.population.RangedQuery",
     "croupier.population.population.RangedQuery.diameter",
     "croupier.population.population.RangedQuery.norm",
-    "croupier.population.population.SparseQuery",
     "croupier.population.population.SparseQuery.entries",
     "croupier.population.population.UnreachableError",
     "croupier.population.population.require_population",
@@ -184,7 +175,6 @@ TO_DO: set[str] = {
     "croupier.problem.problem.CustomProblem",
     "croupier.problem.problem.CustomProblem.dim",
     "croupier.problem.problem.CustomProblem.gradients",
-    "croupier.problem.problem.Objective",
     "croupier.problem.problem.Objective.dim",
     "croupier.problem.problem.Objective.domain",
     "croupier.problem.problem.Objective.gradients",
@@ -294,41 +284,6 @@ TO_DO: set[str] = {
     "croupier.service.wire.canonical",
     "croupier.service.wire.report_bytes",
     "croupier.service.wire.sha256",
-    "croupier.statistics.asking.Account",
-    "croupier.statistics.asking.Account.charge",
-    "croupier.statistics.asking.Answer",
-    "croupier.statistics.asking.ask",
-    "croupier.statistics.asking.plan_for",
-    "croupier.statistics.checking.check",
-    "croupier.statistics.evaluating.Evaluation",
-    "croupier.statistics.evaluating.Evaluation.scores",
-    "croupier.statistics.evaluating.Evaluation.to_dict",
-    "croupier.statistics.evaluating.evaluate",
-    "croupier.statistics.histogram.Histogram",
-    "croupier.statistics.histogram.Histogram.check_records",
-    "croupier.statistics.histogram.Histogram.decode",
-    "croupier.statistics.histogram.Histogram.dim",
-    "croupier.statistics.histogram.HistogramAnswer",
-    "croupier.statistics.histogram.HistogramAnswer.quantile",
-    "croupier.statistics.linear.LeastSquares",
-    "croupier.statistics.linear.LeastSquares.intervals",
-    "croupier.statistics.linear.least_squares",
-    "croupier.statistics.moments.MomentSums",
-    "croupier.statistics.moments.MomentSums.of",
-    "croupier.statistics.moments.Moments",
-    "croupier.statistics.moments.Moments.check_records",
-    "croupier.statistics.moments.Moments.decode",
-    "croupier.statistics.moments.Moments.dim",
-    "croupier.statistics.moments.Moments.products",
-    "croupier.statistics.query.CustomQuery",
-    "croupier.statistics.query.CustomQuery.decode",
-    "croupier.statistics.query.CustomQuery.raw",
-    "croupier.statistics.query.Statistic",
-    "croupier.statistics.query.Statistic.decode",
-    "croupier.statistics.query.Statistic.dim",
-    "croupier.statistics.scores.CellCounts",
-    "croupier.statistics.scores.Errors",
-    "croupier.statistics.scores.Score",
     "croupier.table.apply.PlainScores",
     "croupier.table.apply.evaluate_privately",
     "croupier.table.apply.evaluate_table",
@@ -385,10 +340,21 @@ def methods(owner: type) -> Iterator[str]:
                 yield f"{place.__module__}.{place.__qualname__}.{name}"
 
 
+def is_protocol(value: Any) -> bool:
+    """Whether a class only declares a shape: nobody makes one, and what `typing` puts in place of its parameters says nothing."""
+    return inspect.isclass(value) and bool(getattr(value, "_is_protocol", False))
+
+
 def needs_example(path: str, value: Any) -> bool:
     """Whether a class or function is one that a reader calls: no error, no protocol, no server."""
-    shape = inspect.isclass(value) and (issubclass(value, Exception) or getattr(value, "_is_protocol", False))
+    shape = is_protocol(value) or (inspect.isclass(value) and issubclass(value, Exception))
     return not shape and not path.startswith(NEEDS_NO_EXAMPLE)
+
+
+def checks_of(path: str, value: Any) -> set[str]:
+    """Return the checks that a class or function has to pass."""
+    spared = (set() if needs_example(path, value) else {"EX01"}) | ({"PR01"} if is_protocol(value) else set())
+    return CHECKS - spared
 
 
 def complaints(path: str, checks: set[str]) -> list[str]:
@@ -404,7 +370,7 @@ def all_complaints() -> dict[str, list[str]]:
     """Return the complaints about every public name and method, by its path."""
     found = {}
     for path, value in objects():
-        found[path] = complaints(path, CHECKS if needs_example(path, value) else CHECKS - {"EX01"})
+        found[path] = complaints(path, checks_of(path, value))
         for method in set(methods(value)) - set(found) if inspect.isclass(value) else ():
             found[method] = complaints(method, CHECKS - {"EX01"})
     return found

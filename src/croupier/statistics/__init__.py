@@ -6,7 +6,7 @@ from .evaluating import Evaluation, evaluate
 from .histogram import Histogram, HistogramAnswer
 from .linear import LeastSquares, least_squares
 from .moments import Moments, MomentSums
-from .query import CustomQuery, Statistic
+from .query import CustomQuery, Statistic, TestedStatistic
 from .scores import CellCounts, Errors, Score
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Moments",
     "Score",
     "Statistic",
+    "TestedStatistic",
     "ask",
     "check",
     "evaluate",
