@@ -100,12 +100,12 @@ def _references(comparison: Comparison) -> list[Method]:
     return [method for method in comparison.methods if method.kind == "reference"]
 
 
-def plans_over_epsilon(plan: SumPlan, present: float) -> dict[float, SumPlan]:
-    """The plan of a round at other epsilons, where one can be proved; at the present one, the plan itself."""
+def plans_over_epsilon(plan: SumPlan, chosen: float) -> dict[float, SumPlan]:
+    """The plan of a round at other epsilons, where one can be proved; at the chosen one, the plan itself."""
     request = {name: getattr(plan, name) for name in REQUEST_FIELDS if name != "scalar"}
-    plans = {present: plan}
+    plans = {chosen: plan}
     for epsilon in _EPSILONS:
-        if epsilon == present:
+        if epsilon == chosen:
             continue
         try:
             plans[epsilon] = plan_sum(**request | {"epsilon": epsilon})

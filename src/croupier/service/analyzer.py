@@ -96,7 +96,7 @@ class RemotePopulation:
 
     Guarantee
     ---------
-    That of the task's schedule, where devices and shuffler follow the protocol. A batch is opened once, and then its key is
+    That of the task's schedule, under the assumptions in docs/threat-model.md. A batch is opened once, and then its key is
     deleted.
     """
 

@@ -54,7 +54,8 @@ def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519Pu
 
     Guarantee
     ---------
-    The shuffler sees nothing of the bits, and the analyzer sees nothing but their sum over the batch, unless the two work together.
+    The report by itself shows the shuffler nothing of the bits: envelopes open with the round's private key alone. What a role can
+    learn from a whole run is in docs/threat-model.md.
     """
     try:
         return _sealed(transport, round_digest, bits, key)

@@ -13,7 +13,7 @@ from ..population.population import Test
 from ..privacy import Guarantee, SumPlan, plan_sum
 from ..protocol import Secret, SumEstimate
 from ..validation import ArgumentError, real, whole
-from .query import Statistic, TestedStatistic
+from .query import CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]
 
@@ -267,7 +267,7 @@ def people(data: Any, groups: Any = None) -> Population:
 
 def _test_of(query: Statistic) -> Test:
     """The query's own test of records, if it has one."""
-    return query.check_records if isinstance(query, TestedStatistic) else _accept
+    return query.check_records if isinstance(query, CheckedStatistic) else _accept
 
 
 def _accept(X: Any, y: Any) -> None:

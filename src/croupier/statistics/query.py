@@ -22,7 +22,7 @@ class Statistic(RangedQuery, Protocol):
 
     Any population answers any of them (`Question`). Its vectors must have norm at most `norm` and be at most `diameter` apart,
     whatever the records are. The zero vector stands for a record that says nothing, and counts among them. Each vector is computed
-    from its own record alone. A statistic that tests records before anybody is asked is a `TestedStatistic`.
+    from its own record alone. A statistic that tests records before anybody is asked is a `CheckedStatistic`.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Statistic(RangedQuery, Protocol):
 
 
 @runtime_checkable
-class TestedStatistic(Statistic, Protocol):
+class CheckedStatistic(Statistic, Protocol):
     """A statistic that tests records, wherever they are, before anybody is asked."""
 
     def check_records(self, X: Any, y: Any, /) -> None:
