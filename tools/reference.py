@@ -31,7 +31,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "client": ("The client", ("croupier.client",)),
     "service": (
         "The deployed roles",
-        tuple(f"croupier.service.{name}" for name in ("task", "analyzer", "shuffler", "transport", "wire")),
+        tuple(f"croupier.service.{name}" for name in ("task", "analyzer", "shuffler", "outcomes", "transport", "wire")),
     ),
     "audit": ("The audit", ("croupier.privacy.audit", "croupier.game")),
 }

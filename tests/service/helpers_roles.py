@@ -29,7 +29,8 @@ from croupier.protocol import Report as Bits
 from croupier.protocol import Secret, SecureRandom, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
-from croupier.service.shuffler import RefusedError, ShufflerRole
+from croupier.service.outcomes import RefusedError
+from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import Database
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report, shuffled

@@ -18,8 +18,11 @@ from helpers_roles import DIM, World, answer_round, pieces, refused, round_of, s
 from croupier.protocol import Report as Bits
 from croupier.protocol import SecureRandom
 from croupier.service import store as tables
+from croupier.service import taking
 from croupier.service.analyzer import RemotePopulation
-from croupier.service.shuffler import RefusedError, ShufflerRole, Taken
+from croupier.service.lots import draw_lots
+from croupier.service.outcomes import RefusedError, Taken
+from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import Database
 from croupier.service.transport import sealed_report, shuffled
 from croupier.service.wire import ROUND, Document, SealedBatch, SealedReport, WireError
@@ -452,7 +455,7 @@ def test_what_another_process_has_taken_in_between_is_refused_and_the_others_are
     """The unique key of the database has the last word, for whoever it is about."""
     world, shuffler, document = opened
     reports = [world.report(user, document) for user in range(3)]
-    monkeypatch.setattr(shuffler, "_answered", lambda *_: set())  # it looks, and then another process is faster
+    monkeypatch.setattr(taking, "who_answered", lambda *_: set())  # it looks, and then another process is faster
     connection = sqlite3.connect(world.folder / "shuffler.db")
     connection.execute("INSERT INTO taken_part VALUES ('task', ?)", (world.names[1],))
     connection.commit()
@@ -632,7 +635,7 @@ def test_lots_are_drawn_uniformly(make_world, asked):
     for _ in range(runs):
         with store.begin() as connection:
             connection.exec_driver_sql("DELETE FROM lots")
-            ShufflerRole._draw_lots(connection, world.task)
+            draw_lots(connection, world.task)
             rows = connection.exec_driver_sql("SELECT client, first FROM lots").all()
         first = frozenset(name for name, number in rows if number == 1)
         seen[first] = seen.get(first, 0) + 1
@@ -709,7 +712,7 @@ def test_a_place_is_not_lost_with_a_transaction_that_fails(make_world, monkeypat
     shuffler.open(document)
     assert shuffler.rounds_for(world.names[:1]) == [document]
     answer_round(world, shuffler, document, range(1, 10))
-    monkeypatch.setattr(shuffler, "_forget_places", lambda *_: 1 / 0)  # the disk is full
+    monkeypatch.setattr(taking, "forget_places", lambda *_: 1 / 0)  # the disk is full
     with pytest.raises(ZeroDivisionError):
         shuffler.receive(world.names[0], world.report(0, document))
     monkeypatch.undo()

@@ -13,7 +13,7 @@ import croupier as cr
 from croupier.estimator import PrivacyAccount
 from croupier.population import ArrayPopulation, ParquetPopulation, SurrogatePopulation
 from croupier.privacy.ledger import BudgetExceededError
-from croupier.statistics import CustomQuery, Histogram, Moments
+from croupier.statistics import CheckedStatistic, CustomQuery, Histogram, Moments
 
 PEOPLE = np.random.default_rng(0).normal(40, 10, size=(4_000, 2))
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -132,3 +132,21 @@ def test_known_zeros_are_not_sent():
     assert moments.matrix[0, 2] == pytest.approx(0.15, abs=6 * moments.matrix_std)
     assert moments.products[2, 0] == pytest.approx(0.25, abs=6 * moments.products_std)
     assert moments.squares[0] == pytest.approx(0.25, abs=6 * moments.squares_std)
+
+
+class _Adults(Histogram):
+    """A histogram of one's own that refuses children."""
+
+    def check_records(self, X, y):
+        if X[:, self.column].min() < 18:
+            raise cr.ArgumentError("X", "a child", "adults", "Leave children out.")
+
+
+def test_a_query_of_ones_own_tests_records_before_anything_is_spent():
+    query, account = _Adults(0, 100), PrivacyAccount()
+    assert isinstance(query, CheckedStatistic)
+    assert not isinstance(CustomQuery(lambda X, y: X, dim=2), CheckedStatistic)
+    with pytest.raises(cr.ArgumentError, match="Leave children out"):
+        cr.ask(query, PEOPLE, **BUDGET, account=account)
+    assert not account.fits
+    assert cr.ask(query, np.maximum(PEOPLE, 18), **BUDGET, account=account).private

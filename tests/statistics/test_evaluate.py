@@ -185,3 +185,22 @@ def test_bad_input_is_refused_and_nothing_is_spent(model, data, options, message
         cr.evaluate(model, data, **{"epsilon": 1.0, "delta": 1e-6, "account": account} | options)
     assert str(error.value).startswith(message)
     assert account.fits == ()
+
+
+def test_what_a_regressor_declares_is_used():
+    """A quantile is the baseline of the share below; a regressor without a range needs one."""
+
+    class Median(Line):
+        def __init__(self):
+            self.quantile = 0.5
+
+    class Unranged:
+        def predict(self, X):
+            return X[:, 0]
+
+    data, budget = (ROWS, ROWS[:, 0]), {"epsilon": 1.0, "delta": 1e-6}
+    assert cr.evaluate(Median(), data, **budget).scores["at or below"].baseline == 0.5
+    assert cr.evaluate(Line(), data, **budget).scores["at or below"].baseline is None
+    assert cr.evaluate(Unranged(), data, **budget, target_range=(-2, 2)).counts.width == 4.0
+    with pytest.raises(cr.ArgumentError, match="target_range = None"):
+        cr.evaluate(Unranged(), data, **budget)

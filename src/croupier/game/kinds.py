@@ -40,7 +40,19 @@ class Coins:
     Parameters
     ----------
     seed : int, optional
-        Left out, all randomness is secure: that is what is released.
+        Left out, all randomness is secure, as it is where results are released.
+
+    Attributes
+    ----------
+    source : RandomSource
+        Where protocols take their coins from.
+
+    Examples
+    --------
+    >>> from croupier.game import Coins
+    >>> coins = Coins(seed=7)
+    >>> coins.seed(), coins.seed(), Coins().seed()
+    (7000000, 7000001, None)
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -48,7 +60,13 @@ class Coins:
         self.source: RandomSource = SecureRandom() if seed is None else SeededRandom(seed)
 
     def seed(self) -> int | None:
-        """The seed of the next run; None for secure randomness."""
+        """Return the seed of the next run.
+
+        Returns
+        -------
+        int or None
+            A new seed at every call; None for secure randomness.
+        """
         return None if self._seeds is None else next(self._seeds)
 
 
@@ -56,7 +74,7 @@ class Coins:
 class Kind:
     """One kind of result.
 
-    Attributes
+    Parameters
     ----------
     name : str
         What is released.
@@ -65,6 +83,13 @@ class Kind:
     game : callable
         From (epsilon, delta, coins) to what is claimed and a function that runs the real thing once, on the population (False)
         or on its neighbour (True), and returns the player's number.
+
+    Examples
+    --------
+    >>> from croupier.game import KINDS, Coins
+    >>> guarantee, mechanism = KINDS[0].game(8.0, 1e-6, Coins(seed=1))
+    >>> KINDS[0].name, guarantee.delta(8.0) <= 1e-6, isinstance(mechanism(True), float)
+    ('vector sum', True, True)
     """
 
     name: str
@@ -131,9 +156,11 @@ def _scaler(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mech
 class _Watched(ArrayPopulation):
     """Notes in which rounds user 0 was asked. The guarantee does not count on that being hidden, so the player is told."""
 
+    with_user: tuple[bool, ...] = ()
+
     def answer(self, question: Question) -> SumEstimate:
         in_batch = question.batch.members(0, 1).size > 0
-        self.asked = [*getattr(self, "asked", []), in_batch]
+        self.with_user = (*self.with_user, in_batch)
         return super().answer(question)
 
 
@@ -199,7 +226,7 @@ def _training(interactivity: str, rows_of_a_person: int = 1) -> Callable[[float,
             groups = None if rows_of_a_person == 1 else person_of_row
             population = _Watched(*trained.records(X, np.ones(len(X), dtype=int)), groups=groups)
             history = trained.fit_population(population, features=1).result_.history
-            seen = zip(history, population.asked, strict=True)
+            seen = zip(history, population.with_user, strict=True)
             return float(sum(round.users * round.gradient[0] for round, with_user in seen if with_user))
 
         return model().schedule_for(users, 1).guarantee, released

@@ -21,18 +21,32 @@ TRIALS, QUICK_TRIALS = 6_000, 1_500
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one game found.
+    """The result of one game.
 
-    Attributes
+    Parameters
     ----------
-    kind, seen : str
-        What was released, and what the player saw.
+    kind : str
+        What was released.
+    seen : str
+        What the player saw.
     epsilon_claimed : float
         The claim's epsilon at the delta of the game, rounded up.
     theorem : str
         What the claim rests on.
     audit : EmpiricalAudit
         The claim as mu, the point estimate, the lower bound and the verdict.
+
+    Attributes
+    ----------
+    passed : bool
+        False only where the claim is refuted.
+
+    Examples
+    --------
+    >>> from croupier.game import KINDS, play_all
+    >>> [finding] = play_all(KINDS[:1], trials=200).rows
+    >>> finding.kind, finding.passed, finding.epsilon_claimed <= 8.0
+    ('vector sum', True, True)
     """
 
     kind: str
@@ -47,27 +61,49 @@ class Finding:
         return self.audit.passed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return the finding in plain JSON types.
+
+        Returns
+        -------
+        dict
+            The fields, with those of the audit.
+        """
         plain = {"kind": self.kind, "seen": self.seen, "epsilon_claimed": self.epsilon_claimed, "theorem": self.theorem}
         return plain | self.audit.to_dict()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What all games found: one row a kind, wrong about an honest mechanism with probability at most `false_alarm` in all.
+    """The results of all games, one row a kind.
 
-    Attributes
+    Parameters
     ----------
     rows : tuple of Finding
         In the order of the kinds.
     delta : float
-        At which epsilons are given.
+        The delta at which epsilons are given.
     trials : int
         Runs on each side of every game.
     false_alarm : float
         Probability that any of the rows refutes a claim that holds. Each row has an equal share of it.
     private : bool
         Whether the coins were secure, as they are where results are released.
+
+    Attributes
+    ----------
+    passed : bool
+        False where any claim is refuted.
+
+    Guarantee
+    ---------
+    If all claims hold, `passed` is False with probability at most `false_alarm`.
+
+    Examples
+    --------
+    >>> from croupier.game import KINDS, play_all
+    >>> findings = play_all(KINDS[:1], trials=200)
+    >>> findings.passed, findings.trials, findings.private
+    (True, 200, True)
     """
 
     rows: tuple[Finding, ...]
@@ -82,12 +118,24 @@ class Findings:
         return all(row.passed for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return the findings in plain JSON types.
+
+        Returns
+        -------
+        dict
+            The fields, "passed", and one dict per row.
+        """
         facts = {"passed": self.passed, "delta": self.delta, "trials": self.trials, "false_alarm": self.false_alarm}
         return facts | {"private": self.private, "rows": [row.to_dict() for row in self.rows]}
 
     def to_json(self) -> str:
-        """What `croupier audit --all --json` prints."""
+        """Return what `croupier audit --all --json` prints.
+
+        Returns
+        -------
+        str
+            JSON text.
+        """
         return json.dumps(self.to_dict(), indent=2)
 
 

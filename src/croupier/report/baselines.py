@@ -26,13 +26,19 @@ class Baseline:
     Parameters
     ----------
     name : str
-        Of the mechanism.
+        Name of the mechanism.
     noise_std : float
         Standard deviation of its noise in a coordinate of the sum, in one round.
     bits_per_coordinate : int
         What a user sends.
     trust : str
         Who must be trusted.
+
+    Examples
+    --------
+    >>> from croupier.report import Baseline
+    >>> Baseline("central Gaussian", noise_std=4.2, bits_per_coordinate=64, trust="a curator").trust
+    'a curator'
     """
 
     name: str
@@ -42,33 +48,51 @@ class Baseline:
 
 
 def central(plan: SumPlan) -> Baseline:
-    """The analytic Gaussian mechanism (Balle and Wang 2018) at the plan's guarantee.
+    """Return the analytic Gaussian mechanism (Balle and Wang 2018) at the plan's guarantee.
 
     Parameters
     ----------
     plan : SumPlan
-        Whose guarantee is to be had.
+        The plan whose guarantee is to be given.
 
     Returns
     -------
     Baseline
-        A curator's.
+        The mechanism of a curator.
+
+    Examples
+    --------
+    >>> import croupier as cr
+    >>> from croupier.report import central
+    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
+    >>> central(plan).noise_std <= plan.noise_std
+    True
     """
     return Baseline("central Gaussian", plan.central_noise_std, 64, "a curator")
 
 
 def local(plan: SumPlan | SumRequest) -> Baseline:
-    """The better of two local mechanisms: Gaussian noise on every device, or the sphere sampler of Duchi, Jordan and Wainwright.
+    """Return the better of two local mechanisms.
+
+    They are Gaussian noise on every device, and the sphere sampler of Duchi, Jordan and Wainwright.
 
     Parameters
     ----------
     plan : SumPlan or SumRequest
-        Whose guarantee is to be had.
+        The plan whose guarantee is to be given.
 
     Returns
     -------
     Baseline
-        Nobody needs to be trusted.
+        The mechanism with less noise. Nobody needs to be trusted.
+
+    Examples
+    --------
+    >>> import croupier as cr
+    >>> from croupier.report import local
+    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
+    >>> local(plan).trust, local(plan).noise_std > plan.noise_std
+    ('nobody', True)
     """
     gaussian = math.sqrt(plan.users) * central_noise_std(plan.epsilon, plan.delta, plan.sensitivity, plan.rounds)
     sphere = plan.norm * _sphere_radius(plan.epsilon / plan.rounds, plan.dim) * math.sqrt(plan.users / plan.dim)
@@ -96,41 +120,59 @@ def alone_request(phase: Phase, epsilon: float) -> SumPlan | SumRequest:
 
 
 def simulate_central(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:
-    """The true sum plus the curator's noise.
+    """Simulate a curator: the true sum plus the curator's noise.
 
     Parameters
     ----------
     vectors : ndarray of shape (users, dim)
-        The users'.
+        The users' vectors.
     plan : SumPlan
-        Whose guarantee is to be had.
+        The plan whose guarantee is to be given.
     rng : numpy.random.Generator
-        Where the noise comes from. Not for release.
+        Source of the noise. Not for release.
 
     Returns
     -------
     ndarray of shape (dim,)
         The noisy sum.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> from croupier.report import simulate_central
+    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
+    >>> noisy = simulate_central(np.zeros((1_000, 2)), plan, np.random.default_rng(0))
+    >>> bool(np.abs(noisy).max() < 6 * plan.central_noise_std)
+    True
     """
     return np.asarray(vectors.sum(axis=0) + rng.normal(scale=plan.central_noise_std, size=plan.dim))
 
 
 def simulate_local(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:
-    """The sum of what every user would send alone, by the mechanism that `local` names.
+    """Simulate the local model: the sum of what every user would send alone, by the mechanism that `local` names.
 
     Parameters
     ----------
     vectors : ndarray of shape (users, dim)
-        The users'.
+        The users' vectors.
     plan : SumPlan
-        Whose guarantee is to be had.
+        The plan whose guarantee is to be given.
     rng : numpy.random.Generator
-        Where the noise comes from. Not for release.
+        Source of the noise. Not for release.
 
     Returns
     -------
     ndarray of shape (dim,)
         The noisy sum.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> from croupier.report import local, simulate_local
+    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
+    >>> noisy = simulate_local(np.zeros((1_000, 2)), plan, np.random.default_rng(0))
+    >>> bool(np.abs(noisy).max() < 6 * local(plan).noise_std)
+    True
     """
     baseline = local(plan)
     if baseline.name == "local Gaussian":

@@ -29,7 +29,7 @@ class Method:
     Parameters
     ----------
     name : str
-        What it is called.
+        Name of the method.
     scores : mapping of str to float
         How well it does.
     epsilon : float, optional
@@ -42,6 +42,12 @@ class Method:
         How long it took.
     kind : {"ours", "reference", "other"}, default "other"
         A reference is drawn as a line to compare with.
+
+    Examples
+    --------
+    >>> from croupier.report import Method
+    >>> Method("without privacy", {"accuracy": 0.9}, trust="a curator", kind="reference").epsilon is None
+    True
     """
 
     name: str
@@ -62,7 +68,7 @@ class Comparison:
     metric : str
         The score that figures show.
     rows : int
-        How many rows the scores are of.
+        How many rows were scored.
     methods : tuple of Method
         What is compared.
     course : tuple of (int, float), optional
@@ -71,6 +77,13 @@ class Comparison:
         Epsilons, and the score of a model fitted with each.
     note : str, optional
         What a reader has to know beside it.
+
+    Examples
+    --------
+    >>> from croupier.report import Comparison, Method
+    >>> comparison = Comparison("accuracy", 200, (Method("this model", {"accuracy": 0.8}, epsilon=1.0),))
+    >>> comparison.methods[0].scores["accuracy"]
+    0.8
     """
 
     metric: str
@@ -82,9 +95,9 @@ class Comparison:
 
 
 def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Comparison:
-    """The model beside a non-private fit and the best constant, on public rows.
+    """Compare a model with a non-private fit and the best constant, on public rows.
 
-    Four fifths of the rows train what has to be trained, all are scored on the rest; the model itself may have seen these.
+    Four fifths of the rows train what has to be trained. All methods are scored on the rest. The model itself may have seen those.
 
     Parameters
     ----------
@@ -104,6 +117,16 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     ------
     ArgumentError
         Where the rows are of one class only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLogisticRegression
+    >>> from croupier.report import compare
+    >>> X = np.random.default_rng(0).normal(size=(2_000, 3)) / 3
+    >>> model = ShuffleLogisticRegression(classes=[False, True]).fit(X, X[:, 0] > 0)
+    >>> [method.name for method in compare(model, X, X[:, 0] > 0).methods]
+    ['one answer for all', 'without privacy', 'this model']
     """
     model, X = _without_names(model, X)
     X, y = _some(X, np.asarray(y), _MOST_ROWS)

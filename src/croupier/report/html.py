@@ -43,7 +43,7 @@ def html_report(
     public_facts: Mapping[str, str] | None = None,
     comparison: Comparison | None = None,
 ) -> str:
-    """A fitted estimator, or the Result of a run, as one self-contained HTML page.
+    """Show a fitted estimator, or the Result of a run, as one self-contained HTML page.
 
     Everything on it follows from what the guarantee covers, unless X and y are given.
 
@@ -55,7 +55,7 @@ def html_report(
         Public rows: the page then says how well the model does on them beside one without privacy.
     data_is_public : bool, default False
         Has to be True where X and y are given.
-    title : str, optional
+    title : str, default "What this model promises"
         Headline.
     epsilons : iterable of float, optional
         Fitted anew on X, to show accuracy over epsilon.
@@ -69,6 +69,13 @@ def html_report(
     str
         The page.
 
+    Raises
+    ------
+    ArgumentError
+        Where the model is not fitted, X and y are not declared public, or one of them is missing.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.estimator import ShuffleLogisticRegression
     >>> from croupier.report import html_report

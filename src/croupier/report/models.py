@@ -9,7 +9,7 @@ from ..table.schema import Category, Column, Schema
 
 
 def promise_lines(estimator: Any) -> list[str]:
-    """What a fitted estimator promises, in a line, and what has to be said beside it.
+    """Say in a line what a fitted estimator promises, and what has to be said beside it.
 
     Parameters
     ----------
@@ -20,6 +20,16 @@ def promise_lines(estimator: Any) -> list[str]:
     -------
     list of str
         The guarantee, or why there is none; then, where training was stopped early, what that means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLogisticRegression
+    >>> from croupier.report import promise_lines
+    >>> X = np.random.default_rng(0).normal(size=(2_000, 3)) / 3
+    >>> model = ShuffleLogisticRegression(classes=[False, True]).fit(X, X[:, 0] > 0)
+    >>> promise_lines(model)[0].startswith("Guarantee: ")
+    True
     """
     result, guarantee = estimator.result_, estimator.guarantee_
     if guarantee is None:
@@ -39,17 +49,25 @@ def promise_lines(estimator: Any) -> list[str]:
 
 
 def schema_facts(schema: Schema) -> dict[str, str]:
-    """The public facts about every column, as the report shows them.
+    """Return the public facts about every column, as the report shows them.
 
     Parameters
     ----------
     schema : Schema
-        Of the table that a model was fitted on.
+        The schema of the table that a model was fitted on.
 
     Returns
     -------
-    dict
+    dict of str to str
         From "column NAME" to its levels or its range, in words.
+
+    Examples
+    --------
+    >>> from croupier.report import schema_facts
+    >>> from croupier.table import Schema
+    >>> facts = {"columns": {"age": {"low": 0, "high": 100}}, "target": {"column": "paid", "classes": [0, 1]}}
+    >>> schema_facts(Schema.from_dict(facts))
+    {'column age': '0 to 100'}
     """
     return {f"column {name}": _fact(column) for name, column in schema.columns.items()}
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def plan_table(plan: SumPlan) -> Table:
-    """Everything one should know of a plan before running it.
+    """Return everything that one should know of a plan before running it, as a table.
 
     Parameters
     ----------
@@ -26,6 +26,13 @@ def plan_table(plan: SumPlan) -> Table:
     -------
     rich.table.Table
         For a terminal.
+
+    Examples
+    --------
+    >>> import croupier as cr
+    >>> from croupier.report import plan_table
+    >>> plan_table(cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)).title
+    'Plan of a private sum'
     """
     table = Table(title="Plan of a private sum", show_header=False, title_justify="left")
     table.add_column(style="bold")
@@ -48,7 +55,26 @@ def plan_table(plan: SumPlan) -> Table:
 
 
 def proof_table(proof: Proof) -> Table:
-    """The enclosures of a proof in ball arithmetic, rounded outward."""
+    """Return the enclosures of a proof in ball arithmetic, rounded outward, as a table.
+
+    Parameters
+    ----------
+    proof : Proof
+        What `croupier.privacy.proof.prove` returned.
+
+    Returns
+    -------
+    rich.table.Table
+        For a terminal.
+
+    Examples
+    --------
+    >>> import croupier as cr
+    >>> from croupier.privacy.proof import prove
+    >>> from croupier.report import proof_table
+    >>> proof_table(prove(cr.plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2))).row_count
+    6
+    """
     table = Table(title=f"Proved in ball arithmetic, window {proof.low:,} to {proof.high:,}", title_justify="left")
     for name in ("constant", "at least", "at most"):
         table.add_column(name)
@@ -67,7 +93,27 @@ def proof_table(proof: Proof) -> Table:
 
 
 def lots_table(plan: LotsPlan) -> Table:
-    """Everything one should know of a plan with secret lots before running it, with what holds if the lots are known."""
+    """Return everything that one should know of a plan with secret lots before running it, as a table.
+
+    It also says what holds if the lots are known.
+
+    Parameters
+    ----------
+    plan : LotsPlan
+        The plan.
+
+    Returns
+    -------
+    rich.table.Table
+        For a terminal.
+
+    Examples
+    --------
+    >>> from croupier.privacy import plan_lots
+    >>> from croupier.report import lots_table
+    >>> lots_table(plan_lots(epsilon=1, delta=1e-6, users=10_000, rounds=20, dim=10)).title
+    'Plan of private sums with secret lots'
+    """
     table = Table(title="Plan of private sums with secret lots", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -91,7 +137,7 @@ def lots_table(plan: LotsPlan) -> Table:
 
 
 def certified(plan: SumPlan) -> str:
-    """The guarantee in a line, every figure rounded up.
+    """Return the guarantee in a line, every figure rounded up.
 
     Parameters
     ----------
@@ -102,13 +148,20 @@ def certified(plan: SumPlan) -> str:
     -------
     str
         As "delta 1e-6 at epsilon 1".
+
+    Examples
+    --------
+    >>> import croupier as cr
+    >>> from croupier.report import certified
+    >>> certified(cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2))  # doctest: +ELLIPSIS
+    'delta ... at epsilon 1 (mu ..., slack ...)'
     """
     gaussian = f" (mu {round_up(plan.mu)}, slack {round_up(plan.slack)})" if plan.mu else ""
     return f"delta {round_up(plan.certified_delta)} at epsilon {round_up(plan.epsilon)}{gaussian}"
 
 
 def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], central_noise_std: float) -> Table:
-    """Calibrations and baselines side by side.
+    """Return calibrations and baselines side by side, as a table.
 
     Parameters
     ----------
@@ -123,6 +176,14 @@ def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], ce
     -------
     rich.table.Table
         For a terminal.
+
+    Examples
+    --------
+    >>> import croupier as cr
+    >>> from croupier.report import central, compare_table, local
+    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
+    >>> compare_table({"exact": plan}, [central(plan), local(plan)], plan.central_noise_std).row_count
+    3
     """
     table = Table(title="The same sum, four ways", title_justify="left")
     table.add_column("mechanism", no_wrap=True)

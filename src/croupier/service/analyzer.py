@@ -26,7 +26,15 @@ from .wire import Document, SealedBatch, WireError
 
 
 class SpoiledError(Exception):
-    """A batch that does not open: the end of a task. To leave a report out and go on would release the others twice."""
+    """A batch that does not open: the end of a task. To leave a report out and go on would release the others twice.
+
+    Parameters
+    ----------
+    number : int
+        The round's number.
+    reason : str
+        Why the batch does not open.
+    """
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
@@ -37,7 +45,19 @@ class SpoiledError(Exception):
 
 @dataclass(frozen=True)
 class Answered:
-    """A round that was answered: its number and phase, how many users, and the length of their private mean gradient."""
+    """A round that was answered.
+
+    Parameters
+    ----------
+    number : int
+        The round's number.
+    phase : int
+        Its phase, counted from 1.
+    users : int
+        How many users answered.
+    length : float
+        Length of their private mean gradient.
+    """
 
     number: int
     phase: int
@@ -49,8 +69,35 @@ class RemotePopulation:
     """Users behind a shuffler, as an optimizer sees them: a `Population` whose `answer` publishes a round and waits for its batch.
 
     Every step is on disk before it is acted upon: a round before it is published, a batch before the shuffler forgets it, counts
-    before the optimizer sees them. A question that was asked before, by a process that is gone, is the same round, and its answer
-    the one that came. `pool` shares the work of opening envelopes.
+    before the optimizer sees them. If a process that is gone has asked the same question before, it is the same round, and its
+    answer is the one that came.
+
+    Parameters
+    ----------
+    task : Task
+        What is trained and how.
+    store : Database
+        The analyzer's database.
+    key : Ed25519PrivateKey
+        The analyzer's key, which signs the task and its rounds.
+    pool : Executor, optional
+        Shares the work of opening envelopes.
+
+    Attributes
+    ----------
+    users : int
+        How many users the task asks.
+    private : bool
+        True: devices add the plan's noise.
+    unit : str
+        "person": a client has all rows of whoever runs it.
+    document : Document
+        The signed task.
+
+    Guarantee
+    ---------
+    That of the task's schedule, under the assumptions in docs/threat-model.md. A batch is opened once, and then its key is
+    deleted.
     """
 
     private = True  # devices add the plan's noise
@@ -66,14 +113,48 @@ class RemotePopulation:
 
     @property
     def users(self) -> int:
+        """How many users the task asks."""
         return self.task.users
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
-        """Nothing: records are where nobody can look at them. Devices check their own."""
+        """Do nothing: records are where nobody can look at them. Devices check their own.
+
+        Parameters
+        ----------
+        test : callable
+            Not used.
+        key : bytes, optional
+            Not used.
+
+        Returns
+        -------
+        None
+            No digest: the analyzer cannot see the records.
+        """
         return None
 
     def answer(self, question: Question) -> SumEstimate:
-        """Publish the round, wait for its batch, and estimate the sum from its counts."""
+        """Publish the round, wait for its batch, and estimate the sum from its counts.
+
+        Parameters
+        ----------
+        question : Question
+            A round of the task's schedule.
+
+        Returns
+        -------
+        SumEstimate
+            The noisy sum, with its guarantee.
+
+        Raises
+        ------
+        ArgumentError
+            Where the question is not the task's next round; nothing was published.
+        SpoiledError
+            Where the batch does not open.
+        KeyboardInterrupt
+            After `stop`.
+        """
         query = question.query
         if not isinstance(query, Gradients):
             raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
@@ -84,7 +165,13 @@ class RemotePopulation:
         return VectorSum(question.plan).analyze(counts)
 
     def current(self) -> Document | None:
-        """The round that is waited for."""
+        """Return the round that is waited for, as its signed document.
+
+        Returns
+        -------
+        Document or None
+            None where no round is waited for.
+        """
         columns = tables.asked.c
         with self.store.look() as connection:
             query = select(columns.document).where(columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None))
@@ -92,19 +179,42 @@ class RemotePopulation:
         return None if stored is None else Document.from_bytes(stored)
 
     def spoiled(self) -> str | None:
-        """Why the task has ended, if a batch did not open."""
+        """Return why the task has ended, if a batch did not open.
+
+        Returns
+        -------
+        str or None
+            The reason; None where no batch is spoiled.
+        """
         columns = tables.asked.c
         with self.store.look() as connection:
             row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
         return None if row is None else str(SpoiledError(row.number, row.spoiled))
 
     def waiting(self) -> TaskRound | None:
-        """The round that is waited for, read."""
+        """Return the round that is waited for, read from its document.
+
+        Returns
+        -------
+        TaskRound or None
+            None where no round is waited for.
+        """
         document = self.current()
         return None if document is None else TaskRound.read(document, self.task, self._key.public_key())
 
     def answered(self, after: int = 0) -> list[Answered]:
-        """The rounds beyond number `after` that were answered, in order: what they released, and nothing else."""
+        """Return the rounds that were answered, in order: what they released, and nothing else.
+
+        Parameters
+        ----------
+        after : int, default 0
+            Only rounds beyond this number.
+
+        Returns
+        -------
+        list of Answered
+            One entry per round.
+        """
         columns = tables.asked.c
         with self.store.look() as connection:
             query = select(columns.number, columns.document, columns.ones, columns.users).where(columns.ones.is_not(None))
@@ -118,8 +228,20 @@ class RemotePopulation:
         return rounds
 
     def take(self, data: bytes) -> None:
-        """A batch from the shuffler: looked at, and on disk when this returns; whoever waits for it opens it. The same again
-        changes nothing."""
+        """Take a batch from the shuffler: it is checked, and on disk when this returns. Whoever waits for it opens it.
+
+        The same batch again changes nothing.
+
+        Parameters
+        ----------
+        data : bytes
+            The signed batch.
+
+        Raises
+        ------
+        WireError
+            Where the batch is not signed by the task's shuffler, is of no round of this task, or has another shape.
+        """
         task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
         plan = task_round.phase_of(self.task).plan
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)

@@ -46,13 +46,13 @@ class RefusedTaskError(Exception):
 class Sent:
     """What came of taking part.
 
-    Attributes
+    Parameters
     ----------
     round : int
         The round's number.
     first_time : bool
-        Whether the report was made now; otherwise one that had waited was sent again.
-    blank : bool
+        Whether the report is new; otherwise one that had waited was sent again.
+    blank : bool, default False
         Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
         answer is that of a user whose gradient is 0.
     """
@@ -312,9 +312,9 @@ class Client:
     def _require_room(self, task: Task, task_round: TaskRound) -> None:
         """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""
         plan = task_round.phase_of(task).plan
-        done = [entry for entry in self._ledger() if entry["task"] == task.id]
-        elsewhere = [entry for entry in done if entry["phase"] != task_round.phase]
-        if elsewhere or len(done) >= plan.rounds:
+        answers = [entry for entry in self._ledger() if entry["task"] == task.id]
+        elsewhere = [entry for entry in answers if entry["phase"] != task_round.phase]
+        if elsewhere or len(answers) >= plan.rounds:
             raise RefusedTaskError(f"the task asks more often than its plan covers ({plan.rounds} rounds). Nothing was sent.")
 
     def _ledger(self) -> list[dict[str, Any]]:

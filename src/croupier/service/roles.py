@@ -18,7 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..files import create_private
 from ..validation import ArgumentError
 from .http import Server, ServerError
-from .shuffler import Arrivals, RefusedError, ShufflerRole
+from .outcomes import Arrivals, RefusedError
+from .shuffler import ShufflerRole
 from .wire import Document, WireError
 
 log = logging.getLogger("croupier")

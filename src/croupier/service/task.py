@@ -29,9 +29,34 @@ MOST_BATCH_BYTES = 500_000_000
 class Task:
     """A whole run: the problem, its schedule with the plan of every round, how reports travel, and who may shuffle them.
 
-    `records` says, for tables, how a record becomes a row and a target; None where devices bring their own rows. A round ends when
-    its plan's users have answered, or, after `patience`, as many as the plan counts on. `name` tells apart tasks that ask the same.
-    `pace` is how many seconds after it has asked for a round a client answers it, whatever its records are.
+    Parameters
+    ----------
+    transport : {"messages", "masked-sum"}
+        How reports travel.
+    users : int
+        How many users are asked.
+    problem : Problem
+        What is minimized.
+    schedule : Schedule
+        The rounds, with their plans.
+    shuffler : Ed25519PublicKey
+        The key of the shuffler that may shuffle reports.
+    records : dict, optional
+        For tables, how a record becomes a row and a target; None where devices bring their own rows.
+    patience : float, optional
+        A round ends when its plan's users have answered or, after so many seconds, as many as the plan counts on. None waits for
+        all.
+    name : str, default ""
+        Tells apart tasks that ask the same.
+    pace : float, default 10.0
+        How many seconds after it has asked for a round a client answers it, whatever its records are.
+
+    Attributes
+    ----------
+    id : str
+        The digest of all that the task says.
+    blanks : bool
+        Whether a record that is not valid counts as a blank.
     """
 
     transport: str
@@ -57,12 +82,34 @@ class Task:
         return isinstance(parameters, dict) and parameters.get("invalid") == "blank"
 
     def rounds_of(self, phase: int) -> range:
-        """The numbers of a phase's rounds; phases and rounds are counted from 1."""
+        """Return the numbers of a phase's rounds.
+
+        Parameters
+        ----------
+        phase : int
+            The phase, counted from 1.
+
+        Returns
+        -------
+        range
+            The numbers, counted from 1 over all phases.
+        """
         before = sum(earlier.rounds for earlier in self.schedule.phases[: phase - 1])
         return range(before + 1, before + 1 + self.schedule.phases[phase - 1].rounds)
 
     def document(self, key: Ed25519PrivateKey) -> Document:
-        """Signed by the analyzer."""
+        """Return the task as a document that the analyzer signs.
+
+        Parameters
+        ----------
+        key : Ed25519PrivateKey
+            The analyzer's key.
+
+        Returns
+        -------
+        Document
+            The signed task, its id included.
+        """
         return Document.signed(TASK, {"id": self.id, **self._words()}, key)
 
     def _words(self) -> dict[str, Any]:
@@ -85,7 +132,29 @@ class Task:
 
     @classmethod
     def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
-        """The task in a document of this analyzer, its plans proved again. What cannot be proved is refused."""
+        """Read the task in a document of this analyzer, and prove its plans again. What cannot be proved is refused.
+
+        Parameters
+        ----------
+        document : Document
+            What came over the wire.
+        key : Ed25519PublicKey
+            The analyzer's key.
+
+        Returns
+        -------
+        Task
+            The task, checked.
+
+        Raises
+        ------
+        WireError
+            Where the signature is not the analyzer's, a value is impossible, a plan has no proof, or a batch would be too long.
+
+        Guarantee
+        ---------
+        Every plan of the task that is returned was proved anew in this process, whatever the document claims.
+        """
         values = document.verified(TASK, key)
         try:
             described = values["problem"]
@@ -115,7 +184,18 @@ class Task:
         return task
 
     def most_batch_bytes(self) -> int:
-        """How long the longest batch of its rounds is; refused where that is more than a database keeps."""
+        """Return the length of the longest batch of the task's rounds.
+
+        Returns
+        -------
+        int
+            Bytes.
+
+        Raises
+        ------
+        WireError
+            Where that is more than a database keeps.
+        """
         plans = [phase.plan for phase in self.schedule.phases]
         longest = max(batch_bytes(self.transport, plan.dim, plan.users, plan.bits_per_coordinate) for plan in plans)
         if longest > MOST_BATCH_BYTES:
@@ -123,13 +203,40 @@ class Task:
         return longest
 
     def slot(self, round_id: str) -> str:
-        """What a user has once: the task where each is asked once, otherwise each round."""
+        """Return the name of what a user has once: the task where each user is asked once, otherwise each round.
+
+        Parameters
+        ----------
+        round_id : str
+            The round's id.
+
+        Returns
+        -------
+        str
+            "task", or the round's id where users are asked in every round.
+        """
         return round_id if self.schedule.interactivity == "full" else "task"
 
 
 @dataclass(frozen=True)
 class TaskRound:
-    """One round of a task: where, under which of its phases, and the key that reports are sealed for."""
+    """One round of a task: where, under which of its phases, and the key that reports are sealed for.
+
+    Parameters
+    ----------
+    task : str
+        The task's id.
+    id : str
+        The round's id.
+    number : int
+        Its number, counted from 1 over all phases.
+    phase : int
+        Its phase, counted from 1.
+    theta : ndarray of shape (dim,)
+        The point at which gradients are asked for.
+    key : X25519PublicKey
+        The key that reports are sealed for.
+    """
 
     task: str
     id: str
@@ -139,6 +246,18 @@ class TaskRound:
     key: X25519PublicKey
 
     def document(self, key: Ed25519PrivateKey) -> Document:
+        """Return the round as a document that the analyzer signs.
+
+        Parameters
+        ----------
+        key : Ed25519PrivateKey
+            The analyzer's key.
+
+        Returns
+        -------
+        Document
+            The signed round.
+        """
         values = {
             "task": self.task,
             "id": self.id,
@@ -151,7 +270,27 @@ class TaskRound:
 
     @classmethod
     def read(cls, document: Document, task: Task, key: Ed25519PublicKey) -> Self:
-        """The round in a document of this analyzer, of this task."""
+        """Read the round in a document of this analyzer and this task.
+
+        Parameters
+        ----------
+        document : Document
+            What came over the wire.
+        task : Task
+            The task that the round has to belong to.
+        key : Ed25519PublicKey
+            The analyzer's key.
+
+        Returns
+        -------
+        TaskRound
+            The round, checked.
+
+        Raises
+        ------
+        WireError
+            Where the signature is not the analyzer's, a value is impossible, or the round is not one of the task's.
+        """
         values = document.verified(ROUND, key)
         try:
             theta = np.array(values["theta"], dtype=np.float64)
@@ -198,7 +337,18 @@ class TaskRound:
         return mean
 
     def phase_of(self, task: Task) -> Phase:
-        """With the plan that its users follow."""
+        """Return the phase of the round, with the plan that its users follow.
+
+        Parameters
+        ----------
+        task : Task
+            The round's task.
+
+        Returns
+        -------
+        Phase
+            The phase.
+        """
         return task.schedule.phases[self.phase - 1]
 
 

@@ -29,7 +29,34 @@ _SEED = 0xFFFFFFFF  # in the place of a label
 
 
 def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> SealedReport:
-    """A user's labelled bits as they leave its device. Seals are random: keep the bytes for a retry."""
+    """Seal a user's labelled bits, as they leave its device. Seals are random: keep the bytes for a retry.
+
+    Parameters
+    ----------
+    transport : {"messages", "masked-sum"}
+        How reports travel.
+    round_digest : bytes
+        Digest of the round's signed document; every envelope is bound to it.
+    bits : Report
+        The randomizer's labelled bits.
+    key : X25519PublicKey
+        The round's key.
+
+    Returns
+    -------
+    SealedReport
+        What the device sends.
+
+    Raises
+    ------
+    WireError
+        Where nothing can be sealed for this key.
+
+    Guarantee
+    ---------
+    The report by itself shows the shuffler nothing of the bits: envelopes open with the round's private key alone. What a role can
+    learn from a whole run is in docs/threat-model.md.
+    """
     try:
         return _sealed(transport, round_digest, bits, key)
     except ValueError:  # a point of low order
@@ -55,7 +82,24 @@ def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKe
 
 
 def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan: SumPlan) -> None:
-    """Refuse a report that is not of this round, or has not exactly the messages that the plan says."""
+    """Refuse a report that is not of this round, or has not exactly the messages that the plan says.
+
+    Parameters
+    ----------
+    report : SealedReport
+        A user's report.
+    transport : {"messages", "masked-sum"}
+        The task's transport.
+    round_digest : bytes
+        Digest of the round's signed document.
+    plan : SumPlan
+        The round's plan.
+
+    Raises
+    ------
+    WireError
+        Where transport, round or shape differ.
+    """
     if report.transport != transport:
         raise WireError(f"a report by {report.transport} in a task by {transport}")
     if report.round != round_digest:
@@ -66,7 +110,25 @@ def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan:
 
 
 def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBatch:
-    """The batch of these reports, in uniformly random order: nothing in it says who sent what."""
+    """Return the batch of these reports, in uniformly random order: nothing in it says who sent what.
+
+    Parameters
+    ----------
+    reports : sequence of SealedReport
+        At least one; all of one round.
+    random : RandomSource
+        Where the order comes from.
+
+    Returns
+    -------
+    SealedBatch
+        What is forwarded to the analyzer.
+
+    Guarantee
+    ---------
+    With "messages" the envelopes of each label are uniformly permuted. With "masked-sum" the seeds are uniformly permuted, and
+    masked counts are added up.
+    """
     first = reports[0]
     if first.transport == "messages":
         labels = [
@@ -83,9 +145,31 @@ def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBat
 
 
 def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Counts:
-    """The counts of a batch. One envelope that does not open, or holds what no client puts there, spoils all of it.
+    """Open a batch and count its ones.
 
-    To leave that one out would be a second release on all users but one. `pool` shares the work of opening many envelopes.
+    One envelope that does not open, or holds what no client puts there, spoils all of it. To leave that one out would be a second
+    release on all users but one.
+
+    Parameters
+    ----------
+    batch : SealedBatch
+        What the shuffler forwarded.
+    plan : SumPlan
+        The round's plan.
+    key : X25519PrivateKey
+        The round's private key.
+    pool : Executor, optional
+        Shares the work of opening many envelopes.
+
+    Returns
+    -------
+    Counts
+        The ones of each coordinate.
+
+    Raises
+    ------
+    WireError
+        Where an envelope does not open or holds something else than a bit or a seed, or the counts are impossible.
     """
     if batch.transport == "messages":
         private, labels = key.private_bytes_raw(), range(batch.dim)
@@ -102,7 +186,20 @@ def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Execu
 
 
 def mask(seed: bytes, dim: int) -> NDArray[np.uint64]:
-    """Numbers modulo 2^64 that look random to whoever has not got the seed: its keystream."""
+    """Return numbers modulo 2^64 that look random to whoever has not got the seed: its keystream.
+
+    Parameters
+    ----------
+    seed : bytes
+        32 secret bytes.
+    dim : int
+        How many numbers.
+
+    Returns
+    -------
+    ndarray of uint64, shape (dim,)
+        The mask.
+    """
     return KeyedRandom(seed, private=True).draw_bytes(8 * dim).view("<u8").astype(np.uint64)
 
 

@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .analyzer import RemotePopulation
 from .dashboard import POLICY, Dashboard, page
 from .http import BINARY, FOR_GOOD
-from .shuffler import RefusedError, ShufflerRole
+from .outcomes import RefusedError
+from .shuffler import ShufflerRole
 from .wire import Document, WireError, report_bytes
 
 # What is answered together, at most.

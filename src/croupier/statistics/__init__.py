@@ -6,13 +6,14 @@ from .evaluating import Evaluation, evaluate
 from .histogram import Histogram, HistogramAnswer
 from .linear import LeastSquares, least_squares
 from .moments import Moments, MomentSums
-from .query import CustomQuery, Statistic
+from .query import CheckedStatistic, CustomQuery, Statistic
 from .scores import CellCounts, Errors, Score
 
 __all__ = [
     "Account",
     "Answer",
     "CellCounts",
+    "CheckedStatistic",
     "CustomQuery",
     "Errors",
     "Evaluation",

@@ -9,30 +9,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..population import ArrayPopulation, Batch, Population, Question
+from ..population.population import Test
 from ..privacy import Guarantee, SumPlan, plan_sum
 from ..protocol import Secret, SumEstimate
 from ..validation import ArgumentError, real, whole
-from .query import Statistic
+from .query import CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]
 
 
 class Account(Protocol):
-    """What counts the privacy spent on the same people: `croupier.estimator.PrivacyAccount`."""
+    """What counts the privacy spent on the same people: `croupier.estimator.PrivacyAccount` is one."""
 
     def charge(self, what: str, users: int, guarantee: Guarantee | None, *, unit: str) -> Any:
-        """Write the release down before anybody is asked, or refuse."""
+        """Write the release down before anybody is asked, or refuse it.
+
+        Parameters
+        ----------
+        what : str
+            What is released, for the account's list.
+        users : int
+            How many users are asked.
+        guarantee : Guarantee or None
+            What the release is proved to reveal about one user; None where it is not private.
+        unit : str
+            What a user is: "row", "person" or "user".
+
+        Returns
+        -------
+        object
+            Whatever the account returns; `ask` does not look at it.
+
+        Raises
+        ------
+        Exception
+            Where the release would exceed the budget; nobody is asked then.
+        """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What one private round said.
+    """The answer to one private round.
+
+    Parameters
+    ----------
+    value : object
+        What the query's decoder returned for the noisy sum, with its error bars.
+    estimate : SumEstimate
+        The noisy sum itself.
+    plan : SumPlan
+        What users sent, and what is proved.
 
     Attributes
     ----------
-    value : what the query's decoder made of the noisy sum, with its error bars.
-    estimate : the noisy sum itself. plan : what users sent, and what is proved.
+    guarantee : Guarantee or None
+        What the answer reveals about one user; None where it is NOT private.
+    private : bool
+        Whether there is a guarantee.
+    users : int
+        How many people answered.
+    mean_noise_std : float
+        Error bar of one coordinate of the mean vector.
+
+    Guarantee
+    ---------
+    That of `plan`, where `guarantee` is not None.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> X = np.random.default_rng(0).uniform(size=(5_000, 1))
+    >>> answer = cr.ask(cr.statistics.Histogram(0, 1, bins=4), X, epsilon=1.0, delta=1e-6)
+    >>> answer.private, answer.users, answer.value.counts.shape
+    (True, 5000, (4,))
     """
 
     value: Any
@@ -80,20 +130,38 @@ def ask(
 
     Parameters
     ----------
-    query : what is asked: `Histogram`, `Moments`, `CustomQuery`, or anything with the shape of `Statistic`.
-    data : (X, y), X alone, or a Population.
-    epsilon, delta : what each user is promised.
-    groups : for data in memory, whose row is whose; someone with several rows answers with the mean of their vectors.
-    honest : fraction of users that is counted on. neighbours, max_inflation : see `plan_sum`.
-    seed : fixes the noise, for tests: NOT private. account : a PrivacyAccount that is charged before anybody is asked.
+    query : Statistic
+        What is asked: a `Histogram`, `Moments`, a `CustomQuery`, or anything with the shape of `Statistic`.
+    data : tuple of (X, y), array_like or Population
+        Records and targets, records alone, or users wherever they are.
+    epsilon : float
+        What each user is promised, with delta.
+    delta : float
+        What each user is promised, with epsilon; below 1 / users.
+    groups : array_like, optional
+        For data in memory: whose row each is. Someone with several rows answers with the mean of their vectors.
+    honest : float, default 1.0
+        Fraction of the users whose noise is counted on.
+    neighbours : {"replace-one", "zero-out"}, default "replace-one"
+        The relation for which the guarantee is proved; see `plan_sum`.
+    max_inflation : float, default 1.05
+        How much noise above a curator's is accepted for fewer bits; see `plan_sum`.
+    seed : int, optional
+        Fixes the noise, for tests: the answer is NOT private.
+    account : Account, optional
+        Charged before anybody is asked.
 
     Returns
     -------
-    Answer : `value`, `guarantee`, `estimate`, `plan`.
+    Answer
+        The decoded `value`, with `guarantee`, `estimate` and `plan`.
 
     Raises
     ------
-    ArgumentError : a bad argument or bad records; nobody was asked, nothing was spent.
+    ArgumentError
+        A bad argument or bad records; nobody was asked, and nothing was spent.
+    NoCertificateError
+        Where no plan can be proved for this request; nobody was asked.
 
     Guarantee
     ---------
@@ -116,7 +184,7 @@ def ask(
         whole("seed", seed, at_least=0, remedy="Leave it out: a seed makes the answer reproducible, NOT private.")
     if account is not None and not hasattr(account, "charge"):
         raise ArgumentError("account", account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
-    population.prepare(_look_at(query))
+    population.prepare(_test_of(query))
     if account is not None:
         private = seed is None and population.private
         guarantee = plan.guarantee if private else None
@@ -126,7 +194,44 @@ def ask(
 
 
 def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float, **options: Any) -> SumPlan:
-    """The plan under which `ask` asks so many users; no data is touched. `options` go to `plan_sum`."""
+    """Return the plan under which `ask` would ask so many users. No data is touched.
+
+    Parameters
+    ----------
+    query : Statistic
+        What would be asked.
+    users : int
+        How many users would answer; at least 2.
+    epsilon : float
+        What each user is promised, with delta.
+    delta : float
+        What each user is promised, with epsilon; below 1 / users.
+    **options : dict
+        Further arguments of `plan_sum`, such as `honest`, `neighbours` and `max_inflation`.
+
+    Returns
+    -------
+    SumPlan
+        What users would send, the noise, and what is proved.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is out of range.
+    NoCertificateError
+        Where no plan can be proved for this request.
+
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, as long as vectors have the query's norm and diameter.
+
+    Examples
+    --------
+    >>> from croupier.statistics import Histogram, plan_for
+    >>> plan = plan_for(Histogram(0, 1, bins=4), 5_000, epsilon=1.0, delta=1e-6)
+    >>> plan.dim, plan.users, plan.certified_delta <= 1e-6
+    (4, 5000, True)
+    """
     whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
     real("delta", delta, above=0, below=1 / users, remedy="1 / users would allow publishing somebody's record; take much less.")
     return plan_sum(
@@ -151,8 +256,8 @@ def people(data: Any, groups: Any = None) -> Population:
     if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
         if groups is not None:
             raise ArgumentError("groups", "given", "left out beside a population", "Give it to the population.")
-        found: Population = data
-        return found
+        population: Population = data
+        return population
     if isinstance(data, list) or (isinstance(data, tuple) and len(data) != 2):
         allowed = "(X, y), X or a Population"
         raise ArgumentError("data", type(data).__name__, allowed, "Pass a tuple of features and targets, or an array.")
@@ -160,9 +265,9 @@ def people(data: Any, groups: Any = None) -> Population:
     return ArrayPopulation(X, y, groups=groups)
 
 
-def _look_at(query: Statistic) -> Any:
+def _test_of(query: Statistic) -> Test:
     """The query's own test of records, if it has one."""
-    return getattr(query, "check_records", _accept)
+    return query.check_records if isinstance(query, CheckedStatistic) else _accept
 
 
 def _accept(X: Any, y: Any) -> None:

@@ -13,19 +13,30 @@ Floats = NDArray[np.float64]
 
 
 def check(query: Statistic, X: Any, y: Any = None, *, samples: int = 2_000, seed: int = 0, tolerance: float = 1e-9) -> list[str]:
-    """Violations of a query's norm, diameter, and of "each vector from its own record alone"; [] if none was found.
+    """Search by sampling for violations of what a query states: its norm, its diameter, and each vector from its own record alone.
 
-    Compares the vectors of the records given, of odd ones made from them (huge, tiny, negated, swapped, not finite), and of each
-    record alone. Use public or made-up records: it looks at the data.
+    It compares the vectors of the records given, of odd records derived from them (huge, tiny, negated, swapped, not finite), and
+    of each record alone. It looks at the data: use public or invented records.
 
     Parameters
     ----------
-    query : the query. X, y : records that it takes, dense.
-    samples : odd records that are tried. seed : chooses them. tolerance : relative excess that is let pass as rounding.
+    query : Statistic
+        The query.
+    X : array_like of shape (n, features)
+        Records that the query takes, dense.
+    y : array_like of shape (n,), optional
+        Their targets.
+    samples : int, default 2000
+        How many odd records are tried.
+    seed : int, default 0
+        Chooses the odd records.
+    tolerance : float, default 1e-9
+        Relative excess that counts as rounding.
 
     Returns
     -------
-    list of str : one line per kind of violation, the worst found; of a CustomQuery also what would be clipped.
+    list of str
+        One line per kind of violation, with the worst case; of a CustomQuery also what would be clipped. Empty if there is none.
 
     Examples
     --------
@@ -38,36 +49,36 @@ def check(query: Statistic, X: Any, y: Any = None, *, samples: int = 2_000, seed
     X = np.asarray(X)
     y = None if y is None else np.asarray(y)
     odd_X, odd_y = _odd(X, y, rng, samples)
-    found = []
+    violations = []
     if isinstance(query, CustomQuery):
         with np.errstate(all="ignore"):
             raw = query.raw(X, y)
         longest = float(np.linalg.norm(raw, axis=1).max(initial=0.0))
         if not longest <= query.norm * (1 + tolerance):
-            found.append(f"norm: a vector has norm {longest:.6g}, stated {query.norm:.6g}; it is clipped")
+            violations.append(f"norm: a vector has norm {longest:.6g}, stated {query.norm:.6g}; it is clipped")
         if query.nonnegative and (raw < 0).any():
-            found.append(f"nonnegative: an entry is {float(raw.min()):.6g}; it is set to 0")
+            violations.append(f"nonnegative: an entry is {float(raw.min()):.6g}; it is set to 0")
     with np.errstate(all="ignore"):
         vectors = np.concatenate([np.asarray(query(*records)) for records in ((X, y), (odd_X, odd_y))])
     if not np.isfinite(vectors).all():
-        return [*found, "range: a vector is not finite"]
+        return [*violations, "range: a vector is not finite"]
     if vectors.shape[1:] != (query.dim,):
-        return [*found, f"dim: a vector has {vectors.shape[1:]} entries, stated {query.dim}"]
+        return [*violations, f"dim: a vector has {vectors.shape[1:]} entries, stated {query.dim}"]
     if not isinstance(query, CustomQuery):
         with np.errstate(over="ignore"):
             longest = float(np.linalg.norm(vectors, axis=1).max())
         if longest > query.norm * (1 + tolerance):
-            found.append(f"norm: a vector has norm {longest:.6g}, stated {query.norm:.6g}")
+            violations.append(f"norm: a vector has norm {longest:.6g}, stated {query.norm:.6g}")
     far = _farthest(_clipped(vectors, query.norm), rng)
     if far > query.diameter * (1 + tolerance):
-        found.append(f"diameter: two vectors are {far:.6g} apart, stated {query.diameter:.6g}")
+        violations.append(f"diameter: two vectors are {far:.6g} apart, stated {query.diameter:.6g}")
     some = rng.choice(len(X), min(20, len(X)), replace=False)
     for row in some:
         alone = np.asarray(query(X[row : row + 1], None if y is None else y[row : row + 1]))
         if not np.allclose(alone[0], vectors[row], rtol=1e-9, atol=1e-12 * query.norm):
-            found.append("each record alone: a record's vector is another where other records are beside it")
+            violations.append("each record alone: a record's vector is another where other records are beside it")
             break
-    return found
+    return violations
 
 
 def _odd(X: NDArray[Any], y: NDArray[Any] | None, rng: np.random.Generator, samples: int) -> tuple[Any, Any]:

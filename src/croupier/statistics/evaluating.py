@@ -11,7 +11,7 @@ import numpy as np
 from ..privacy import Guarantee, words
 from ..validation import ArgumentError, real
 from .asking import Account, Answer, ask
-from .evaluation import Classification, Regression
+from .evaluation import Classification, RangedModel, Regression
 from .scores import CellCounts, Errors, Score
 
 
@@ -19,11 +19,37 @@ from .scores import CellCounts, Errors, Score
 class Evaluation:
     """How good a model is, with error bars for sampling and privacy noise together.
 
+    Parameters
+    ----------
+    counts : CellCounts or Errors
+        What the scores follow from. `CellCounts` also has the confusion matrix, the ROC curve and the calibration.
+    answer : Answer
+        The private round, with its plan and guarantee.
+    promise : str
+        The guarantee in words, or that there is none.
+
     Attributes
     ----------
-    scores : by name, each with `value`, `std`, `interval` and `baseline`, that of the best constant answer.
-    counts : what they were made from: `CellCounts` (confusion, roc, calibration) or `Errors`.
-    answer : the round, with its plan and guarantee.
+    scores : dict of str to Score
+        By name, each with `value`, `std`, `interval` and `baseline`, the score of the best constant answer.
+    users : int
+        How many people were asked.
+    guarantee : Guarantee or None
+        What the scores reveal about one user; None where they are NOT private.
+
+    Guarantee
+    ---------
+    That of `answer`, for all scores together.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(5_000, 2))
+    >>> model = LogisticRegression().fit(X[:99], X[:99, 0] > 0)
+    >>> evaluation = cr.evaluate(model, (X, X[:, 0] > 0), epsilon=1.0, delta=1e-6)
+    >>> evaluation.users, sorted(evaluation.scores)
+    (5000, ['AUC', 'accuracy', 'balanced accuracy', 'log-loss'])
     """
 
     counts: CellCounts | Errors
@@ -32,6 +58,7 @@ class Evaluation:
 
     @property
     def scores(self) -> dict[str, Score]:
+        """The scores by name, with error bars and baselines."""
         return self.counts.scores
 
     @property
@@ -45,17 +72,23 @@ class Evaluation:
         return self.answer.guarantee
 
     def to_dict(self) -> dict[str, Any]:
-        """Scores with error bars and baselines, and the guarantee, in plain JSON types."""
-        found: dict[str, Any] = {
+        """Return scores with error bars and baselines, and the guarantee, in plain JSON types.
+
+        Returns
+        -------
+        dict
+            "users", "scores" and "guarantee", which is None where the scores are NOT private.
+        """
+        scores: dict[str, Any] = {
             name: {"value": score.value, "std": score.std, "baseline": score.baseline} for name, score in self.scores.items()
         }
         if isinstance(self.counts, CellCounts):
-            found["confusion"] = {
+            scores["confusion"] = {
                 "classes": list(self.counts.classes),
                 "counts": self.counts.confusion.tolist(),
                 "std": self.counts.confusion_std.tolist(),
             }
-        return {"users": self.users, "scores": found, "guarantee": self.guarantee.to_dict() if self.guarantee else None}
+        return {"users": self.users, "scores": scores, "guarantee": self.guarantee.to_dict() if self.guarantee else None}
 
     def __str__(self) -> str:
         lines = [
@@ -82,18 +115,42 @@ def evaluate(
     seed: int | None = None,
     account: Account | None = None,
 ) -> Evaluation:
-    """Score a model on people whose truth is known, privately: they are asked once.
+    """Score a model privately on people whose truth is known. Each person is asked once.
 
     Parameters
     ----------
-    model : a fitted classifier (with `classes_`, and `predict_proba`, `decision_function` or, for more classes, `predict`) or
-        regressor. data : (X, y), or a population of them. target_range : (low, high) of a regressor's target; its own unless given.
-    epsilon, delta, groups, honest, neighbours, seed, account : as in `ask`.
+    model : estimator
+        A fitted regressor, or a fitted classifier (with `classes_`, and `predict_proba`, `decision_function` or, for more classes,
+        `predict`).
+    data : tuple of (X, y) or Population
+        The people, with their true labels or targets.
+    epsilon : float
+        What each user is promised, with delta.
+    delta : float
+        What each user is promised, with epsilon; below 1 / users.
+    groups : array_like, optional
+        For data in memory: whose row each is.
+    honest : float, default 1.0
+        Fraction of the users whose noise is counted on.
+    neighbours : {"replace-one", "zero-out"}, default "replace-one"
+        The relation for which the guarantee is proved; see `plan_sum`.
+    target_range : tuple of (float, float), optional
+        Lowest and highest target of a regressor; the model's own `target_range_` where it is left out.
+    seed : int, optional
+        Fixes the noise, for tests: the scores are NOT private.
+    account : Account, optional
+        Charged before anybody is asked.
 
     Returns
     -------
-    Evaluation : accuracy, balanced accuracy, confusion matrix, for two classes AUC, ROC, calibration and log-loss; for numbers MAE,
-        MSE, R^2 and the share of targets at or below the prediction. All beside the best constant answer.
+    Evaluation
+        Accuracy, balanced accuracy and confusion matrix; for two classes also AUC, ROC, calibration and log-loss. For numbers MAE,
+        MSE, R^2 and the share of targets at or below the prediction. All stand beside the best constant answer.
+
+    Raises
+    ------
+    ArgumentError
+        A bad argument, a model that cannot be scored, or labels that it does not know; nobody was asked, and nothing was spent.
 
     Guarantee
     ---------
@@ -105,8 +162,9 @@ def evaluate(
     >>> from sklearn.linear_model import LogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(20_000, 2))
     >>> y = X[:, 0] + np.random.default_rng(1).normal(size=20_000) > 0
-    >>> found = cr.evaluate(LogisticRegression().fit(X[:99], y[:99]), (X, y), epsilon=1.0, delta=1e-6)
-    >>> found.scores["accuracy"].std < 0.005, 0.7 < found.scores["accuracy"].value < 0.8
+    >>> evaluation = cr.evaluate(LogisticRegression().fit(X[:99], y[:99]), (X, y), epsilon=1.0, delta=1e-6)
+    >>> accuracy = evaluation.scores["accuracy"]
+    >>> accuracy.std < 0.005, 0.7 < accuracy.value < 0.8
     (True, True)
     """
     query = _query(model, target_range)
@@ -128,9 +186,10 @@ def _query(model: Any, target_range: Any) -> Classification | Regression:
             raise ArgumentError("model", type(model).__name__, allowed, "It needs predict_proba or decision_function.")
         return Classification(model)
     remedy = "Give (low, high) that you can defend without having seen the data; targets outside are clipped to it."
+    declared = model.target_range_ if target_range is None and isinstance(model, RangedModel) else target_range
     ends: Any = None
     with contextlib.suppress(TypeError, ValueError):
-        ends = np.asarray(getattr(model, "target_range_", None) if target_range is None else target_range, dtype=np.float64).ravel()
+        ends = np.asarray(declared, dtype=np.float64).ravel()
     if ends is None or ends.shape != (2,):
         raise ArgumentError("target_range", target_range, "(low, high) of one target", remedy)
     low = real("target_range", ends[0], above=-1e100, below=1e100, remedy=remedy)

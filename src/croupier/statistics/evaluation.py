@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,20 @@ RIGHT = math.sqrt(0.2)
 BINS = 40
 # Weights of a regressor's six numbers: the squared error is what is looked at first, and the smallest.
 WEIGHTS = np.array([0.5, 1.0, 0.25, 0.5, 0.5, 0.3])
+
+
+@runtime_checkable
+class RangedModel(Protocol):
+    """A regressor that declares the range of its target: (low, high), or one pair per target."""
+
+    target_range_: Any
+
+
+@runtime_checkable
+class QuantileModel(Protocol):
+    """A regressor that predicts a quantile of the target."""
+
+    quantile: float
 
 
 @dataclass(frozen=True)
@@ -166,7 +180,7 @@ class Regression:
 
     def decode(self, estimate: SumEstimate) -> Errors:
         """Mean errors in the target's unit."""
-        quantile = getattr(self.model, "quantile", None)
+        quantile = self.model.quantile if isinstance(self.model, QuantileModel) else None
         means, noise = estimate.mean / WEIGHTS, estimate.mean_noise_std / WEIGHTS
         return Errors(means, noise, estimate.users, self.high - self.low, quantile)
 

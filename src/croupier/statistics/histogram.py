@@ -19,12 +19,45 @@ Floats = NDArray[np.float64]
 class Histogram:
     """Counts of one column in equal bins from `low` to `high`; values outside count in the first or the last bin.
 
-    A record is sent as the unit vector of its bin, so norm 1 and diameter sqrt(2) hold of any records. A value that is not a number
-    is sent as zero, and counts nowhere.
+    A record is sent as the unit vector of its bin, so norm 1 and diameter sqrt(2) hold for any records. A value that is not a
+    number is sent as zero, and counts nowhere.
 
     Parameters
     ----------
-    low, high : a public range. bins : how many. column : which column of X.
+    low : float
+        Lower end of a public range.
+    high : float
+        Its upper end.
+    bins : int, default 20
+        How many bins, at most 100,000.
+    column : int, default 0
+        Which column of X, counted from 0.
+
+    Attributes
+    ----------
+    dim : int
+        Coordinates of a vector: the bins.
+    norm : float
+        Bound on the l2 norm of a vector: 1.
+    diameter : float
+        Bound on the l2 distance of two vectors: sqrt(2).
+
+    Raises
+    ------
+    ArgumentError
+        Where a parameter is out of range.
+
+    Guarantee
+    ---------
+    That of the plan under which it is asked, for any records.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> ages = np.random.default_rng(0).uniform(0, 100, size=(20_000, 1))
+    >>> histogram = cr.ask(cr.statistics.Histogram(0, 100, bins=4), ages, epsilon=1.0, delta=1e-6).value
+    >>> bool(np.abs(histogram.shares - 0.25).max() < 0.05)
+    True
     """
 
     low: float
@@ -44,10 +77,24 @@ class Histogram:
 
     @property
     def dim(self) -> int:
+        """Coordinates of a vector: the bins."""
         return self.bins
 
     def check_records(self, X: Any, y: Any) -> None:
-        """Refuse records without the column."""
+        """Refuse records without the column.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, features)
+            Some users' records.
+        y : array_like or None
+            Not used.
+
+        Raises
+        ------
+        ArgumentError
+            Where X has too few columns.
+        """
         if X.shape[1] <= self.column:
             raise ArgumentError("column", self.column, f"below {X.shape[1]}, the columns of X", "Count them from 0.")
 
@@ -61,15 +108,53 @@ class Histogram:
         return vectors
 
     def decode(self, estimate: SumEstimate) -> HistogramAnswer:
+        """Read the counts from the noisy sum. This is post-processing, which costs no privacy.
+
+        Parameters
+        ----------
+        estimate : SumEstimate
+            The noisy sum.
+
+        Returns
+        -------
+        HistogramAnswer
+            The counts with their error bar.
+        """
         edges = np.linspace(self.low, self.high, self.bins + 1)
         return HistogramAnswer(edges, np.asarray(estimate.sum), estimate.noise_std, estimate.users)
 
 
 @dataclass(frozen=True, eq=False)
 class HistogramAnswer:
-    """Counts per bin, each with an error bar of `count_std`; mean and quantiles that follow.
+    """Counts per bin, each with an error bar of `count_std`, and the mean and quantiles that follow from them.
 
-    Error bars are of the privacy noise alone: the counts are those of the people asked.
+    Error bars are of the privacy noise alone: the counts are those of the people who answered.
+
+    Parameters
+    ----------
+    edges : ndarray of shape (bins + 1,)
+        Ends of the bins.
+    counts : ndarray of shape (bins,)
+        Noisy counts; some may be negative.
+    count_std : float
+        Standard deviation of the noise in a count.
+    users : int
+        How many people answered.
+
+    Attributes
+    ----------
+    shares : ndarray of shape (bins,)
+        Share of the people in each bin: at least 0, together 1.
+    mean : float
+        The mean, by the middles of the bins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.statistics import HistogramAnswer
+    >>> histogram = HistogramAnswer(np.array([0.0, 1.0, 2.0]), np.array([30.0, 10.0]), count_std=2.0, users=40)
+    >>> histogram.shares.tolist(), histogram.mean
+    ([0.75, 0.25], 0.75)
     """
 
     edges: Floats
@@ -83,7 +168,23 @@ class HistogramAnswer:
         return to_simplex(self.counts / self.users)
 
     def quantile(self, q: float) -> float:
-        """The value below which a share q of the people is, spread evenly within a bin."""
+        """Return the value below which a share q of the people lies, spread evenly within a bin.
+
+        Parameters
+        ----------
+        q : float
+            A share between 0 and 1.
+
+        Returns
+        -------
+        float
+            The quantile.
+
+        Raises
+        ------
+        ArgumentError
+            Where q is not between 0 and 1.
+        """
         real("q", q, at_least=0, at_most=1, remedy="0.5 is the median.")
         reached = np.concatenate([[0.0], np.cumsum(self.shares)])
         return float(np.interp(q, reached, self.edges))

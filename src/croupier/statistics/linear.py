@@ -21,11 +21,33 @@ _LOST = 0.01
 class LeastSquares:
     """Coefficients of one target on some columns, with their uncertainty: sampling and privacy noise together.
 
+    Parameters
+    ----------
+    coef : ndarray of shape (columns,)
+        The coefficients.
+    covariance : ndarray of shape (columns, columns)
+        Their estimated covariance.
+    determined : ndarray of bool, shape (columns,)
+        False where the data in a coefficient's direction cannot be told from noise, so that no interval is given.
+    residual_variance : float
+        Estimated variance of what the columns do not explain.
+    users : int
+        How many people answered.
+
     Attributes
     ----------
-    coef : coefficients. covariance : theirs. determined : False where the data in a coefficient's direction cannot be told from
-        noise, so that no interval is given.
-    residual_variance : estimated. users : how many people.
+    std : ndarray of shape (columns,)
+        Standard errors; NaN where a coefficient is not determined.
+    p_values : ndarray of shape (columns,)
+        Two-sided p-values of "the coefficient is 0"; NaN where it is not determined.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.statistics import LeastSquares
+    >>> fit = LeastSquares(np.array([2.0]), np.array([[0.01]]), np.array([True]), residual_variance=1.0, users=100)
+    >>> fit.std.round(3).tolist(), bool(fit.p_values[0] < 1e-6)
+    ([0.1], True)
     """
 
     coef: Floats
@@ -40,7 +62,23 @@ class LeastSquares:
         return np.where(self.determined, np.sqrt(np.maximum(self.covariance.diagonal(), 0.0)), np.nan)
 
     def intervals(self, level: float = 0.95) -> Floats:
-        """Low and high ends, one row per coefficient; NaN where it is not determined."""
+        """Return the confidence intervals of the coefficients.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            Confidence level, between 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (columns, 2)
+            Low and high ends, one row per coefficient; NaN where it is not determined.
+
+        Raises
+        ------
+        ArgumentError
+            Where level is not between 0 and 1.
+        """
         real("level", level, above=0, below=1, remedy="0.95 is usual.")
         half = float(ndtri((1 + level) / 2)) * self.std
         return np.column_stack([self.coef - half, self.coef + half])
@@ -53,10 +91,33 @@ class LeastSquares:
 
 
 def least_squares(moments: MomentSums, target: int = 0, columns: Sequence[int] | None = None) -> LeastSquares:
-    """Solve for the target, on all columns or on some: post-processing, which costs no privacy.
+    """Solve for one target, on all columns or on some. This is post-processing, which costs no privacy.
 
     Eigenvalues of the noisy x x' are raised to half the noise's edge, which does better than adding a ridge. To first order
     coef - truth = A^-1 (X'r + e - E coef), E the noise in A = mean x x', e that in mean x y; the covariance adds up all three.
+
+    Parameters
+    ----------
+    moments : MomentSums
+        Noisy second moments, the answer to `Moments`.
+    target : int, default 0
+        Which of the declared targets.
+    columns : sequence of int, optional
+        The columns to fit on; all where it is left out.
+
+    Returns
+    -------
+    LeastSquares
+        Coefficients with their covariance.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
+    >>> moments = cr.ask(cr.statistics.Moments(features=2), (X, X @ [0.5, -0.25]), epsilon=1.0, delta=1e-6).value
+    >>> fit = cr.statistics.least_squares(moments)
+    >>> bool((np.abs(fit.coef - [0.5, -0.25]) < 6 * fit.std).all())
+    True
     """
     if columns is not None:
         moments = moments.of(columns)

@@ -27,17 +27,52 @@ ROWS, PRODUCTS, SQUARES = 0.68, 0.68, 0.27
 
 @dataclass(frozen=True)
 class Moments:
-    """The second moments of rows with |x| <= 1 and of targets, one or several that are declared beforehand.
+    """The second moments of rows with |x| <= 1 and of one or several targets that are declared beforehand.
 
-    Longer rows are scaled down to 1, targets clipped to [-1, 1], what is not finite is sent as zero.
+    Longer rows are scaled down to 1, and targets are clipped to [-1, 1]. What is not finite is sent as zero.
 
     Parameters
     ----------
-    features : columns of X. targets : how many; 0 for the rows alone. One is y; several are the last columns of X, beside the
-        features, since a population has one y.
-    exclusive : groups of columns of which at most one is not 0 in any row, as those of a one-hot category; their products are
-        known to be 0 and not sent, which saves bits and noise. A record that breaks the rule is not counted right, and loses no
-        privacy.
+    features : int
+        Columns of X.
+    targets : int, default 1
+        How many targets; 0 for the rows alone. One target is y. Several are the last columns of X, after the features, since a
+        population has one y.
+    exclusive : tuple of tuple of int, default ()
+        Groups of columns of which at most one is not 0 in any row, as those of a one-hot category. Their products are known to be 0
+        and are not sent, which saves bits and noise. A record that breaks the rule is not counted right, and loses no privacy.
+
+    Attributes
+    ----------
+    dim : int
+        Coordinates of a vector.
+    norm : float
+        Bound on the l2 norm of a vector.
+    diameter : float
+        Bound on the l2 distance of two vectors.
+    entries : int
+        How many entries of a vector there usually are.
+    pairs : tuple of (ndarray, ndarray)
+        Rows and columns of the entries of x x' that are sent.
+    parallel : bool
+        True: threads may call it at once.
+
+    Raises
+    ------
+    ArgumentError
+        Where a parameter is out of range.
+
+    Guarantee
+    ---------
+    That of the plan under which it is asked, for any records. docs/statistics.md proves norm and diameter.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
+    >>> answer = cr.ask(cr.statistics.Moments(features=2, targets=0), X, epsilon=1.0, delta=1e-6)
+    >>> bool(np.abs(answer.value.matrix - X.T @ X / 20_000).max() < 6 * answer.value.matrix_std)
+    True
     """
 
     features: int
@@ -61,6 +96,7 @@ class Moments:
 
     @property
     def dim(self) -> int:
+        """Coordinates of a vector."""
         return len(self.pairs[0]) + self.features * self.targets + self.targets
 
     @property
@@ -87,7 +123,20 @@ class Moments:
     parallel = True
 
     def check_records(self, X: Any, y: Any) -> None:
-        """Refuse records of another shape."""
+        """Refuse records of another shape.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, columns)
+            Some users' records: the features, then several targets.
+        y : array_like of shape (n,) or None
+            Their target, where there is one.
+
+        Raises
+        ------
+        ArgumentError
+            Where X has another number of columns, or the target is missing.
+        """
         columns = self.features + (self.targets if self.targets > 1 else 0)
         if X.shape[1] != columns:
             raise ArgumentError("X.shape", X.shape, f"(users, {columns})", "Say how many features and targets there are.")
@@ -120,7 +169,20 @@ class Moments:
         return min(self.dim, 4 * (self.features + 1))
 
     def products(self, X: Any, y: Any) -> Floats | SparseVectors:
-        """The same vectors by their entries, where most of a row's are 0."""
+        """Return the same vectors by their entries, where most of a row's entries are 0.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, columns)
+            Some users' records.
+        y : array_like of shape (n,) or None
+            Their target, where there is one.
+
+        Returns
+        -------
+        SparseVectors or ndarray of shape (n, dim)
+            One vector per record; dense where most entries are not 0.
+        """
         rows, targets = self._records(X, y)
         there = rows != 0
         counts = there.sum(axis=1)
@@ -161,6 +223,18 @@ class Moments:
         return places.ravel()
 
     def decode(self, estimate: SumEstimate) -> MomentSums:
+        """Read the moments from the noisy sum. This is post-processing, which costs no privacy.
+
+        Parameters
+        ----------
+        estimate : SumEstimate
+            The noisy sum.
+
+        Returns
+        -------
+        MomentSums
+            The noisy moments with the variances of their noise.
+        """
         a, b, c = self._weights
         count, k = len(self.pairs[0]), math.sqrt(max(1, self.targets))
         mean, noise = estimate.mean, estimate.mean_noise_std
@@ -185,11 +259,38 @@ class Moments:
 class MomentSums:
     """Noisy second moments: means over users of x x', x y' and y^2, with the variances of their noise.
 
+    Parameters
+    ----------
+    matrix : ndarray of shape (features, features)
+        Mean of x x'.
+    matrix_variance : ndarray of shape (features, features)
+        Variance of the noise in each entry; 0 where the entry is known to be 0.
+    products : ndarray of shape (features, targets)
+        Mean of x y', one column per target.
+    products_std : float
+        Standard deviation of the noise in an entry of `products`.
+    squares : ndarray of shape (targets,)
+        Mean of y^2.
+    squares_std : float
+        Standard deviation of the noise in an entry of `squares`.
+    users : int
+        How many people answered.
+
     Attributes
     ----------
-    matrix : mean of x x'. matrix_variance : variance of the noise in each entry, 0 where it is known to be 0.
-    products : mean of x y', one column per target, noise `products_std`. squares : mean of y^2, noise `squares_std`.
-    users : how many people.
+    matrix_std : float
+        Standard deviation of the noise in a diagonal entry of `matrix`.
+    edge : float
+        About the largest eigenvalue of the noise: what lies below cannot be told from noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.statistics import MomentSums
+    >>> one = np.ones(1)
+    >>> sums = MomentSums(np.eye(1), 0.01 * np.eye(1), np.eye(1), 0.1, squares=one, squares_std=0.1, users=100)
+    >>> sums.matrix_std, sums.edge
+    (0.1, 0.2)
     """
 
     matrix: Floats
@@ -214,7 +315,18 @@ class MomentSums:
         return 2 * math.sqrt(float(self.matrix_variance.sum(axis=1).max(initial=0.0)))
 
     def of(self, columns: Sequence[int] | Integers) -> MomentSums:
-        """The moments of some columns alone: no privacy is spent."""
+        """Return the moments of some columns alone. This is post-processing, which costs no privacy.
+
+        Parameters
+        ----------
+        columns : sequence of int
+            The columns, counted from 0.
+
+        Returns
+        -------
+        MomentSums
+            Their moments, in the given order.
+        """
         some = np.asarray(columns, dtype=np.int64)
         return MomentSums(
             self.matrix[np.ix_(some, some)],
@@ -235,12 +347,12 @@ def checked_groups(groups: Any, features: int) -> tuple[tuple[int, ...], ...]:
     """Groups of columns, each a tuple of at least two different ones."""
     remedy = "Give one list of column numbers per one-hot category, such as [[3, 4, 5], [6, 7]]."
     try:
-        found = tuple(
+        column_groups = tuple(
             tuple(whole("exclusive", column, at_least=0, at_most=features - 1, remedy=remedy) for column in group)
             for group in groups
         )
     except TypeError:
         raise ArgumentError("exclusive", groups, "lists of column numbers", remedy) from None
-    if any(len(set(group)) != len(group) or len(group) < 2 for group in found):
+    if any(len(set(group)) != len(group) or len(group) < 2 for group in column_groups):
         raise ArgumentError("exclusive", groups, "groups of at least two different columns", remedy)
-    return found
+    return column_groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +21,59 @@ class Statistic(RangedQuery, Protocol):
     """A function of a record with a proved range, and a decoder of the noisy sum.
 
     Any population answers any of them (`Question`). Its vectors must have norm at most `norm` and be at most `diameter` apart,
-    whatever the records are; the zero vector stands for a record that says nothing, and counts among them. Each vector is made
-    from its own record alone.
+    whatever the records are. The zero vector stands for a record that says nothing, and counts among them. Each vector is computed
+    from its own record alone. A statistic that tests records before anybody is asked is a `CheckedStatistic`.
 
     Attributes
     ----------
-    dim : coordinates of a vector.
-    norm : bound on the l2 norm of a vector; longer ones are clipped to it.
-    diameter : proved bound on the l2 distance of two vectors, zero among them: the noise is proportional to it.
+    dim : int
+        Coordinates of a vector.
+    norm : float
+        Bound on the l2 norm of a vector; longer ones are clipped to it.
+    diameter : float
+        Proved bound on the l2 distance of two vectors, zero among them: the noise is proportional to it.
     """
 
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """Coordinates of a vector."""
+        ...
 
     def decode(self, estimate: SumEstimate) -> Any:
-        """What the noisy sum says, with error bars: post-processing, which costs no privacy."""
+        """Say what the noisy sum means, with error bars. This is post-processing, which costs no privacy.
+
+        Parameters
+        ----------
+        estimate : SumEstimate
+            The noisy sum.
+
+        Returns
+        -------
+        object
+            The answer's `value`.
+        """
+        ...
+
+
+@runtime_checkable
+class CheckedStatistic(Statistic, Protocol):
+    """A statistic that tests records, wherever they are, before anybody is asked."""
+
+    def check_records(self, X: Any, y: Any, /) -> None:
+        """Refuse records that the statistic cannot take.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, features)
+            Some users' records.
+        y : array_like of shape (n,) or None
+            Their targets.
+
+        Raises
+        ------
+        ArgumentError
+            Where the records are not what the statistic takes; nobody was asked, and nothing was spent.
+        """
         ...
 
 
@@ -43,20 +81,36 @@ class Statistic(RangedQuery, Protocol):
 class CustomQuery:
     """Your own query: a function from records (X, y) to one vector per record.
 
-    Nothing about the function need be proved: vectors are clipped to `norm`, and with `nonnegative` their negative entries are
-    set to 0, which makes two of them at most sqrt(2) `norm` apart and takes 29 per cent off the noise. What is not finite becomes
-    the zero vector. `croupier.statistics.check` samples for clipping that you did not mean.
+    Nothing about the function need be proved. Vectors are clipped to `norm`. With `nonnegative` their negative entries are set to
+    0, so that two of them are at most sqrt(2) `norm` apart, which takes 29 per cent off the noise. What is not finite becomes the
+    zero vector. `croupier.statistics.check` samples for clipping that you did not mean.
 
     Parameters
     ----------
-    function : maps (X, y) to an array with one row of `dim` numbers per record, each from its own record alone.
-    dim : coordinates. norm : public bound on the l2 norm of a vector.
-    nonnegative : whether entries are never negative, as counts and squares are not.
-    decoder : from a SumEstimate to what you want to know; the mean vector unless given.
+    function : callable
+        Maps (X, y) to an array with one row of `dim` numbers per record, each from its own record alone.
+    dim : int
+        Coordinates of a vector.
+    norm : float, default 1.0
+        Public bound on the l2 norm of a vector; longer ones are clipped to it.
+    nonnegative : bool, default False
+        Whether entries are never negative, as counts and squares are not.
+    decoder : callable, optional
+        Maps a SumEstimate to what you want to know; the mean vector where it is left out.
+
+    Attributes
+    ----------
+    diameter : float
+        Bound on the l2 distance of two vectors: sqrt(2) `norm` with `nonnegative`, otherwise 2 `norm`.
+
+    Raises
+    ------
+    ArgumentError
+        Where a parameter is out of range.
 
     Guarantee
     ---------
-    That of the plan it is asked under, for any function.
+    That of the plan under which it is asked, for any function that computes each vector from its own record alone.
 
     Examples
     --------
@@ -92,7 +146,25 @@ class CustomQuery:
         return finite(np.maximum(vectors, 0.0) if self.nonnegative else vectors)
 
     def raw(self, X: Any, y: Any) -> Floats:
-        """What the function gives, of the shape it should have."""
+        """Return what the function gives, before negative and infinite entries are set to 0.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, features)
+            Some users' records.
+        y : array_like or None
+            Their targets.
+
+        Returns
+        -------
+        ndarray of shape (n, dim)
+            One vector per record.
+
+        Raises
+        ------
+        ArgumentError
+            Where the function returns another shape.
+        """
         vectors = np.asarray(self.function(X, y), dtype=np.float64)
         if vectors.shape != (np.shape(X)[0], self.dim):
             allowed = f"({np.shape(X)[0]}, {self.dim})"
@@ -100,6 +172,18 @@ class CustomQuery:
         return vectors
 
     def decode(self, estimate: SumEstimate) -> Any:
+        """Apply the decoder to the noisy sum. This is post-processing, which costs no privacy.
+
+        Parameters
+        ----------
+        estimate : SumEstimate
+            The noisy sum.
+
+        Returns
+        -------
+        object
+            What the decoder returns; the mean vector where there is none.
+        """
         return estimate.mean if self.decoder is None else self.decoder(estimate)
 
 

@@ -15,7 +15,29 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Score:
-    """One score: its estimate, its standard error over people and noise, and what the best constant answer has (None: nothing)."""
+    """One score with its error bar.
+
+    Parameters
+    ----------
+    value : float
+        The estimate.
+    std : float
+        Its standard error, for sampling of people and privacy noise together.
+    baseline : float or None
+        The score of the best constant answer; None where that is not known.
+
+    Attributes
+    ----------
+    interval : tuple of (float, float)
+        The 95 per cent confidence interval.
+
+    Examples
+    --------
+    >>> from croupier.statistics import Score
+    >>> low, high = Score(0.8, 0.01, baseline=0.5).interval
+    >>> round(low, 3), round(high, 3)
+    (0.78, 0.82)
+    """
 
     value: float
     std: float
@@ -31,11 +53,45 @@ class Score:
 class CellCounts:
     """Counts of a classifier's answers, cell by cell, and the scores that follow.
 
+    Parameters
+    ----------
+    counts : ndarray of shape (cells,)
+        Noisy counts. For two classes: the score bins of the first label, then those of the second. For more: (predicted, true), row
+        by row.
+    covariance : ndarray of shape (cells, cells)
+        Covariance of the noise in `counts`.
+    users : int
+        How many people answered.
+    right : ndarray of shape (cells,)
+        +1 for the cells of right answers, -1 for the others.
+    classes : tuple
+        The labels.
+    edges : ndarray or None
+        Ends of the score bins; None for more than two classes.
+    probabilities : bool
+        Whether scores are probabilities.
+
     Attributes
     ----------
-    counts, covariance : of the cells, the noise's covariance. Two classes: score bins of the first label, then of the second;
-        more: (predicted, true) row by row. right : +1 for the cells of right answers, -1 for others.
-    classes : the labels. edges : of the score bins. probabilities : whether scores are probabilities.
+    confusion : ndarray of shape (classes, classes)
+        Noisy counts of (true, predicted).
+    confusion_std : ndarray of shape (classes, classes)
+        Standard deviation of the privacy noise in `confusion`.
+    roc : tuple of (ndarray, ndarray)
+        False and true positive rates, for two classes.
+    calibration : ndarray of shape (bins, 4)
+        For two classes, one row per score bin: its middle, people in it, share of the second class, standard error of that share.
+    scores : dict of str to Score
+        Accuracy and balanced accuracy; for two classes AUC, and log-loss where scores are probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.statistics import CellCounts
+    >>> right = np.array([1.0, -1.0, -1.0, 1.0])
+    >>> cells = CellCounts(np.array([40.0, 10.0, 10.0, 40.0]), np.eye(4), 100, right, (0, 1), None, probabilities=False)
+    >>> cells.scores["accuracy"].value, cells.confusion.tolist()
+    (0.8, [[40.0, 10.0], [10.0, 40.0]])
     """
 
     counts: Floats
@@ -96,17 +152,17 @@ class CellCounts:
         largest = float(sizes.max()) / n
         accuracy = float(n + self.right @ self.counts) / (2 * n)
         inside = min(max(accuracy, 0.0), 1.0)
-        found = {"accuracy": Score(accuracy, self._std(self.right / (2 * n), inside * (1 - inside) / n), largest)}
+        scores = {"accuracy": Score(accuracy, self._std(self.right / (2 * n), inside * (1 - inside) / n), largest)}
         recall = confusion.diagonal() / sizes
         spread = float(np.sum(np.clip(recall, 0, 1) * (1 - np.clip(recall, 0, 1)) / sizes)) / len(sizes) ** 2
-        found["balanced accuracy"] = Score(
+        scores["balanced accuracy"] = Score(
             float(recall.mean()), self._std(self._balanced_gradient(recall, sizes), spread), 1 / len(sizes)
         )
         if self.edges is not None:
-            found["AUC"] = self._auc()
+            scores["AUC"] = self._auc()
         if self.probabilities:
-            found["log-loss"] = self._log_loss(sizes)
-        return found
+            scores["log-loss"] = self._log_loss(sizes)
+        return scores
 
     @property
     def _middles(self) -> Floats:
@@ -152,7 +208,38 @@ class CellCounts:
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """A regressor's mean errors, from noisy means of |r|, r^2, r^4, y, y^2 and "y at most the prediction" in units of the range."""
+    """A regressor's mean errors.
+
+    They follow from the noisy means of |r|, r^2, r^4, y, y^2 and "y at most the prediction", where errors r and targets y are in
+    units of the target's range.
+
+    Parameters
+    ----------
+    means : ndarray of shape (6,)
+        The noisy means.
+    noise : ndarray of shape (6,)
+        Standard deviations of their noise.
+    users : int
+        How many people answered.
+    width : float
+        Width of the target's range.
+    quantile : float or None
+        The quantile that the regressor predicts; None where it predicts something else.
+
+    Attributes
+    ----------
+    scores : dict of str to Score
+        MAE, MSE, R^2 and the share of targets at or below the prediction.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.statistics import Errors
+    >>> means = np.array([0.1, 0.02, 0.001, 0.5, 0.3, 0.5])
+    >>> errors = Errors(means, np.full(6, 0.001), users=1_000, width=10.0, quantile=None)
+    >>> errors.scores["MAE"].value, errors.scores["MSE"].value
+    (1.0, 2.0)
+    """
 
     means: Floats
     noise: Floats

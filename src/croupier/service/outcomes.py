@@ -1,0 +1,89 @@
+"""What becomes of reports: taken, refused, and how many a round has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..privacy import SumPlan
+from .task import TaskRound
+
+
+class RefusedError(Exception):
+    """A request that is not granted: an HTTP status, and a reason that is fit for whoever asked.
+
+    Parameters
+    ----------
+    status : int
+        The HTTP status.
+    reason : str
+        What the sender is told.
+
+    Attributes
+    ----------
+    status : int
+        The HTTP status.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Taken:
+    """That a report was taken.
+
+    Parameters
+    ----------
+    arrived : int
+        How many reports the round has now; 0 where the report was counted in a round that has ended.
+    wanted : int
+        How many the round wants.
+    """
+
+    arrived: int
+    wanted: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report that has the right shape.
+
+    Parameters
+    ----------
+    client : str
+        Whose it is.
+    body : bytes
+        The report as it came.
+    round : TaskRound
+        Its round.
+    plan : SumPlan
+        The round's plan.
+    """
+
+    client: str
+    body: bytes
+    round: TaskRound
+    plan: SumPlan
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """How the present round stands: numbers that anybody may know.
+
+    Parameters
+    ----------
+    round : int
+        The round's number.
+    arrived : int
+        How many reports it has.
+    wanted : int
+        How many it wants.
+    minimum : int
+        The fewest with which it can end.
+    """
+
+    round: int
+    arrived: int
+    wanted: int
+    minimum: int

@@ -1,0 +1,88 @@
+"""Reports in the shuffler's database: each is taken or refused, and a full round becomes a batch, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, select, update
+
+from ..protocol import SecureRandom
+from . import store as tables
+from .lots import who_answered, who_is_drawn
+from .outcomes import RefusedError, Taken, Written
+from .task import Task, TaskRound
+from .transport import shuffled
+from .wire import SealedReport
+
+_NAMES: BindParameter[Any] = bindparam("names", expanding=True)
+_AMONG_REPORTS = select(tables.reports.c.client, tables.reports.c.body).where(
+    (tables.reports.c.round == bindparam("round")) & tables.reports.c.client.in_(_NAMES)
+)
+
+
+def take_reports(
+    connection: Connection, task: Task, task_round: TaskRound, reports: dict[int, Written], key: Ed25519PrivateKey
+) -> dict[int, Taken | RefusedError]:
+    """Take reports of one round, and make its batch, signed with the shuffler's key, where it is full.
+
+    A report hears how many there are with it; 0 where it was counted in a round that has ended.
+    """
+    slot, wanted = task.slot(task_round.id), task_round.phase_of(task).plan.users
+    names = {report.client for report in reports.values()}
+    state = state_of(connection, task_round.id, to_change=True)
+    here = connection.execute(_AMONG_REPORTS, {"round": task_round.id, "names": list(names)}).all()
+    kept = {row.client: row.body for row in here}
+    answered = who_answered(connection, task, task_round, names)
+    drawn = who_is_drawn(connection, task_round, names)
+    arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
+    for place, report in reports.items():
+        client, body = report.client, report.body
+        if state.state != "open" or arrived == wanted:
+            outcomes[place] = Taken(0, wanted) if client in answered else RefusedError(410, "the round has ended")
+        elif kept.get(client) == body:
+            outcomes[place] = Taken(arrived, wanted)
+        elif client in kept:
+            outcomes[place] = RefusedError(409, "another report of this client is here; a retry sends the same bytes")
+        elif client in answered:
+            outcomes[place] = RefusedError(409, "this client has taken part already")
+        elif client not in drawn:
+            outcomes[place] = RefusedError(409, "this client's lot is not this round")
+        else:
+            arrived += 1
+            kept[client] = body
+            answered.add(client)
+            new.append(report)
+            outcomes[place] = Taken(arrived, wanted)
+    if new:
+        connection.execute(insert(tables.taken_part), [{"slot": slot, "client": report.client} for report in new])
+        rows = [{"round": task_round.id, "client": report.client, "body": report.body} for report in new]
+        connection.execute(insert(tables.reports), rows)
+        forget_places(connection, [report.client for report in new])
+        connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(arrived=arrived))
+        if arrived == wanted:
+            make_batch(connection, task_round, key)
+    return outcomes
+
+
+def make_batch(connection: Connection, task_round: TaskRound, key: Ed25519PrivateKey) -> None:
+    """Write the batch of a full round, permuted and signed, in place of the reports, so that no link to people is left."""
+    here = tables.reports.c.round == task_round.id
+    bodies = connection.execute(select(tables.reports.c.body).where(here).order_by(tables.reports.c.client)).scalars().all()
+    batch = shuffled([SealedReport.from_bytes(body) for body in bodies], SecureRandom()).to_bytes(key)
+    connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(state="made", batch=batch))
+    connection.execute(delete(tables.reports).where(here))
+    connection.execute(delete(tables.places))
+
+
+def state_of(connection: Connection, round_id: str, *, to_change: bool = False) -> Any:
+    """State, arrivals and time of opening of a round; its row is locked where it is going to change."""
+    rounds = tables.rounds.c
+    query = select(rounds.state, rounds.arrived, rounds.opened).where(rounds.id == round_id)
+    return connection.execute(query.with_for_update() if to_change else query).one()
+
+
+def forget_places(connection: Connection, clients: Sequence[str]) -> None:
+    """Strike out the places that were kept for these clients."""
+    connection.execute(delete(tables.places).where(tables.places.c.client.in_(clients)))
