@@ -59,7 +59,8 @@ def test_readme_prints_what_its_first_code_prints(capsys):
 
 def test_readme_accuracies_are_the_stored_ones():
     text, stored = (ROOT / "README.md").read_text(), json.loads((ROOT / "benchmarks/results/accuracy.json").read_text())["accuracy"]
-    fits = {(fit["task"], fit["interactivity"]): fit for fit in stored if (fit["rule"], fit["epsilon"]) == ("practical", 1.0)}
+    shown = [fit for fit in stored if (fit["rule"], fit["epsilon"]) == ("practical", 1.0)]
+    fits = {(fit["task"], fit["interactivity"]): fit for fit in shown if fit["interactivity"] == "full" or fit["lots"] == "secret"}
     for task, title in (("adult", "Adult, {} people"), ("covtype", "Covertype, {}"), ("mnist10", "MNIST, ten classes, {}")):
         once, always = fits[task, "sequential"], fits[task, "full"]
         name = title.format(f"{once['users']:,}".replace(",", " "))
