@@ -74,7 +74,8 @@ def accuracies(load: Any, rows: list[Any], seeds: int) -> list[dict[str, Any]]:
         assert result.guarantee is not None
         table.append(
             {"task": task, "users": len(X), "dim": problem.dim, "radius": radius, **budget}
-            | {"rule": overrides.get("rule", "bound"), "lots": overrides["lots"], "rounds": result.rounds, "bits_per_user": result.bits_per_user}
+            | {"rule": overrides.get("rule", "bound"), "lots": overrides["lots"]}
+            | {"rounds": result.rounds, "bits_per_user": result.bits_per_user}
             | {"median": statistics.median(found), "least": min(found), "most": max(found), "seeds": seeds, "asked": asked}
             | {"seconds": statistics.median(seconds), "epsilon_spent": result.guarantee.epsilon(budget["delta"])}
         )
