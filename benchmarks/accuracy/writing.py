@@ -25,7 +25,7 @@ with planning the schedule first.
 TAIL = """
 With secret lots a user is asked once, as in the sequential rows with open lots, and nobody who sees the transcript knows when;
 "asked" is then what a simulation with Gaussian noise reached. In the full model everybody is asked in every round.
-Elsewhere "asked" is what a prototype reached; for the practical rule, one point below what methods tuned on a validation split reached:
+Elsewhere it is what a prototype reached; for the practical rule, one point below what methods tuned on a validation split reached:
 0.830, 0.752, 0.857 in one pass and 0.845, 0.753, 0.901 in full batches on adult, covtype and mnist10. The practical rule's
 constants were chosen once, by looking at these three at epsilon = 1 with a Gaussian in place of the protocol; they are the same for
 all data and every epsilon (docs/optimizer.md).
