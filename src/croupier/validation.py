@@ -104,8 +104,8 @@ class FileRecordError(RecordError):
     """A record in a file that is refused, in the words of whoever looks at the file. As `RecordError`, it travels without it."""
 
     def _text(self) -> str:
-        found = "a value that is not shown" if self.value is _NOT_SHOWN else _short(self.value)
-        return f"{self.name}: {found} should be {self.allowed}. {self.remedy}"
+        shown_value = "a value that is not shown" if self.value is _NOT_SHOWN else _short(self.value)
+        return f"{self.name}: {shown_value} should be {self.allowed}. {self.remedy}"
 
     def __reduce__(self) -> tuple[type[RecordError], tuple[str, object, str, str]]:
         return _travelled, (self.public, self.allowed, self.remedy)  # type: ignore[return-value]

@@ -36,7 +36,7 @@ from croupier.population import (
     WorkerError,
     deal,
 )
-from croupier.population.cluster import _TOKEN
+from croupier.population.connection import TOKEN
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Counts, Secret
 from croupier.table import Encoder, Schema, TableBlock
@@ -224,7 +224,7 @@ def cluster():
     """A local Ray with room for two populations of two workers, which they use since this process is connected to it."""
     assert not ray.is_initialized()
     path = tempfile.mkdtemp(prefix="t")
-    os.environ.setdefault("RAY_AUTH_TOKEN", _TOKEN)  # as RayPopulation does: Ray reads its token once in a process
+    os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)  # as RayPopulation does: Ray reads its token once in a process
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(

@@ -24,12 +24,54 @@ class ArrayPopulation(BlockPopulation):
 
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
     not the row. Memory beyond the data: a chunk of rows a thread, 12 bytes a user where batches are dealt, with groups an index.
-    `blocks` are the sizes of the blocks that share their randomness, in users: unless given an eighth of all, but at least 8 192
-    and at most 262 144. `threads` is how many are answered for at once, as in `BlockPopulation`.
+    The shape and the type of an array are taken as public.
 
-    With `invalid` = "blank" a value that is not a finite number is left to whoever asks, who must count its record as blank, as
-    `minimize(invalid="blank")` does; a row without a label in `groups` is nobody's, and is left out. The shape and the type of
-    an array are taken as public.
+    Parameters
+    ----------
+    X : array_like, sparse matrix, data frame or Arrow table of shape (rows, features)
+        Numbers, one row per user, or several with `groups`.
+    y : array_like of shape (rows,) or None, default None
+        The label or target of each row.
+    groups : array_like of shape (rows,) or None, default None
+        Whose each row is; None where each row is a user.
+    mode : {"counting", "faithful"}, default "counting"
+        Whether to add integers, or to make and shuffle every message; the law of the answers is the same.
+    blocks : sequence of int or None, default None
+        The sizes of the blocks that share their randomness, in users. None is an eighth of all users each, but at least 8 192 and
+        at most 262 144.
+    threads : int or None, default None
+        How many blocks are answered for at once; None is as many as the process has processors.
+    invalid : {"refuse", "blank"}, default "refuse"
+        What becomes of a value that is not a finite number. "blank" leaves it to whoever asks, who must count its record as blank,
+        as `minimize(invalid="blank")` does; a row without a label in `groups` is then nobody's, and is left out.
+
+    Attributes
+    ----------
+    X, y : array
+        The rows as they are used.
+    unit : str
+        What a user is: "row", or "person" with `groups`.
+
+    Raises
+    ------
+    ArgumentError
+        Where X is no table of numbers, or a length does not fit; with `invalid` = "refuse" also where a target is not finite or a
+        label of `groups` is missing.
+    RecordError
+        With `invalid` = "refuse", where a feature is not finite.
+
+    Guarantee
+    ---------
+    The plan's guarantee is for a row, or with `groups` for all rows of a person together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.population import ArrayPopulation
+    >>> X = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+    >>> population = ArrayPopulation(X, groups=["ann", "bob", "ann"])
+    >>> population.users, population.unit
+    (2, 'person')
     """
 
     def __init__(

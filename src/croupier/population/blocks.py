@@ -34,10 +34,18 @@ class Block(Protocol):
     """Some users: how many, and how to get at their records."""
 
     @property
-    def users(self) -> int: ...
+    def users(self) -> int:
+        """How many users the block has, at least 1. This is public."""
+        ...
 
     def read(self) -> Records | tuple[Any, Any]:
-        """Their records: (X, y), one row per user, the same whenever it is called. y may be None."""
+        """Read the users' records, the same whenever it is called.
+
+        Returns
+        -------
+        Records or tuple
+            (X, y) with one row per user; y may be None.
+        """
         ...
 
 
@@ -46,7 +54,9 @@ class NamedBlock(Block, Protocol):
     """A block that says what errors call it: its file."""
 
     @property
-    def file_name(self) -> str: ...
+    def file_name(self) -> str:
+        """What errors call the block. It must not hold a record's value."""
+        ...
 
 
 @runtime_checkable
@@ -54,7 +64,9 @@ class CheckedBlock(Block, Protocol):
     """A block that says whether its `read` makes sure itself that the records are what they were at first."""
 
     @property
-    def checks_itself(self) -> bool: ...
+    def checks_itself(self) -> bool:
+        """Whether `read` refuses records that are not those that it first returned; it is taken at its word."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -152,10 +164,10 @@ class Shard:
         read = placed.block.read()
         records = read if isinstance(read, Records) else Records(read[0], read[1])
         if records.users != placed.users or not self._unchanged(placed, records):
-            found = (
+            change = (
                 f"has {records.users} users where {placed.users} were counted" if records.users != placed.users else "has changed"
             )
-            raise UnreachableError(f"{placed.name} {found}: bring back what it was. Nothing was released in this round")
+            raise UnreachableError(f"{placed.name} {change}: bring back what it was. Nothing was released in this round")
         if self._keep:
             self._kept[placed.number] = records
         return records
@@ -177,22 +189,50 @@ class BlockPopulation:
     that itself says `checks_itself = True` (`CheckedBlock`); it is then taken at its word. `file_name`, if a block has one
     (`NamedBlock`), is what errors call it.
 
-    `threads` is how many blocks are answered for at once: by default as many as the process has processors where records are kept,
-    and one where they are read, since each holds a block. The counts are the same. A loss of one's own is asked by one thread;
-    `read` may be called by several, of different blocks.
+    Parameters
+    ----------
+    blocks : iterable of Block
+        The blocks, in an order that must not change: a block's number names its randomness.
+    keep : bool, default False
+        Whether to hold in memory what was read.
+    mode : {"counting", "faithful"}, default "counting"
+        Whether to add integers, or to make and shuffle every message; the law of the answers is the same.
+    threads : int or None, default None
+        How many blocks are answered for at once. None is as many as the process has processors where records are kept, and one
+        where they are read, since each holds a block. The counts are the same. A loss of one's own is called by one thread; `read`
+        may be called by several, of different blocks.
 
+    Attributes
+    ----------
+    private : bool
+        True: its answers are as private as the plan.
+    unit : str
+        What a user is: "row".
+
+    Raises
+    ------
+    ArgumentError
+        Where there is no block, a block has no users, or threads is below 1.
+
+    Guarantee
+    ---------
+    A block's randomness depends on the question's secret and the block's number alone, so a question that is asked again gets the
+    same answer, to the bit.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier import minimize
     >>> from croupier.population import BlockPopulation
     >>> from croupier.problem import Ball, Logistic, Problem
-    >>> class Made:
+    >>> class SyntheticBlock:
     ...     def __init__(self, seed):
     ...         self.seed, self.users = seed, 1000
     ...     def read(self):
     ...         X = np.random.default_rng(self.seed).normal(size=(1000, 3)) / 3
     ...         return X, X[:, 0] > 0
     >>> problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0))
-    >>> minimize(problem, BlockPopulation([Made(seed) for seed in range(5)]), epsilon=1.0, delta=1e-6).users
+    >>> minimize(problem, BlockPopulation([SyntheticBlock(seed) for seed in range(5)]), epsilon=1.0, delta=1e-6).users
     5000
     """
 
@@ -207,15 +247,47 @@ class BlockPopulation:
 
     @property
     def users(self) -> int:
+        """How many users there are. This is public."""
         return self.shard.users
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
-        """Refuse records that fail the test, before anybody is asked; with a key, their digest under it."""
+        """Refuse records that fail the test, before anybody is asked.
+
+        Parameters
+        ----------
+        test : Test
+            Called with records (X, y) where they are; raises where they are not what is wanted.
+        key : bytes or None, default None
+            The key of the digest; None where no digest is wanted.
+
+        Returns
+        -------
+        bytes or None
+            A keyed digest of all records in their order; None without a key.
+        """
         digests = self.shard.prepare(test, key)
         return None if key is None else joint_digest(key, digests)
 
     def answer(self, question: Question) -> SumEstimate:
-        """One private round over the users of the batch."""
+        """Run one private round over the users of the batch.
+
+        Parameters
+        ----------
+        question : Question
+            What is asked, of whom, and under which plan.
+
+        Returns
+        -------
+        SumEstimate
+            The sum over the batch, its noise and its guarantee.
+
+        Raises
+        ------
+        BatchTooSmallError
+            Where the round has fewer users than its guarantee counts on.
+        UnreachableError
+            Where records are gone or have changed. Nothing is released then.
+        """
         protocol = VectorSum(question.plan)
         protocol.check_round(question.size, self.mode)
         if self.mode == "faithful":
@@ -260,4 +332,5 @@ def _blanks_source(question: Question) -> KeyedRandom:
 
 
 def joint_digest(key: bytes, digests: Iterable[bytes]) -> bytes:
+    """One keyed digest of the blocks' digests, in their order."""
     return hmac.new(key, b"".join(digests), hashlib.sha256).digest()

@@ -7,58 +7,80 @@ are the ones that the run began with, by their digests.
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
-import secrets
-import shutil
-import socket
-import tempfile
-import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
-from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError, whole
-from .blocks import BlockPopulation, Placed, Shard, joint_digest, released
+from .blocks import BlockPopulation, Placed, Shard, joint_digest, processors, released
+from .connection import connected, free_cpus, job_of
 from .population import Question, Test, UnreachableError, WorkerError
 from .records import Records
 
 # How often a worker that died is started anew.
 _RESTARTS = 10
-# Seconds to wait for what Ray does a little later.
-_PATIENCE = 10.0
 # Seconds within which all workers must be there.
 _START = 300.0
-# Of this process, as Ray reads it once.
-_TOKEN = secrets.token_hex(32)
-# Longest name of a temporary folder that leaves room for Ray's sockets.
-_LONGEST = 24
-# Room in a local object store beside the records that are put there.
-_STORE_BYTES = 128 << 20
 
 
 class RayPopulation:
     """The users of another population, spread over Ray workers block by block.
 
-    population : a `ParquetPopulation`, whose files the workers read themselves; an `ArrayPopulation`, whose blocks go to Ray's
-        object store; or a `BlockPopulation` of blocks of your own, which are sent to the workers as they are (pickled).
-    workers : how many processes; by default one per CPU, and no more than there are blocks.
-    address : of a running cluster ("auto", "host:6379"). Without it the Ray that this process is connected to, or a local one
-        that ends with this object.
-    keep : hold the records in the workers' memory (default), or read them again in every round.
-
-    The cluster is one trusted place: whoever can look into its processes sees records, and the driver sees counts per worker,
-    which have the noise of that worker's users only. What leaves the driver has the noise of all, as the guarantee says.
     Use it as a context, or call `close`.
+
+    Parameters
+    ----------
+    population : BlockPopulation
+        A `ParquetPopulation`, whose files the workers read themselves; an `ArrayPopulation`, whose blocks go to Ray's object store;
+        or a `BlockPopulation` of blocks of your own, which are sent to the workers as they are (pickled). In counting mode.
+    workers : int or None, default None
+        How many processes. None is one per CPU, and no more than there are blocks.
+    address : str or None, default None
+        Of a running cluster ("auto", "host:6379"). None is the Ray that this process is connected to, or a local one that ends with
+        this object.
+    keep : bool, default True
+        Whether to hold the records in the workers' memory, or to read them again in every round.
+
+    Attributes
+    ----------
+    users : int
+        How many users there are.
+    private : bool
+        True: its answers are as private as the plan.
+    unit : str
+        What a user is, as in the population.
+
+    Raises
+    ------
+    ArgumentError
+        Where the population has no blocks or is a stand-in, Ray is not installed, no cluster is at the address, or there are fewer
+        free CPUs or blocks than workers.
+    UnreachableError
+        Where the workers do not start.
+
+    Guarantee
+    ---------
+    What leaves the driver has the noise of all users, as the plan says. The cluster is one trusted place: whoever can look into
+    its processes sees records, and the driver sees counts per worker, which have the noise of that worker's users only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier import minimize
+    >>> from croupier.population import ArrayPopulation, RayPopulation
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 3)) / 3
+    >>> problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0))
+    >>> with RayPopulation(ArrayPopulation(X, X[:, 0] > 0), workers=2) as population:  # doctest: +SKIP
+    ...     minimize(problem, population, epsilon=1.0, delta=1e-6).users
+    20000
     """
 
     def __init__(
@@ -75,9 +97,9 @@ class RayPopulation:
         self._seal: _Seal | None = None
         self._workers: list[Any] = []
         self._stored: dict[int, Any] = {}
-        self._ray, end, started = _connected(address, workers or min(len(placed), _cpus()), placed)
+        self._ray, end, started = connected(address, workers or min(len(placed), processors()), placed)
         workers = workers or started
-        self._started_in = _job(self._ray)
+        self._started_in = job_of(self._ray)
         self._close = weakref.finalize(self, end, self._started_in, self._workers, self._stored)
         try:
             self._start(placed, workers, keep)
@@ -87,16 +109,57 @@ class RayPopulation:
 
     @property
     def workers(self) -> int:
+        """How many processes answer."""
         return len(self._workers)
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
-        """Refuse records that fail the test, before anybody is asked; digests are kept to tell whether a retry sees the same."""
+        """Refuse records that fail the test, before anybody is asked. Digests are kept to tell whether a retry sees the same.
+
+        Parameters
+        ----------
+        test : Test
+            Called with records (X, y) in the workers; raises where they are not what is wanted.
+        key : bytes or None, default None
+            The key of the digest that is returned; None where none is wanted.
+
+        Returns
+        -------
+        bytes or None
+            A keyed digest of all records in their order, the same as without a cluster; None without a key.
+
+        Raises
+        ------
+        UnreachableError
+            Where a worker is lost and does not come back.
+        WorkerError
+            Where a worker raises something other than this package's errors.
+        """
         seal = self._sealed(test, key or os.urandom(32))
         numbered = zip(chain.from_iterable(self._numbers), chain.from_iterable(seal.digests), strict=True)
         return None if key is None else joint_digest(key, [digest for _, digest in sorted(numbered)])
 
     def answer(self, question: Question) -> SumEstimate:
-        """One private round over the users of the batch: the workers' counts, added up."""
+        """Run one private round over the users of the batch: the workers' counts are added up.
+
+        Parameters
+        ----------
+        question : Question
+            What is asked, of whom, and under which plan.
+
+        Returns
+        -------
+        SumEstimate
+            The sum over the batch, its noise and its guarantee.
+
+        Raises
+        ------
+        BatchTooSmallError
+            Where the round has fewer users than its guarantee counts on.
+        UnreachableError
+            Where a worker is lost and does not come back, or has other records than before. Nothing is released then.
+        WorkerError
+            Where a worker raises something other than this package's errors.
+        """
         VectorSum(question.plan).check_round(question.size)
         seal = self._seal or self._sealed(_anything, os.urandom(32))
         first, *others = self._all("counts", [(question, seal.key, digests) for digests in seal.digests])
@@ -117,7 +180,7 @@ class RayPopulation:
         self.close()
 
     def _start(self, placed: Sequence[Placed], workers: int | None, keep: bool) -> None:
-        count = _free_cpus(self._ray, workers or 1)
+        count = free_cpus(self._ray, workers or 1)
         if count < (workers or 1):
             remedy = "Ask for fewer workers, wait for other jobs to end, or add machines to the cluster."
             raise ArgumentError("workers", workers or 1, f"at most {count}, the CPUs of the cluster that are free", remedy)
@@ -143,17 +206,17 @@ class RayPopulation:
 
     def _all(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What every worker returns; the first error that one of them reports."""
-        if not self._close.alive or _job(self._ray) != self._started_in:
+        if not self._close.alive or job_of(self._ray) != self._started_in:
             raise UnreachableError("this population was closed, or the Ray that it was on was ended")
         errors = self._ray.exceptions
         try:
-            asked = [
+            pending = [
                 getattr(worker, method).remote(
                     {number: self._stored[number] for number in numbers if number in self._stored}, *mine
                 )
                 for worker, numbers, mine in zip(self._workers, self._numbers, arguments, strict=True)
             ]
-            replies: list[Any] = self._ray.get(asked)
+            replies: list[Any] = self._ray.get(pending)
         except (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.WorkerCrashedError) as problem:
             raise _lost(problem) from None
         for reply in replies:
@@ -268,116 +331,3 @@ def _lost(problem: Exception) -> UnreachableError:
         f"a worker is lost, and did not come back ({type(problem).__name__}: {reason}); its node's logs may say why",
         whatever_the_records=False,
     )
-
-
-def _job(ray: Any) -> str | None:
-    """What this process is to Ray; None where it is not connected."""
-    return str(ray.get_runtime_context().get_job_id()) if ray.is_initialized() else None
-
-
-def _free_cpus(ray: Any, wanted: int) -> int:
-    """CPUs that nobody has, after some patience where they are too few: Ray takes a while to notice what has become free."""
-    deadline = time.monotonic() + (_PATIENCE if ray.cluster_resources().get("CPU", 0) >= wanted else 0)
-    while (free := int(ray.available_resources().get("CPU", 0))) < wanted and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return free
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tuple[Any, Callable[..., None], int | None]:
-    """Ray, how to end what was begun here, and for how many workers it was started, if it was."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray  # noqa: PLC0415  (an extra)
-    except ImportError:
-        raise ArgumentError("RayPopulation", "no Ray", "the extra `ray`", "pip install 'croupier[ray]'") from None
-    if ray.is_initialized():
-        if address is not None:
-            raise ArgumentError("address", address, "left out, as this process is connected to Ray already", "Leave it out.")
-        return ray, partial(_kill, ray), None
-    if address is not None:
-        _require_reachable(address)
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError, OSError) as problem:
-            allowed = f"that of a running cluster ({str(problem).strip().splitlines()[0]})"
-            raise ArgumentError("address", address, allowed, "Start one: ray start --head.") from None
-        return ray, partial(_end, ray, None), None
-    if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
-        remedy = "Unset it: a local Ray listens on the network, and only its token keeps others out."
-        raise ArgumentError("RAY_AUTH_MODE", os.environ["RAY_AUTH_MODE"], "token, or not set", remedy)
-    # The folder is for its owner alone, and short: Ray's sockets are in it, whose names must not be long.
-    short = Path("/tmp") if len(tempfile.gettempdir()) > _LONGEST and os.access("/tmp", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="cr", dir=short))
-    stored = sum(_bytes(block.block) for block in placed if isinstance(block.block, Records))
-    try:
-        with _token():
-            ray.init(
-                address="local",
-                num_cpus=workers + 1,  # one for tasks, so that nothing waits for a worker's
-                include_dashboard=False,
-                object_store_memory=_STORE_BYTES + int(1.2 * stored),
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _temp_dir=str(folder / "r"),  # Ray opens it to everybody
-            )
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return ray, partial(_end, ray, folder), workers
-
-
-@contextmanager
-def _token() -> Iterator[None]:
-    """With a token by which Ray knows its own processes, unless there is one: it would leave one in the home folder."""
-    mine = {} if {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() else {"RAY_AUTH_TOKEN": _TOKEN}
-    os.environ.update(mine)
-    try:
-        yield
-    finally:
-        for name in mine:
-            os.environ.pop(name, None)
-
-
-def _require_reachable(address: str) -> None:
-    """Ray would knock for a quarter of an hour at a door that nobody opens."""
-    place = address.removeprefix("ray://")
-    host, colon, port = place.rpartition(":")
-    if not colon:  # "auto" and the like: Ray knows where to look
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-    except (OSError, ValueError, OverflowError) as problem:
-        allowed = f"that of a running cluster ({getattr(problem, 'strerror', None) or problem})"
-        raise ArgumentError("address", address, allowed, "Start one: ray start --head; or mend the address.") from None
-
-
-def _bytes(records: Records) -> int:
-    """About what the rows of these users take."""
-    sparse = hasattr(records.X, "indptr")
-    every = sum(part.nbytes for part in (records.X.data, records.X.indices, records.X.indptr)) if sparse else records.X.nbytes
-    rows = records.X.shape[0] if records.index is None else int(records.index.counts.sum())
-    return int(every * rows / max(1, records.X.shape[0])) + 8 * rows
-
-
-def _kill(ray: Any, job: str | None, workers: list[Any], stored: dict[int, Any]) -> None:
-    """End the workers in a Ray that somebody else began, and free their records."""
-    if _job(ray) == job:
-        for worker in workers:
-            ray.kill(worker)
-        stored.clear()
-
-
-def _end(ray: Any, folder: Path | None, job: str | None, workers: list[Any], stored: dict[int, Any]) -> None:
-    """End the connection, with it the workers, and the local Ray that lives in a folder."""
-    try:
-        if _job(ray) == job:
-            ray.shutdown()
-    finally:
-        deadline = time.monotonic() + _PATIENCE
-        while folder is not None and folder.exists() and time.monotonic() < deadline:
-            shutil.rmtree(folder, ignore_errors=True)  # its processes may still be writing their last words
-            time.sleep(0.05)

@@ -24,19 +24,61 @@ _LARGEST = 2**64 - 1
 
 @dataclass(frozen=True)
 class Order:
-    """A uniformly random order of `users` users, for whoever has the secret."""
+    """A uniformly random order of users, for whoever has the secret.
+
+    Parameters
+    ----------
+    secret : Secret
+        What the tickets are drawn from; whoever has it knows the order.
+    users : int
+        How many users there are.
+
+    Guarantee
+    ---------
+    Tickets are uniform and independent, whatever the data, as far as the secret's keystream cannot be told from random bytes.
+
+    Examples
+    --------
+    >>> from croupier.population import Order
+    >>> from croupier.protocol import Secret
+    >>> order = Order(Secret.fresh(), users=1000)
+    >>> order.tickets(0, 1000)[10:13].tolist() == order.tickets(10, 13).tolist()
+    True
+    """
 
     secret: Secret
     users: int
 
     def tickets(self, first: int, last: int) -> NDArray[np.uint64]:
-        """Of the users numbered from `first` up to `last`."""
+        """Draw the tickets of the users numbered from `first` up to `last`.
+
+        Parameters
+        ----------
+        first, last : int
+            The number of the first user, and that after the last one.
+
+        Returns
+        -------
+        numpy.ndarray of uint64
+            One ticket per user, the same whenever they are drawn.
+        """
         start = first // _PAGE * _PAGE
         pages = [self._page(page, min(_PAGE, last - page)) for page in range(start, last, _PAGE)]
         return np.concatenate(pages or [np.zeros(0, dtype=np.uint64)])[first - start :]
 
     def lots(self, rounds: int) -> NDArray[np.int64] | None:
-        """How many users have each of so many lots; None where a ticket is beyond the last lot, which all have to draw anew."""
+        """Count the users of each lot.
+
+        Parameters
+        ----------
+        rounds : int
+            How many lots there are.
+
+        Returns
+        -------
+        numpy.ndarray of int64, shape (rounds,), or None
+            How many users have each lot; None where a ticket is beyond the last lot, so that all have to draw anew.
+        """
         width, counts = _width(rounds), np.zeros(rounds, dtype=np.int64)
         for tickets in self._pages():
             lots = tickets // width
@@ -46,12 +88,38 @@ class Order:
         return counts
 
     def smallest(self, low: int, high: int, count: int) -> int:
-        """The ticket after the `count` smallest from `low` to `high`, of which there are more."""
+        """Find the ticket that follows the `count` smallest ones from `low` to `high`.
+
+        Parameters
+        ----------
+        low, high : int
+            The range of tickets, both included.
+        count : int
+            Fewer than there are tickets in the range.
+
+        Returns
+        -------
+        int
+            The ticket.
+        """
         kept = [tickets[(tickets >= np.uint64(low)) & (tickets <= np.uint64(high))] for tickets in self._pages()]
         return int(np.sort(np.concatenate(kept))[count])
 
     def ranked(self, ranks: Iterable[int]) -> dict[int, int]:
-        """The tickets of these ranks: counted by their leading bits first, so that only those near a rank are ever held."""
+        """Find the tickets of these ranks.
+
+        Tickets are counted by their leading bits first, so that only those near a rank are ever held in memory.
+
+        Parameters
+        ----------
+        ranks : iterable of int
+            Ranks from 0 to users - 1.
+
+        Returns
+        -------
+        dict of int to int
+            The ticket of each rank.
+        """
         wanted = np.unique(np.fromiter(ranks, dtype=np.int64))
         counts = np.zeros(1 << _LEADING_BITS, dtype=np.int64)
         for tickets in self._pages():
@@ -73,7 +141,27 @@ class Order:
 
 @dataclass(frozen=True)
 class Batch:
-    """The users ranked from `first` up to `last`: those with tickets from `low` to `high`, both included."""
+    """The users of one round: those ranked from `first` up to `last`, whose tickets lie between `low` and `high`.
+
+    Parameters
+    ----------
+    order : Order
+        The order of all users.
+    first, last : int
+        The rank of the first user, and that after the last one.
+    low, high : int
+        The least and the largest ticket, both included.
+
+    Examples
+    --------
+    >>> from croupier.population import Batch, deal
+    >>> from croupier.protocol import Secret
+    >>> Batch.everyone(1000).is_everyone
+    True
+    >>> batch = deal(Secret.fresh(), users=1000, sizes=[400, 600])[0]
+    >>> batch.size, len(batch.members(0, 1000))
+    (400, 400)
+    """
 
     order: Order
     first: int
@@ -83,18 +171,43 @@ class Batch:
 
     @classmethod
     def everyone(cls, users: int) -> Batch:
+        """Give the batch of all users.
+
+        Parameters
+        ----------
+        users : int
+            How many there are.
+
+        Returns
+        -------
+        Batch
+            All of them.
+        """
         return cls(Order(Secret(bytes(32), private=False), users), 0, users, 0, _LARGEST)
 
     @property
     def size(self) -> int:
+        """How many users are in it."""
         return self.last - self.first
 
     @property
     def is_everyone(self) -> bool:
+        """Whether all users are in it."""
         return self.size == self.order.users
 
     def members(self, first: int, last: int) -> NDArray[np.int64]:
-        """Who of the users numbered from `first` up to `last` is in it, counted from `first`, ascending."""
+        """Tell who of the users numbered from `first` up to `last` is in it.
+
+        Parameters
+        ----------
+        first, last : int
+            The number of the first user, and that after the last one.
+
+        Returns
+        -------
+        numpy.ndarray of int64
+            Their numbers, counted from `first`, ascending.
+        """
         if self.is_everyone:
             return np.arange(last - first)
         tickets = self.order.tickets(first, last)
@@ -110,15 +223,41 @@ class Seats:
         self.order, self._users, self._tickets = order, ranked.astype(np.uint32), tickets[ranked]
 
     def members(self, batch: Batch) -> NDArray[np.int64]:
+        """Tell who of these users is in the batch, by numbers counted from the first, ascending."""
         low = np.searchsorted(self._tickets, np.uint64(batch.low), side="left")
         high = np.searchsorted(self._tickets, np.uint64(batch.high), side="right")
         return np.sort(self._users[low:high]).astype(np.int64)
 
 
 def deal(secret: Secret, users: int, sizes: Sequence[int]) -> list[Batch]:
-    """Disjoint batches of these sizes. Law: uniform over all ways to deal users to them.
+    """Deal users to disjoint batches of these sizes.
 
     Where two users at a border have the same ticket, all draw anew: that is as likely for any two, so nobody is favoured.
+
+    Parameters
+    ----------
+    secret : Secret
+        What the order is drawn from; whoever has it knows who is in which batch.
+    users : int
+        How many users there are.
+    sizes : sequence of int
+        The size of each batch; together at most `users`.
+
+    Returns
+    -------
+    list of Batch
+        One for each size.
+
+    Guarantee
+    ---------
+    The batches are uniform over all ways to deal users to them, whatever the data.
+
+    Examples
+    --------
+    >>> from croupier.population import deal
+    >>> from croupier.protocol import Secret
+    >>> [batch.size for batch in deal(Secret.fresh(), users=1000, sizes=[400, 500])]
+    [400, 500]
     """
     if list(sizes) == [users]:
         return [Batch.everyone(users)]
@@ -132,31 +271,49 @@ def deal(secret: Secret, users: int, sizes: Sequence[int]) -> list[Batch]:
 
 
 def draw_lots(secret: Secret, users: int, rounds: int, size: int) -> list[Batch]:
-    """Batches of users with the same lot. Law: every user's lot is uniform on the rounds, and independent of all others'.
+    """Draw a lot for every user, and give the batches of users with the same lot.
+
+    Where a ticket is beyond the last whole lot all draw anew (rejection), so that the law is exact.
 
     Parameters
     ----------
-    secret : what lots are drawn from; whoever has it knows them.
-    users : all users. rounds : how many lots there are.
-    size : the most users that a round has room for; of more, those with the largest tickets are left out, whatever their data.
+    secret : Secret
+        What lots are drawn from; whoever has it knows them.
+    users : int
+        How many users there are.
+    rounds : int
+        How many lots there are.
+    size : int
+        The most users that a round has room for. Of more, those with the largest tickets are left out, whatever their data.
 
     Returns
     -------
-    list of Batch : one a round. Their sizes are as secret as the lots.
+    list of Batch
+        One for each round. Their sizes are as secret as the lots.
 
-    A ticket beyond the last whole lot has all draw anew (rejection), so that the law is exact.
+    Guarantee
+    ---------
+    Every user's lot is uniform on the rounds, and independent of all others' lots and of the data.
+
+    Examples
+    --------
+    >>> from croupier.population import draw_lots
+    >>> from croupier.protocol import Secret
+    >>> batches = draw_lots(Secret.fresh(), users=1000, rounds=4, size=1000)
+    >>> len(batches), sum(batch.size for batch in batches)
+    (4, 1000)
     """
     width = int(_width(rounds))
     orders = (Order(secret.derive("lots", attempt), users) for attempt in count())
     order, sizes = next((order, sizes) for order in orders if (sizes := order.lots(rounds)) is not None)
     batches, first = [], 0
-    for lot, drawn in enumerate(sizes.tolist()):
-        low, high, last = lot * width, (lot + 1) * width - 1, first + drawn
-        if drawn > size:
+    for lot, holders in enumerate(sizes.tolist()):
+        low, high, last = lot * width, (lot + 1) * width - 1, first + holders
+        if holders > size:
             high = order.smallest(low, high, size) - 1
             last = first + int(sum(np.count_nonzero((t >= np.uint64(low)) & (t <= np.uint64(high))) for t in order._pages()))
         batches.append(Batch(order, first, last, low, high))
-        first += drawn
+        first += holders
     return batches
 
 

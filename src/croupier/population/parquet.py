@@ -29,13 +29,39 @@ _BATCH_ROWS = 1 << 16
 class ParquetPopulation(BlockPopulation):
     """One user per row of Parquet files. Memory is that of a row group, or of 262 144 rows where row groups are smaller.
 
-    path : a file, a folder of them (in the order of their names), or a URI that Arrow can open, such as s3://bucket/people.
-    target : the column that is y; None where there is none. features : the columns of X, all others unless given.
-    records : what each user does to its own record, such as an estimator's `records`; evaluated where the file is read.
-    keep : hold in memory what was read. Otherwise every round reads the files again, sequential ones too, and compares every value
-        that it reads with what it was at first: a file that has changed is refused, and nothing is released.
-    threads : how many runs of row groups are answered for at once, as in `BlockPopulation`.
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A file, a folder of them (in the order of their names), or a URI that Arrow can open, such as s3://bucket/people.
+    target : str or None, default None
+        The column that is y; None where there is none.
+    features : sequence of str or None, default None
+        The columns of X; None is all but the target.
+    records : callable or None, default None
+        What each user does to its own record, from (X, y) to (X, y), such as an estimator's `records`; evaluated where the file is
+        read.
+    keep : bool, default False
+        Whether to hold in memory what was read. Otherwise every round reads the files again, sequential ones too, and compares
+        every value that it reads with what it was at first: a file that has changed is refused, and nothing is released.
+    mode : {"counting", "faithful"}, default "counting"
+        Whether to add integers, or to make and shuffle every message; the law of the answers is the same.
+    threads : int or None, default None
+        How many runs of row groups are answered for at once, as in `BlockPopulation`.
 
+    Attributes
+    ----------
+    features : tuple of str
+        The columns of X.
+    target : str or None
+        The column that is y.
+
+    Raises
+    ------
+    ArgumentError
+        Where there is no Parquet file at the path, a column is missing or there twice, or a feature is not made of numbers.
+
+    Examples
+    --------
     >>> import numpy as np, pyarrow, pyarrow.parquet, tempfile
     >>> from croupier import minimize
     >>> from croupier.population import ParquetPopulation
@@ -72,7 +98,36 @@ class ParquetPopulation(BlockPopulation):
 
 @dataclass(frozen=True)
 class ParquetBlock:
-    """The rows of some row groups of one file."""
+    """The rows of some row groups of one file. `ParquetPopulation` makes one for every run of row groups.
+
+    Parameters
+    ----------
+    uri : str
+        The file, as a URI or an absolute path.
+    row_groups : tuple of int
+        The row groups, by their numbers in the file.
+    users : int
+        How many rows they have together.
+    features : tuple of str
+        The columns of X.
+    target : str or None
+        The column that is y; None where there is none.
+    records : callable or None
+        What each user does to its own record, from (X, y) to (X, y); None where records are used as they are.
+    footer : bytes
+        A digest of the end of the file when it was counted, which tells where and how long everything in it is.
+
+    Examples
+    --------
+    >>> import pyarrow, pyarrow.parquet, tempfile
+    >>> from croupier.population import ParquetPopulation
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pyarrow.parquet.write_table(pyarrow.table({"age": [0.25, 0.5], "ill": [0, 1]}), f"{folder}/people.parquet")
+    ...     block = ParquetPopulation(folder, target="ill").shard.placed[0].block
+    ...     X, y = block.read()
+    >>> block.row_groups, X.tolist(), y.tolist()
+    ((0,), [[0.25], [0.5]], [0, 1])
+    """
 
     uri: str
     row_groups: tuple[int, ...]
@@ -84,9 +139,24 @@ class ParquetBlock:
 
     @property
     def file_name(self) -> str:
+        """What errors call the block: its file."""
         return self.uri
 
     def read(self) -> tuple[Any, Any]:
+        """Read the rows from the file.
+
+        Returns
+        -------
+        X : numpy.ndarray
+            One row of features per user.
+        y : numpy.ndarray or None
+            One target per user; None where there is no target.
+
+        Raises
+        ------
+        UnreachableError
+            Where the file cannot be read, or its end is not what it was.
+        """
         with _opened(self.uri) as (stored, footer):
             if footer != self.footer:
                 raise UnreachableError(f"{self.uri} is not the file that it was when the population was made; bring that one back")
@@ -144,7 +214,24 @@ class _File:
 
 
 def row_group_runs(rows: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Row groups of so many rows that are read together: as many as have 262 144 rows, or one that has more."""
+    """Divide the row groups of a file into runs that are read together: up to 262 144 rows, or one row group that has more.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        How many rows each row group has.
+
+    Yields
+    ------
+    tuple of int
+        The numbers of the row groups of one run. Empty ones are left out.
+
+    Examples
+    --------
+    >>> from croupier.population import row_group_runs
+    >>> list(row_group_runs([200_000, 60_000, 100_000, 300_000]))
+    [(0, 1), (2,), (3,)]
+    """
     run: list[int] = []
     for group, count in enumerate(rows):
         if run and sum(rows[g] for g in run) + count > BLOCK_USERS:
@@ -157,10 +244,11 @@ def row_group_runs(rows: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _features(file: _File, features: Sequence[str] | None, target: str | None) -> tuple[str, ...]:
-    chosen = [name for name in file.schema.names if name != target] if features is None else list(features)
-    if not chosen or target in chosen:
-        raise ArgumentError("features", chosen, "columns other than the target", "Name those that people are described by.")
-    return tuple(chosen)
+    """The columns of X: those that were named, or all but the target."""
+    columns = [name for name in file.schema.names if name != target] if features is None else list(features)
+    if not columns or target in columns:
+        raise ArgumentError("features", columns, "columns other than the target", "Name those that people are described by.")
+    return tuple(columns)
 
 
 def _files(path: str | os.PathLike[str]) -> list[str]:
@@ -176,7 +264,7 @@ def _files(path: str | os.PathLike[str]) -> list[str]:
     except (pa.ArrowException, OSError) as problem:
         raise ArgumentError("path", name, "a place that can be read", str(problem).splitlines()[0]) from None
     endings, (base, question, query) = " or ".join(_ENDINGS), uri.partition("?") if "://" in uri else (uri, "", "")
-    found = sorted(
+    file_names = sorted(
         entry.base_name
         for entry in listed
         if entry.type == fs.FileType.File and entry.base_name.lower().endswith(_ENDINGS) and not entry.base_name.startswith(".")
@@ -185,10 +273,10 @@ def _files(path: str | os.PathLike[str]) -> list[str]:
     if below:
         remedy = "Give one of them, or move the files together."
         raise ArgumentError("path", name, f"a folder without folders in it, which would be left out ({below[0]})", remedy)
-    if not found:
+    if not file_names:
         raise ArgumentError("path", name, f"a Parquet file, or a folder of files named {endings}", "Check the path.")
-    names = [quote(name) for name in found] if "://" in uri else found
-    return [f"{base.rstrip('/')}/{name}{question}{query}" for name in names]
+    quoted_names = [quote(file_name) for file_name in file_names] if "://" in uri else file_names
+    return [f"{base.rstrip('/')}/{file_name}{question}{query}" for file_name in quoted_names]
 
 
 @contextmanager

@@ -32,15 +32,19 @@ class ParallelQuery(Query, Protocol):
     """A query that says whether threads may call it at once; of others that is not known, and one thread asks."""
 
     @property
-    def parallel(self) -> bool: ...
+    def parallel(self) -> bool:
+        """Whether several threads may call it at once."""
+        ...
 
 
 @runtime_checkable
 class ProductQuery(Query, Protocol):
-    """A query that may have the same vectors as products, which take less memory; None where it has not."""
+    """A query that may give the same vectors as products, which take less memory."""
 
     @property
-    def products(self) -> Callable[[Any, Any], LinearVectors] | None: ...
+    def products(self) -> Callable[[Any, Any], LinearVectors] | None:
+        """A function from (X, y) to the same vectors as products; None where there is none."""
+        ...
 
 
 @runtime_checkable
@@ -48,10 +52,14 @@ class RangedQuery(Query, Protocol):
     """A query whose vectors have norm at most `norm` and are at most `diameter` apart, whatever the records are."""
 
     @property
-    def norm(self) -> float: ...
+    def norm(self) -> float:
+        """A bound on the l2 norm of every vector."""
+        ...
 
     @property
-    def diameter(self) -> float: ...
+    def diameter(self) -> float:
+        """A bound on the l2 distance of any two vectors, zero among them."""
+        ...
 
 
 @runtime_checkable
@@ -59,7 +67,9 @@ class SparseQuery(Query, Protocol):
     """A query that says how many entries of a vector there usually are, so that pieces of users fit memory."""
 
     @property
-    def entries(self) -> int: ...
+    def entries(self) -> int:
+        """How many entries a vector usually has."""
+        ...
 
 
 class Test(Protocol):
@@ -73,14 +83,21 @@ class BlankTest(Test, Protocol):
     """A test that says whether what is not finite is left to it and to the query."""
 
     @property
-    def blanks(self) -> bool: ...
+    def blanks(self) -> bool:
+        """Whether values that are not finite are left to the test and to the query."""
+        ...
 
 
 class UnreachableError(RuntimeError):
     """Users cannot be reached: a file or a machine is gone.
 
-    `whatever_the_records` says that it would have happened whatever is in their records, as with a file that was moved. A machine
-    that is lost again and again may be lost because of a record.
+    Parameters
+    ----------
+    text : str
+        What cannot be reached, and why. It must not hold a record's value.
+    whatever_the_records : bool, default True
+        Whether it would have happened whatever is in the records, as with a file that was moved. A machine that is lost again and
+        again may be lost because of a record.
     """
 
     def __init__(self, text: str, *, whatever_the_records: bool = True) -> None:
@@ -99,12 +116,46 @@ class WorkerError(RuntimeError):
 class Question:
     """One round: what is asked, of whom, under which plan, and the secret that its randomness is derived from.
 
-    Whoever asks owes a secret that belongs to this question alone: see `Secret`. `number` is that of the round in its run,
-    counted from 1, for those who tell rounds apart. A plan that counts on a diameter is refused for a query that does not
-    have it (`RangedQuery`): gradients, say, are anywhere in their ball.
+    With `lots` the batch are the users of a secret lot. Whoever answers adds blanks, reports of the zero vector, up to the public
+    `size`, and says of the estimate's `users` nothing but this size: not the batch's.
 
-    With `lots` the batch are the users of a secret lot, and `plan` is that of one round of it. Whoever answers adds blanks, reports
-    of the zero vector, up to the public `size`, and says of the estimate's `users` nothing but this size: not the batch's.
+    Parameters
+    ----------
+    query : Query
+        What is asked: from records (X, y) to one vector per user.
+    batch : Batch
+        The users who are asked.
+    plan : SumPlan
+        How their vectors are encoded, and how much noise they add; with lots that of one of its rounds.
+    secret : Secret
+        What the round's randomness is derived from. Whoever asks owes one that belongs to this question alone.
+    number : int, default 1
+        The number of the round in its run, counted from 1, for those who tell rounds apart.
+    lots : LotsPlan or None, default None
+        The plan of the run, where rounds are drawn by secret lots.
+
+    Raises
+    ------
+    ArgumentError
+        Where the plan counts on a diameter that the query does not have (`RangedQuery`): gradients, say, are anywhere in their
+        ball.
+
+    Guarantee
+    ---------
+    The same question gives the same answer, however often it is asked. Asking again is not a second release.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier import plan_sum
+    >>> from croupier.population import ArrayPopulation, Batch, Question
+    >>> from croupier.protocol import Secret
+    >>> population = ArrayPopulation(np.full((1000, 2), 0.5))
+    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=1000, dim=2)
+    >>> question = Question(lambda X, y: X, Batch.everyone(1000), plan, Secret.fresh())
+    >>> estimate = population.answer(question)
+    >>> estimate.users, bool(np.abs(estimate.sum - 500).max() < 8 * plan.noise_std)
+    (1000, True)
     """
 
     query: Query
@@ -125,7 +176,18 @@ class Question:
         return self.size - self.batch.size
 
     def promised(self, guarantee: Guarantee | None) -> Guarantee | None:
-        """What the round's estimate may claim, where the round by itself would claim `guarantee`: with lots that of the run."""
+        """Give the guarantee that the round's estimate may claim: with lots that of the whole run.
+
+        Parameters
+        ----------
+        guarantee : Guarantee or None
+            What the round by itself would claim; None where its randomness was seeded.
+
+        Returns
+        -------
+        Guarantee or None
+            What may be claimed; None where that is None.
+        """
         return guarantee if self.lots is None or guarantee is None else self.lots.guarantee
 
     def __post_init__(self) -> None:
@@ -140,37 +202,76 @@ class Question:
 
 @runtime_checkable
 class Population(Protocol):
-    """Users that can be asked, under a plan, for the sum of a vector function of their records. Nothing else leaves them.
-
-    `private` says whether its answers are as private as the plan: False for a stand-in, which is charged as a fit without a
-    guarantee. `unit` says what a user is, "row", "person" or just "user"; an account does not count fits of different units
-    together.
-    """
+    """Users that can be asked, under a plan, for the sum of a vector function of their records. Nothing else leaves them."""
 
     @property
-    def users(self) -> int: ...
+    def users(self) -> int:
+        """How many users there are. This is public."""
+        ...
 
     @property
-    def private(self) -> bool: ...
+    def private(self) -> bool:
+        """Whether its answers are as private as the plan: False for a stand-in, which is charged as a fit without a guarantee."""
+        ...
 
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """What a user is: "row", "person" or "user". An account does not count fits of different units together."""
+        ...
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
         """Refuse records that fail the test, before anybody is asked.
 
-        With a key, returns a keyed digest of the records, by which another process can tell that it sees the same ones: None
-        where that cannot be told. It says nothing to whoever does not have the key.
+        Parameters
+        ----------
+        test : Test
+            Called with records (X, y) where they are; raises where they are not what is wanted.
+        key : bytes or None, default None
+            The key of the digest; None where no digest is wanted.
+
+        Returns
+        -------
+        bytes or None
+            A keyed digest of the records, by which another process can tell that it sees the same ones. It says nothing to whoever
+            does not have the key. None without a key, or where the records cannot be compared.
         """
         ...
 
     def answer(self, question: Question) -> SumEstimate:
-        """One private round. The same question gives the same answer, however often it is asked."""
+        """Run one private round. The same question gives the same answer, however often it is asked.
+
+        Parameters
+        ----------
+        question : Question
+            What is asked, of whom, and under which plan.
+
+        Returns
+        -------
+        SumEstimate
+            The sum over the batch, its noise and its guarantee.
+        """
         ...
 
 
 def require_population(data: Any) -> None:
-    """Refuse what is not a Population, and say what it lacks, before anybody is asked."""
+    """Refuse what is not a Population, and say what it lacks, before anybody is asked.
+
+    Parameters
+    ----------
+    data : Any
+        What was given as a population.
+
+    Raises
+    ------
+    ArgumentError
+        Where it lacks an attribute or a method of a Population.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.population import ArrayPopulation, require_population
+    >>> require_population(ArrayPopulation(np.zeros((3, 2))))
+    """
     lacks = [name for name in ("users", "private", "unit", "prepare", "answer") if not hasattr(data, name)]
     if lacks:
         remedy = f"Give it {', '.join(lacks)}; croupier.population.Population says what they are."

@@ -24,7 +24,26 @@ class Records:
     """One user per row of X, with its entry of y; or, with an index, users who have several rows each.
 
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
-    not the row. `finite` says that somebody has looked already.
+    not the row.
+
+    Parameters
+    ----------
+    X : numpy.ndarray or sparse matrix in row form
+        The rows of features.
+    y : numpy.ndarray or None
+        The entry of each row.
+    index : RowsOfUsers or None, default None
+        Which rows belong to which user; None where each row is a user.
+    finite : bool, default False
+        Whether it is known already that all values are finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.population import Records
+    >>> records = Records(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([0, 1]))
+    >>> records.users, [vectors.tolist() for vectors in records.vectors(lambda X, y: X, None, most=1)]
+    (2, [[[1.0, 2.0]], [[3.0, 4.0]]])
     """
 
     def __init__(self, X: Any, y: NDArray[Any] | None, index: RowsOfUsers | None = None, *, finite: bool = False) -> None:
@@ -32,14 +51,27 @@ class Records:
 
     @property
     def users(self) -> int:
+        """How many users there are."""
         return int(self.X.shape[0]) if self.index is None else self.index.users
 
     def read(self) -> Records:
-        """Records are a block that has been read."""
+        """Return itself: records are a block that has been read.
+
+        Returns
+        -------
+        Records
+            These records.
+        """
         return self
 
     def gathered(self) -> Records:
-        """The same, with these users' rows alone."""
+        """Leave out the rows of other users.
+
+        Returns
+        -------
+        Records
+            The same users with copies of their rows alone; itself where each row is a user.
+        """
         if self.index is None:
             return self
         rows, firsts, counts = self.index.rows_of(np.arange(self.users))
@@ -47,7 +79,20 @@ class Records:
         return Records(self.X[rows], y, RowsOfUsers(np.arange(len(rows)), counts, firsts), finite=self._finite)
 
     def check(self, test: Test) -> None:
-        """Refuse what is not finite, unless the test takes that (its attribute `blanks`), and what fails the test."""
+        """Refuse values that are not finite, unless the test takes them (`BlankTest`), and records that fail the test.
+
+        Parameters
+        ----------
+        test : Test
+            Called with (X, y); raises where they are not what is wanted.
+
+        Raises
+        ------
+        RecordError
+            Where a feature is not finite.
+        ArgumentError
+            Where a target is not finite.
+        """
         if not self._finite and not (isinstance(test, BlankTest) and test.blanks):
             dense = self.X.data[:, np.newaxis] if _sparse(self.X) else self.X
             if dense.dtype.kind == "f":
@@ -57,17 +102,42 @@ class Records:
         test(self.X, self.y)
 
     def digest(self, key: bytes) -> bytes:
-        """A keyed digest (HMAC-SHA256) of the records, in their order: it may be written down and compared elsewhere."""
+        """Digest the records in their order under a key (HMAC-SHA256); the digest may be written down and compared elsewhere.
+
+        Parameters
+        ----------
+        key : bytes
+            The key, without which the digest says nothing about the records.
+
+        Returns
+        -------
+        bytes
+            32 bytes.
+        """
         digest = hmac.new(key, digestmod=hashlib.sha256)
         for part in self._bytes():
             digest.update(part)
         return digest.digest()
 
     def tag(self, key: bytes) -> bytes:
-        """A tag of the records (Poly1305), for comparing within a process what is read again: it must not leave, nor its key.
+        """Tag the records (Poly1305), to compare within a process what is read again. Neither tag nor key may leave it.
 
+        It takes a small part of the time that a cryptographic hash does.
+
+        Parameters
+        ----------
+        key : bytes
+            32 random bytes of this process.
+
+        Returns
+        -------
+        bytes
+            16 bytes.
+
+        Guarantee
+        ---------
         Records of L bytes that differ, chosen by whoever has seen neither key nor tags, have the same tag with a probability of
-        at most 8 (L / 16 + 1) / 2^106. It takes a small part of the time that a cryptographic hash does.
+        at most 8 (L / 16 + 1) / 2^106.
         """
         tag = Poly1305(key)
         for part in self._bytes():
@@ -87,37 +157,57 @@ class Records:
             yield repr(array.tolist()).encode() if array.dtype.hasobject else array.view(np.uint8).data
 
     def vectors(self, query: Query, members: Integers | None, most: int) -> Iterator[Vectors]:
-        """The vectors of these users, or of all, in pieces of at most `most` rows."""
+        """Evaluate a query for these users, or for all, in pieces of at most `most` rows. The vectors are not for release.
+
+        Parameters
+        ----------
+        query : Query
+            From (X, y) to one vector per row.
+        members : numpy.ndarray of int64 or None
+            The users, by their numbers here; None for all.
+        most : int
+            How many rows are worked on at a time.
+
+        Yields
+        ------
+        numpy.ndarray, LinearVectors or SparseVectors
+            One vector per user of the piece.
+
+        Raises
+        ------
+        ArgumentError
+            Where the query does not give one vector per row.
+        """
         if self.index is not None:
             yield from self._means(self.index, query, np.arange(self.users) if members is None else members, most)
         elif members is None:
             for start in range(0, self.users, most):
-                yield self._asked(query, slice(start, min(start + most, self.users)))
+                yield self._vectors_of_rows(query, slice(start, min(start + most, self.users)))
         else:
             yield from self._of_rows(query, members, most)
 
     def _of_rows(self, query: Query, rows: Integers, most: int) -> Iterator[Vectors]:
         for start in range(0, len(rows), most):
-            yield self._asked(query, rows[start : start + most])
+            yield self._vectors_of_rows(query, rows[start : start + most])
 
-    def _asked(self, query: Query, rows: Integers | slice) -> Vectors:
+    def _vectors_of_rows(self, query: Query, rows: Integers | slice) -> Vectors:
         X = self.X[rows]
         products = query.products if isinstance(query, ProductQuery) else None
-        ask: Callable[[Any, Any], Vectors] = products or query
-        vectors = ask(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
+        evaluate: Callable[[Any, Any], Vectors] = products or query
+        vectors = evaluate(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
         if len(vectors) != X.shape[0]:
             raise ArgumentError("query(X, y)", f"{len(vectors)} vectors", f"{X.shape[0]}, one per record", "Map each record alone.")
         return vectors
 
     def _means(self, index: RowsOfUsers, query: Query, users: Integers, most: int) -> Iterator[NDArray[np.float64]]:
         """One mean vector per user, over at most `most` rows at a time; someone with more of them alone, in pieces."""
-        for some in index.pieces(users, most):
-            rows, firsts, counts = index.rows_of(some)
+        for piece in index.pieces(users, most):
+            rows, firsts, counts = index.rows_of(piece)
             if len(rows) > most:
                 total = sum(np.asarray(vectors).sum(axis=0) for vectors in self._of_rows(query, rows, most))
                 yield np.asarray(total)[np.newaxis] / len(rows)
             else:
-                yield np.add.reduceat(np.asarray(self._asked(query, rows)), firsts, axis=0) / counts[:, np.newaxis]
+                yield np.add.reduceat(np.asarray(self._vectors_of_rows(query, rows)), firsts, axis=0) / counts[:, np.newaxis]
 
 
 def _sparse(X: Any) -> bool:
@@ -125,6 +215,7 @@ def _sparse(X: Any) -> bool:
 
 
 def require_finite_targets(y: NDArray[Any] | None) -> None:
+    """Refuse targets that are NaN or infinite."""
     if y is not None and y.dtype.kind == "f" and not np.all(np.isfinite(y)):
         raise ArgumentError("y", "NaN or infinity", "finite in every entry", "Drop users without a target; nobody was asked.")
 

@@ -20,6 +20,23 @@ class SurrogatePopulation(ArrayPopulation):
     user and coordinate; this one a multiplication. Mean and largest variance are those of a private round, the noise is not: no
     estimate or result that is made with it has a guarantee.
 
+    Parameters
+    ----------
+    *args, **kwargs : Any
+        As in `ArrayPopulation`; `mode` can be "counting" alone.
+
+    Attributes
+    ----------
+    private : bool
+        False: a fit on it is charged as one without a guarantee.
+
+    Raises
+    ------
+    ArgumentError
+        Where `mode` is not "counting", or ArrayPopulation refuses an argument.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier import minimize
     >>> from croupier.population import SurrogatePopulation

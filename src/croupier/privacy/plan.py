@@ -193,8 +193,10 @@ class SumPlan(SumRequest, JsonText):
 
     Parameters
     ----------
-    epsilon, delta, users, dim, norm, honest, rounds, neighbours, calibration, max_inflation, max_bits, scalar : as in SumRequest
+    epsilon, delta, users, dim, norm, honest, rounds, neighbours : as in SumRequest
         What was asked for.
+    calibration, max_inflation, max_bits, scalar, diameter : as in SumRequest
+        How it was to be calibrated, and what else is known of the vectors.
     levels, noise_bits, noise_probability : int, float
         g, b and p of Algorithm 1: a coordinate is encoded as an integer in 0..g, and Bin(b, p) is added.
     mu : float or None

@@ -1,6 +1,7 @@
 """What is minimised: losses, domains, and the problems they make, with constants from public facts."""
 
 from .checking import check
+from .custom import CustomProblem
 from .domains import Ball, Box, Domain, L1Ball, Simplex, WholeSpace
 from .losses import (
     Absolute,
@@ -15,7 +16,9 @@ from .losses import (
     Squared,
     SquaredHinge,
 )
-from .problem import CustomProblem, Objective, Problem, Smoothed
+from .objective import Objective
+from .problem import Problem
+from .smoothed import Smoothed
 from .weighted import Weighted
 
 __all__ = [

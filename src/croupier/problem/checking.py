@@ -6,16 +6,38 @@ from typing import Any
 
 import numpy as np
 
+from .custom import CustomProblem
 from .domains import Domain, Floats
-from .problem import CustomProblem, Objective, Problem
+from .objective import Objective
+from .problem import Problem
 
 
 def check(problem: Objective, X: Any, y: Any, *, samples: int = 200, seed: int = 0, tolerance: float = 1e-6) -> list[str]:
-    """Violations of convexity, Lipschitz, smoothness and strong-convexity constants, found at random points; [] if none was.
+    """Look for violations of the convexity, Lipschitz, smoothness and strong-convexity constants at random points.
 
-    Samples pairs of points of the domain and compares every user's gradients there. Use public or made-up records: it looks at
-    the data.
+    Samples pairs of points of the domain and compares every user's gradients there. This is not private: use public or made-up
+    records.
 
+    Parameters
+    ----------
+    problem : Objective
+        Whose gradients and constants are compared; of a Problem, or a CustomProblem with `value`, the values too.
+    X, y : array_like
+        Public or made-up records, one row and one target per user; y may be None where the problem needs none.
+    samples : int, default 200
+        How many pairs of points are drawn.
+    seed : int, default 0
+        The seed of the points.
+    tolerance : float, default 1e-6
+        The relative excess up to which a constant counts as kept.
+
+    Returns
+    -------
+    list of str
+        The worst violation of each kind; empty where none was found, which does not prove that there is none.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.problem import Ball, CustomProblem, check
     >>> wrong = CustomProblem(lambda theta, X, y: theta - X, Ball(dim=2, radius=1.0), lipschitz=1.0, smoothness=1.0)
@@ -54,7 +76,7 @@ def check(problem: Objective, X: Any, y: Any, *, samples: int = 200, seed: int =
 
 def _compare_with_values(problem: Objective, X: Any, y: Any, a: Floats, b: Floats, report: Any) -> None:
     """Gradients against values, where there are values: by central differences on the way from a to b, so inside the domain, or,
-    where there may be a kink, by f(b) >= f(a) + <g(a), b - a>."""
+    where the loss may be nonsmooth, by f(b) >= f(a) + <g(a), b - a>."""
     value = problem.losses if isinstance(problem, Problem) else problem.value if isinstance(problem, CustomProblem) else None
     if value is None:
         return

@@ -15,17 +15,54 @@ Floats = NDArray[np.float64]
 
 
 class Domain(ABC):
-    """A closed convex set Theta in R^dim."""
+    """A closed convex set Theta in R^dim, in which the parameters theta lie.
+
+    A domain of your own defines `dim`, `project`, `distance_bound` and `diameter`.
+
+    Attributes
+    ----------
+    dim : int
+        The number of parameters.
+
+    Examples
+    --------
+    >>> from croupier.problem import Ball, Domain
+    >>> domain = Ball(dim=2, radius=3.0)
+    >>> isinstance(domain, Domain), domain.start().tolist(), domain.diameter
+    (True, [0.0, 0.0], 6.0)
+    """
 
     dim: int
 
     @abstractmethod
     def project(self, theta: Floats) -> Floats:
-        """The point of the set nearest to theta."""
+        """Find the point of the set nearest to theta.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray of shape (dim,)
+            Any point of R^dim.
+
+        Returns
+        -------
+        numpy.ndarray of shape (dim,)
+            The nearest point; theta itself where it is in the set.
+        """
 
     @abstractmethod
     def distance_bound(self, start: Floats) -> float:
-        """The largest distance from `start` to a point of the set: the D of a schedule that starts there."""
+        """Bound the distance from `start` to any point of the set: the D of a schedule that starts there.
+
+        Parameters
+        ----------
+        start : numpy.ndarray of shape (dim,)
+            Where the schedule starts.
+
+        Returns
+        -------
+        float
+            The largest distance.
+        """
 
     @property
     @abstractmethod
@@ -38,13 +75,41 @@ class Domain(ABC):
         return self.distance_bound(np.zeros(self.dim))
 
     def start(self) -> Floats:
-        """Where an algorithm begins if it is not told: the projection of 0."""
+        """Give the point where an algorithm begins unless it is told another: the projection of 0.
+
+        Returns
+        -------
+        numpy.ndarray of shape (dim,)
+            A point of the set.
+        """
         return self.project(np.zeros(self.dim))
 
 
 @dataclass(frozen=True)
 class Ball(Domain):
-    """All points within `radius` of `center` (the origin unless given)."""
+    """All points whose l2 distance from `center` is at most `radius`.
+
+    Parameters
+    ----------
+    dim : int
+        The number of parameters.
+    radius : float
+        The largest distance from the center. A public choice.
+    center : tuple of float or None, default None
+        The center; the origin where it is None.
+
+    Raises
+    ------
+    ArgumentError
+        Where dim is no whole number of at least 1, radius is not above 0, or center is not made of dim finite numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import Ball
+    >>> Ball(dim=2, radius=1.0).project(np.array([3.0, 4.0])).round(6).tolist()
+    [0.6, 0.8]
+    """
 
     dim: int
     radius: float
@@ -80,7 +145,29 @@ class Ball(Domain):
 
 @dataclass(frozen=True)
 class Box(Domain):
-    """lower <= theta <= upper in every coordinate; numbers, or one per coordinate."""
+    """All points with lower <= theta <= upper in every coordinate.
+
+    Parameters
+    ----------
+    dim : int
+        The number of parameters.
+    lower : float or array_like of shape (dim,)
+        The least value of every coordinate, or of each. A public choice.
+    upper : float or array_like of shape (dim,)
+        The largest value of every coordinate, or of each. A public choice.
+
+    Raises
+    ------
+    ArgumentError
+        Where dim is no whole number of at least 1, or the bounds are not finite numbers with lower below upper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import Box
+    >>> Box(dim=3, lower=0.0, upper=[1.0, 2.0, 3.0]).project(np.array([-1.0, 5.0, 2.5])).tolist()
+    [0.0, 2.0, 2.5]
+    """
 
     dim: int
     lower: ArrayLike
@@ -110,7 +197,27 @@ class Box(Domain):
 
 @dataclass(frozen=True)
 class Simplex(Domain):
-    """Non-negative coordinates that add up to `total`."""
+    """All points with non-negative coordinates that add up to `total`.
+
+    Parameters
+    ----------
+    dim : int
+        The number of parameters.
+    total : float, default 1.0
+        What the coordinates add up to; 1 gives the probability simplex.
+
+    Raises
+    ------
+    ArgumentError
+        Where dim is no whole number of at least 1, or total is not above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import Simplex
+    >>> Simplex(dim=3).project(np.array([1.0, 0.5, -2.0])).tolist()
+    [0.75, 0.25, 0.0]
+    """
 
     dim: int
     total: float = 1.0
@@ -191,9 +298,27 @@ class L1Ball(Domain):
 
 @dataclass(frozen=True)
 class WholeSpace(Domain):
-    """No constraint.
+    """All of R^dim: no constraint.
 
-    `distance` is how far from the start the comparator is assumed to be: a wish, used to tune steps, not enforced.
+    Parameters
+    ----------
+    dim : int
+        The number of parameters.
+    distance : float
+        How far from the start the solution is assumed to lie, above 0. It tunes the steps and is not enforced.
+
+    Raises
+    ------
+    ArgumentError
+        Where dim is no whole number of at least 1, or distance is not above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import WholeSpace
+    >>> domain = WholeSpace(dim=2, distance=5.0)
+    >>> domain.distance_bound(np.zeros(2)), domain.diameter
+    (5.0, inf)
     """
 
     dim: int

@@ -1,4 +1,4 @@
-"""What is minimised: a loss of a linear model, or one's own, over a domain, with the constants that schedules and privacy need.
+"""Linear models: a loss of the scores over a domain, with the constants that schedules and privacy need.
 
 All constants come from public facts (feature_norm, the domain, the loss's own parameters), never from data.
 """
@@ -6,56 +6,53 @@ All constants come from public facts (feature_norm, the domain, the loss's own p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import LinearVectors, in_single, row_dots, row_squares
 from ..validation import ArgumentError, RecordError, real
-from .domains import Domain
+from .custom import CustomProblem
+from .domains import Domain, Floats
 from .fingerprint import fingerprint, is_known
-from .losses import Loss
+from .loss import Loss
+from .objective import Objective
 from .rows import scaled_down, too_long
+from .smoothed import Smoothed
 
-Floats = NDArray[np.float64]
-
-
-class Objective(Protocol):
-    """Per-user functions over a domain, as an optimizer sees them: gradients, and three constants.
-
-    `lipschitz` bounds every user's gradient in l2 norm (gradients are clipped to it all the same); `smoothness` is None where there
-    is a kink; `strong_convexity` is 0 where there is none.
-    """
-
-    @property
-    def domain(self) -> Domain: ...
-
-    @property
-    def dim(self) -> int: ...
-
-    @property
-    def lipschitz(self) -> float: ...
-
-    @property
-    def smoothness(self) -> float | None: ...
-
-    @property
-    def strong_convexity(self) -> float: ...
-
-    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
-        """One row per user: the gradient of its loss at theta."""
-        ...
+__all__ = ["CustomProblem", "Objective", "Problem", "Smoothed"]
 
 
 @dataclass(frozen=True)
 class Problem:
     """A linear model: loss(<theta, x>, y) + (l2 / 2) ||theta||^2 over a domain, for features of norm at most `feature_norm`.
 
-    Rows longer than `feature_norm` are scaled down to it on the user's side. `l2` above 0 makes the problem strongly convex.
+    Rows longer than `feature_norm` are scaled down to it on the user's side.
 
+    Parameters
+    ----------
+    loss : Loss
+        The loss of a user's score.
+    domain : Domain
+        Where theta may lie; its dim is the number of features times the loss's outputs.
+    feature_norm : float, default 1.0
+        A public bound on the l2 norm of a row of X, above 0.
+    l2 : float, default 0.0
+        The weight of the regulariser, at least 0. Above 0 the problem is strongly convex.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is out of its range, domain.dim is no multiple of the loss's outputs, or gradients have no public bound.
+
+    Guarantee
+    ---------
+    All constants follow from these arguments, never from data.
+
+    Examples
+    --------
     >>> from croupier.problem import Ball, Logistic, Problem
     >>> problem = Problem(loss=Logistic(), domain=Ball(dim=20, radius=10.0), feature_norm=1.0)
     >>> round(problem.lipschitz, 4), problem.smoothness, problem.strong_convexity
@@ -96,14 +93,17 @@ class Problem:
 
     @property
     def dim(self) -> int:
+        """The number of parameters: features times the loss's outputs."""
         return self.domain.dim
 
     @property
     def features(self) -> int:
+        """The number of columns of X."""
         return self.dim // self.loss.outputs
 
     @property
     def lipschitz(self) -> float:
+        """A bound on the l2 norm of every user's gradient, the regulariser's included."""
         return self._loss_lipschitz + (self.l2 * self.domain.norm_bound if self.l2 else 0.0)
 
     @property
@@ -112,10 +112,12 @@ class Problem:
 
     @property
     def smoothness(self) -> float | None:
+        """A bound on how fast every user's gradient changes, the regulariser's included; None for a nonsmooth loss."""
         return None if self.loss.curvature is None else self.loss.curvature * self.feature_norm**2 + self.l2
 
     @property
     def strong_convexity(self) -> float:
+        """How strongly convex every user's function is at least: l2."""
         return self.l2
 
     @property
@@ -136,7 +138,18 @@ class Problem:
         return usual * square + self.l2
 
     def losses(self, theta: Floats, X: Any, y: Any) -> Floats:
-        """The loss of each user at theta, regularisation included."""
+        """Give the loss of each user at theta, the regulariser included.
+
+        Parameters
+        ----------
+        theta, X, y : array_like
+            As in `gradients`.
+
+        Returns
+        -------
+        numpy.ndarray of shape (users,)
+            The losses.
+        """
         rows, _, targets = self._records(X, y)
         return self.loss.value(self._scores(theta, rows), targets) + self.l2 / 2 * float(theta @ theta)
 
@@ -147,12 +160,38 @@ class Problem:
         return " ".join([repr(self), *own])
 
     def check_records(self, X: Any, y: Any) -> None:
-        """Refuse records that the loss cannot take."""
+        """Refuse records of another shape, and labels or targets that the loss does not take.
+
+        Parameters
+        ----------
+        X : numpy.ndarray or sparse matrix of shape (users, features)
+            One row of features per user.
+        y : numpy.ndarray of shape (users,) or None
+            One label or target per user.
+
+        Raises
+        ------
+        ArgumentError
+            Where y is missing, or X has another number of columns.
+        RecordError
+            Where the loss does not take a label or target.
+        """
         self.check_shape(X, y)
         self.loss.targets(y)
 
     def check_shape(self, X: Any, y: Any) -> None:
-        """Refuse records without targets or with another number of columns: what is wrong whatever is in them."""
+        """Refuse records without targets or with another number of columns: what is wrong whatever is in them.
+
+        Parameters
+        ----------
+        X, y : numpy.ndarray
+            As in `check_records`.
+
+        Raises
+        ------
+        ArgumentError
+            Where y is missing, or X has another number of columns.
+        """
         if y is None:
             raise ArgumentError("data", "X alone", "(X, y) for this loss", "Pass the labels or targets.")
         if X.shape[1] != self.features:
@@ -160,21 +199,85 @@ class Problem:
             raise ArgumentError("X.shape", X.shape, f"(users, {self.features}) for this problem", remedy)
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
+        """Give the gradient of every user's loss at theta, the regulariser's included.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray of shape (dim,)
+            The parameters.
+        X : array_like of shape (users, features)
+            One row of features per user; rows longer than `feature_norm` are scaled down to it.
+        y : array_like of shape (users,)
+            One label or target per user.
+
+        Returns
+        -------
+        numpy.ndarray of shape (users, dim)
+            One gradient per user.
+
+        Raises
+        ------
+        ArgumentError
+            Where X or y has another shape, or is not made of numbers.
+        RecordError
+            Where a feature is not finite, or the loss does not take a label or target.
+        """
         return np.asarray(self.linear_gradients(theta, X, y))
 
     def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
-        """The gradients as slopes times features."""
+        """Give the same gradients as slopes times features, which takes less memory.
+
+        Parameters
+        ----------
+        theta, X, y : array_like
+            As in `gradients`.
+
+        Returns
+        -------
+        LinearVectors
+            One gradient per user.
+        """
         rows, squares, targets = self._records(X, y)
         return self._linear(rows, squares, self.loss.slope(self._scores(theta, rows), targets), theta)
 
     def moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
-        """Gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6)."""
+        """Give the gradients of the beta-Moreau envelopes: beta (theta - prox(theta)), without constraint (Lemma 4.6).
+
+        Parameters
+        ----------
+        theta, X, y : array_like
+            As in `gradients`.
+        beta : float
+            The smoothness of the envelope, above 0: larger is closer to the loss.
+
+        Returns
+        -------
+        numpy.ndarray of shape (users, dim)
+            One gradient per user.
+        """
         return np.asarray(self.linear_moreau_gradients(theta, X, y, beta))
 
     def linear_moreau_gradients(self, theta: Floats, X: Any, y: Any, beta: float) -> LinearVectors:
-        """The same as slopes times features.
+        """Give the same gradients of envelopes as slopes times features.
 
         The regulariser joins the quadratic: prox of f + l2/2 |.|^2 at beta is prox of f at beta + l2, at theta beta / (beta + l2).
+
+        Parameters
+        ----------
+        theta, X, y : array_like
+            As in `gradients`.
+        beta : float
+            The smoothness of the envelope, above 0: larger is closer to the loss.
+
+        Returns
+        -------
+        LinearVectors
+            One gradient per user.
+
+        Raises
+        ------
+        ArgumentError
+            Where beta is not above 0.
         """
         beta = real("beta", beta, above=0, remedy="Larger is closer to the loss and less smooth.")
         rows, squares, targets = self._records(X, y)
@@ -185,11 +288,35 @@ class Problem:
         return self._linear(rows, squares, beta / total * self.loss.prox_slope(self._scores(centre, rows), targets, q), centre)
 
     def prox(self, theta: Floats, X: Any, y: Any, beta: float) -> Floats:
-        """One row per user: argmin over theta' of loss(theta') + (beta / 2) ||theta - theta'||^2."""
+        """Give every user's prox: the theta' that minimises loss(theta') + (beta / 2) ||theta - theta'||^2.
+
+        Parameters
+        ----------
+        theta, X, y : array_like
+            As in `gradients`.
+        beta : float
+            The smoothness of the envelope, above 0: larger is closer to the loss.
+
+        Returns
+        -------
+        numpy.ndarray of shape (users, dim)
+            One theta' per user.
+        """
         return theta - self.moreau_gradients(theta, X, y, beta) / beta
 
     def smoothed(self, beta: float) -> Smoothed:
-        """The Moreau-smoothed problem: beta-smooth, within lipschitz^2 / (2 beta) of this one."""
+        """Give the Moreau-smoothed problem: beta-smooth, and at most lipschitz^2 / (2 beta) below this one.
+
+        Parameters
+        ----------
+        beta : float
+            The smoothness of the envelope, above 0: larger is closer to the loss.
+
+        Returns
+        -------
+        Smoothed
+            The smoothed problem.
+        """
         return Smoothed(self, beta)
 
     def _records(self, X: Any, y: Any) -> tuple[NDArray[Any], Floats, Floats]:
@@ -227,92 +354,3 @@ class Problem:
         """Slopes times features, and the regulariser's gradient at a point."""
         slopes = slopes.reshape(len(rows), self.loss.outputs)
         return LinearVectors(rows, slopes, (self.l2 * point).reshape(self.loss.outputs, -1) if self.l2 else None, squares)
-
-
-@dataclass(frozen=True)
-class Smoothed:
-    """The beta-Moreau envelope of a problem's losses (Lemma 4.6): convex, beta-smooth, as steep as the problem (erratum 4)."""
-
-    problem: Problem
-    beta: float
-
-    def __post_init__(self) -> None:
-        real("beta", self.beta, above=0, remedy="Larger is closer to the loss and less smooth.")
-
-    @property
-    def domain(self) -> Domain:
-        return self.problem.domain
-
-    @property
-    def dim(self) -> int:
-        return self.domain.dim
-
-    @property
-    def lipschitz(self) -> float:
-        return self.problem.lipschitz
-
-    @property
-    def smoothness(self) -> float:
-        return self.beta
-
-    @property
-    def strong_convexity(self) -> float:
-        strong = self.problem.strong_convexity
-        return strong * self.beta / (strong + self.beta)
-
-    @property
-    def bias(self) -> float:
-        """How far the envelope may lie below the loss: L^2 / (2 beta)."""
-        return self.lipschitz**2 / (2 * self.beta)
-
-    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
-        return self.problem.moreau_gradients(theta, X, y, self.beta)
-
-    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
-        return self.problem.linear_moreau_gradients(theta, X, y, self.beta)
-
-
-@dataclass(frozen=True)
-class CustomProblem:
-    """Bring your own loss: a function from (theta, X, y) to one gradient per user, and its constants.
-
-    The constants are yours to prove; `check` samples for violations. Privacy does not depend on them: gradients are clipped to
-    `lipschitz`.
-    """
-
-    gradient: Callable[[Floats, Any, Any], Floats]
-    domain: Domain
-    lipschitz: float
-    smoothness: float | None = None
-    strong_convexity: float = 0.0
-    value: Callable[[Floats, Any, Any], Floats] | None = None
-
-    def __post_init__(self) -> None:
-        real("lipschitz", self.lipschitz, above=0, remedy="Give a bound on the l2 norm of a user's gradient.")
-        if self.smoothness is not None:
-            real("smoothness", self.smoothness, above=0, remedy="Leave it out for a loss with a kink.")
-        most = math.inf if self.smoothness is None else self.smoothness
-        real(
-            "strong_convexity",
-            self.strong_convexity,
-            at_least=0,
-            at_most=most,
-            remedy="0 is plain convex; no more than smoothness.",
-        )
-
-    @property
-    def fingerprint(self) -> str:
-        """Tells this problem from others, in any process."""
-        constants = self.lipschitz, self.smoothness, self.strong_convexity
-        return f"own loss {fingerprint(self.gradient)} over {self.domain!r}, {constants}"
-
-    @property
-    def dim(self) -> int:
-        return self.domain.dim
-
-    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
-        rows = np.asarray(self.gradient(theta, X, y), dtype=np.float64)
-        if rows.ndim != 2 or rows.shape != (np.shape(X)[0], self.dim):
-            allowed = f"({np.shape(X)[0]}, {self.dim})"
-            raise ArgumentError("gradient(theta, X, y).shape", rows.shape, allowed, "Return one gradient per record.")
-        return rows

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import ArgumentError, real
-from .losses import Floats, Loss
+from .loss import Floats, Loss
 
 
 @dataclass(frozen=True)

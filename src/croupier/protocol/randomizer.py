@@ -134,7 +134,20 @@ class Randomizer:
         return Encoded(ones, len(linear))
 
     def encoded_zeros(self, users: int, random: RandomSource) -> Encoded:
-        """`encoded` for so many zero vectors, to the same law: each coordinate is g/2, rounded by a fair coin if g is odd."""
+        """Add up the encodings of zero vectors, still without noise: each coordinate is g/2, rounded by a fair coin if g is odd.
+
+        Parameters
+        ----------
+        users : int
+            How many zero vectors, at least 0.
+        random : RandomSource
+            Where the coins of the rounding come from.
+
+        Returns
+        -------
+        Encoded
+            The sum without noise, of the law that `encoded` has for zero vectors.
+        """
         lower, odd = divmod(self.plan.levels, 2)
         ones = np.full(self.plan.dim, users * lower, dtype=np.int64)
         if odd and users:

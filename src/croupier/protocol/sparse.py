@@ -29,10 +29,30 @@ _USUAL = (1e-30, 1e30)
 
 @dataclass(frozen=True, eq=False)
 class SparseVectors:
-    """Some users' vectors by their entries: each part has users with equally many, as (columns, values) of one row per user.
+    """Some users' vectors by their entries. Each part holds users who have equally many entries.
 
-    No user has two entries in one column; entries in the column `dim` are left out, and their values must be 0. `users` says for
-    each part which users' they are, so that `np.asarray` has them in their own order; one part after the other unless given.
+    Parameters
+    ----------
+    dim : int
+        The coordinates of a vector.
+    parts : sequence of tuple of numpy.ndarray
+        Columns and values of the entries, both of shape (users of the part, entries). No user has two entries in one column.
+        Entries in the column `dim` are left out, and their values must be 0.
+    users : sequence of numpy.ndarray or None, default None
+        For each part, which users its rows are, so that `numpy.asarray` has all users in their order. None where the users of one
+        part follow those of the other.
+
+    Guarantee
+    ---------
+    The counts have the law of those of dense vectors, which the plan's guarantee rests on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.protocol import SparseVectors
+    >>> vectors = SparseVectors(3, [(np.array([[0, 2], [1, 2]]), np.array([[0.5, 0.25], [1.0, -1.0]]))])
+    >>> np.asarray(vectors).tolist()
+    [[0.5, 0.0, 0.25], [0.0, 1.0, -1.0]]
     """
 
     dim: int
@@ -50,13 +70,44 @@ class SparseVectors:
         return vectors[:, : self.dim].astype(dtype or np.float64, copy=False)
 
     def usual(self, norm: float) -> bool:
-        """Whether all entries are finite and of a size that squares can hold; others are for the dense way."""
+        """Tell whether all entries are finite and of a size whose squares can be held; others have to be dense vectors.
+
+        Parameters
+        ----------
+        norm : float
+            The norm that vectors are clipped to.
+
+        Returns
+        -------
+        bool
+            Whether `encoded` takes them.
+        """
         with np.errstate(invalid="ignore"):
             small = all(-_USUAL[1] < values.min(initial=0.0) <= values.max(initial=0.0) < _USUAL[1] for _, values in self.parts)
         return small and _USUAL[0] < norm < _USUAL[1]
 
     def encoded(self, norm: float, levels: int, random: RandomSource) -> Encoded:
-        """The users' vectors, clipped to the norm, encoded, rounded and added up; still without noise."""
+        """Clip the users' vectors to the norm, encode, round and add them up, still without noise: not for release.
+
+        Parameters
+        ----------
+        norm : float
+            The plan's norm.
+        levels : int
+            g of the plan.
+        random : RandomSource
+            Where the coins of the rounding come from.
+
+        Returns
+        -------
+        Encoded
+            The sum without noise.
+
+        Raises
+        ------
+        ArgumentError
+            Where an entry is not finite, or of a size that `usual` does not take.
+        """
         if not self.usual(norm):
             raise ArgumentError("vectors", "not finite, or huge", "of a usual size", "Use dense vectors.")
         ones, there = np.zeros(self.dim + 1, dtype=np.int64), np.zeros(self.dim + 1, dtype=np.int64)

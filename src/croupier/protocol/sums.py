@@ -257,11 +257,37 @@ class VectorSum:
                 progress(reports)
 
     def blank_counts(self, count: int, random: RandomSource) -> Counts:
-        """The ones of so many blanks, reports of the zero vector, their noise included, by counting."""
+        """Count the ones of blanks, which are reports of the zero vector, their noise included.
+
+        Parameters
+        ----------
+        count : int
+            How many blanks, at least 0.
+        random : RandomSource
+            Where the coins come from.
+
+        Returns
+        -------
+        Counts
+            Of the blanks, of the same law as those of users whose vectors are zero.
+        """
         return self._randomizer.with_noise(self._randomizer.encoded_zeros(count, random), random)
 
     def blank_reports(self, count: int, random: RandomSource) -> Iterator[Report]:
-        """The same, message by message."""
+        """Make blanks, which are reports of the zero vector, one after the other.
+
+        Parameters
+        ----------
+        count : int
+            How many blanks, at least 0.
+        random : RandomSource
+            Where the coins come from.
+
+        Returns
+        -------
+        iterator of Report
+            One report per blank.
+        """
         zero = np.zeros(self.plan.dim)
         return (self.randomize(zero, random) for _ in range(count))
 

@@ -1,0 +1,268 @@
+"""Losses for classification: functions of the margin, and the cross-entropy of several classes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_softmax, softmax, wrightomega
+
+from ..validation import RecordError, real, whole
+from .loss import NEWTON_STEPS, Floats, Loss, numbers_of
+
+
+class _Margin(Loss):
+    """Losses of the margin m = y z, y in {-1, +1}; labels 0 and -1 mean the first class, 1 the second."""
+
+    def targets(self, y: NDArray[np.generic]) -> Floats:
+        labels = numbers_of(y)
+        known = self._takes(labels)
+        if not known.all():
+            raise RecordError(
+                "y", float(labels[~known][0]), "0 or 1 (or -1 or 1) for a binary loss", "Map your two classes to these."
+            )
+        return np.asarray(2.0 * (labels == 1) - 1.0)
+
+    def _takes(self, numbers: Floats) -> NDArray[np.bool_]:
+        return np.asarray((numbers == 1) | (numbers == 0) | (numbers == -1))
+
+
+@dataclass(frozen=True)
+class Logistic(_Margin):
+    """The logistic loss log(1 + exp(-y z)), for binary classification with probabilities.
+
+    Labels are 0 and 1, or -1 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import Logistic
+    >>> loss = Logistic()
+    >>> loss.slope(np.array([0.0]), loss.targets(np.array([1]))).tolist()
+    [-0.5]
+    """
+
+    curvature = 0.25
+
+    @property
+    def usual_curvature(self) -> float:
+        return 0.05  # p (1 - p) is about 0.1 for a useful model, and half of the features' energy lies in one direction
+
+    def value(self, scores: Floats, targets: Floats) -> Floats:
+        return np.logaddexp(0.0, -targets * scores)
+
+    def slope(self, scores: Floats, targets: Floats) -> Floats:
+        return np.asarray(-targets * expit(-targets * scores))
+
+    def prox_slope(self, scores: Floats, targets: Floats, q: Floats) -> Floats:
+        # margin w at the prox solves w = m + q s(-w), s the sigmoid; the root lies in [m, m + q]
+        margin = targets * scores
+        # and, as s(-w) <= exp(-w), no further than m + omega(log q - m), omega + log omega the identity
+        low, high = margin.copy(), margin + np.minimum(q, wrightomega(np.log(q) - margin))
+        w = high
+        for _ in range(NEWTON_STEPS):
+            excess = w - margin - q * expit(-w)
+            low, high = np.where(excess < 0, w, low), np.where(excess < 0, high, w)
+            step = w - excess / (1 + q * expit(w) * expit(-w))
+            moved = np.where((step >= low) & (step <= high), step, (low + high) / 2)
+            near = np.abs(moved - w) <= 1e-15 * (1 + np.abs(w))
+            if near.all():
+                break
+            w = np.where(near, w, moved)  # who has arrived stays, however long others take
+        return np.asarray(-targets * expit(-w))
+
+    def slope_bound(self, score_bound: float) -> float:
+        return float(expit(score_bound))
+
+
+@dataclass(frozen=True)
+class Hinge(_Margin):
+    """The support vector machine's loss max(0, 1 - y z), nonsmooth at y z = 1.
+
+    Labels are 0 and 1, or -1 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import Hinge
+    >>> loss = Hinge()
+    >>> loss.value(np.array([0.5, 2.0]), loss.targets(np.array([1, 1]))).tolist()
+    [0.5, 0.0]
+    >>> loss.curvature is None
+    True
+    """
+
+    @property
+    def usual_curvature(self) -> float:
+        return 0.2  # four users in ten per unit of margin, and half of the features' energy in one direction
+
+    def value(self, scores: Floats, targets: Floats) -> Floats:
+        return np.maximum(0.0, 1 - targets * scores)
+
+    def slope(self, scores: Floats, targets: Floats) -> Floats:
+        return np.where(targets * scores < 1, -targets, 0.0)
+
+    def prox_slope(self, scores: Floats, targets: Floats, q: Floats) -> Floats:
+        return -targets * np.clip(1 - targets * scores, 0, q) / q
+
+    def slope_bound(self, score_bound: float) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(_Margin):
+    """The hinge, with a parabola of width `width` where it is nonsmooth: its curvature is 1 / width.
+
+    Labels are 0 and 1, or -1 and 1.
+
+    Parameters
+    ----------
+    width : float, default 0.5
+        Above 0. A small one is close to the hinge and strongly curved.
+
+    Raises
+    ------
+    ArgumentError
+        Where width is not above 0.
+
+    Examples
+    --------
+    >>> from croupier.problem import SmoothedHinge
+    >>> SmoothedHinge(width=0.25).curvature
+    4.0
+    """
+
+    width: float = 0.5
+
+    def __post_init__(self) -> None:
+        remedy = "Small is close to the hinge and strongly curved; 0.5 is usual."
+        object.__setattr__(self, "width", real("width", self.width, above=0, remedy=remedy))
+
+    @property
+    def curvature(self) -> float:  # type: ignore[override]
+        return 1 / self.width
+
+    def value(self, scores: Floats, targets: Floats) -> Floats:
+        gap = np.maximum(0.0, 1 - targets * scores)
+        curved = np.minimum(gap, self.width)
+        return curved / self.width * (gap - curved / 2)
+
+    def slope(self, scores: Floats, targets: Floats) -> Floats:
+        return -targets * np.clip((1 - targets * scores) / self.width, 0, 1)
+
+    def prox_slope(self, scores: Floats, targets: Floats, q: Floats) -> Floats:
+        return -targets * np.clip((1 - targets * scores) / (self.width + q), 0, 1)
+
+    def slope_bound(self, score_bound: float) -> float:
+        return min(1.0, (1 + score_bound) / self.width)
+
+
+@dataclass(frozen=True)
+class SquaredHinge(_Margin):
+    """The squared hinge max(0, 1 - y z)^2 / 2. Its slope is bounded only where the scores are.
+
+    Labels are 0 and 1, or -1 and 1.
+
+    Examples
+    --------
+    >>> from croupier.problem import SquaredHinge
+    >>> SquaredHinge().slope_bound(score_bound=3.0)
+    4.0
+    """
+
+    curvature = 1.0
+
+    def value(self, scores: Floats, targets: Floats) -> Floats:
+        return np.maximum(0.0, 1 - targets * scores) ** 2 / 2
+
+    def slope(self, scores: Floats, targets: Floats) -> Floats:
+        return -targets * np.maximum(0.0, 1 - targets * scores)
+
+    def prox_slope(self, scores: Floats, targets: Floats, q: Floats) -> Floats:
+        return -targets * np.maximum(0.0, 1 - targets * scores) / (1 + q)
+
+    def slope_bound(self, score_bound: float) -> float:
+        return 1 + score_bound
+
+
+@dataclass(frozen=True)
+class Multinomial(Loss):
+    """The cross-entropy of the softmax over the classes 0 to classes - 1, for classification with probabilities.
+
+    theta holds one row of weights per class, flattened.
+
+    Parameters
+    ----------
+    classes : int, default 2
+        The number of classes, at least 2. It is public, never counted in the data.
+
+    Raises
+    ------
+    ArgumentError
+        Where classes is no whole number of at least 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import Multinomial
+    >>> loss = Multinomial(classes=4)
+    >>> loss.slope(np.zeros((1, 4)), loss.targets(np.array([2]))).tolist()
+    [[0.25, 0.25, -0.75, 0.25]]
+    """
+
+    classes: int = 2
+    curvature = 0.5  # largest eigenvalue of diag(p) - p p'
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", whole("classes", self.classes, at_least=2, remedy="Give the number of classes."))
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        return self.classes
+
+    @property
+    def usual_curvature(self) -> float:
+        return 0.2 / self.classes  # 1 / classes at theta = 0, and then as for Logistic
+
+    def targets(self, y: NDArray[np.generic]) -> Floats:
+        labels = numbers_of(y)
+        odd = labels[~self._takes(labels)]
+        if odd.size:
+            allowed = f"a whole number from 0 to {self.classes - 1}"
+            raise RecordError("y", float(odd[0]), allowed, "Map your classes to these, or declare more classes.")
+        return np.eye(self.classes)[labels.astype(np.int64)]
+
+    def _takes(self, numbers: Floats) -> NDArray[np.bool_]:
+        return np.asarray((numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < self.classes))
+
+    def value(self, scores: Floats, targets: Floats) -> Floats:
+        return np.asarray(-np.sum(targets * log_softmax(scores, axis=-1), axis=-1))
+
+    def slope(self, scores: Floats, targets: Floats) -> Floats:
+        return np.asarray(softmax(scores, axis=-1) - targets)
+
+    def prox_slope(self, scores: Floats, targets: Floats, q: Floats) -> Floats:
+        # w minimises |w - scores|^2 / 2 + q (logsumexp(w) - w_y), so q p_j = omega(scores_j + k) for j != y and q p_y =
+        # omega(scores_y + q + k), omega + log omega the identity. One k per user makes the p_j add up: Newton on a convex
+        # increasing function, from the right. omega(q + a) - q is a - log omega(q + a), which does not cancel for large q.
+        q, scores = q[:, np.newaxis], scores - np.max(scores, axis=-1, keepdims=True)
+        right = targets > 0
+        k = np.log(q) - np.max(np.where(right, scores, scores - q), axis=-1, keepdims=True)
+        for _ in range(NEWTON_STEPS):
+            omega = wrightomega(np.where(right, scores + q, scores) + k)
+            surplus = np.where(right, np.where(omega < 1, omega - q, scores + k - np.log(np.maximum(omega, 1))), omega)
+            step = np.sum(surplus, axis=-1, keepdims=True) / np.sum(omega / (1 + omega), axis=-1, keepdims=True)
+            near = np.abs(step) <= 1e-15 * (1 + np.abs(k))
+            if near.all():
+                break
+            k = np.where(near, k, k - step)  # who has arrived stays, however long others take
+        wrong = np.where(right, 0.0, wrightomega(scores + k) / q)
+        return np.asarray(wrong - targets * np.sum(wrong, axis=-1, keepdims=True))
+
+    def slope_bound(self, score_bound: float) -> float:
+        # |p - e_y|^2 <= (1 - p_y)^2 + (1 - p_y) max p_j over j != y, and no score exceeds another by more than sqrt(2) |scores|
+        apart, others = math.sqrt(2) * score_bound, math.log(self.classes - 1)
+        wrong = float(expit(apart + others))
+        return math.sqrt(wrong * (wrong + min(wrong, float(expit(apart - others)))))
