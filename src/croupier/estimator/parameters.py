@@ -154,7 +154,7 @@ _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "n_users_": ("int", "People that the fit counted."),
     "guarantee_": (
         "Guarantee or None",
-        "What the fit reveals about one user; None where it was seeded, or on a stand-in for people.",
+        "What the fit reveals about one user; None where it was seeded or had stand-ins.",
     ),
     "schedule_": ("Schedule", "The schedule that was run, with the plan of every round."),
     "plan_": ("SumPlan", "The plan of the one round."),

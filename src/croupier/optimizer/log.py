@@ -35,10 +35,10 @@ def about_to_run(chosen: Schedule, users: int) -> str:
 
 def left_over(chosen: Schedule, users: int) -> str:
     """Why some users are not asked at all, in words; nothing where all are."""
-    asked = sum(phase.rounds * phase.batch for phase in chosen.phases)
-    if chosen.interactivity == "full" or asked >= users:
+    needed = sum(phase.rounds * phase.batch for phase in chosen.phases)
+    if chosen.interactivity == "full" or needed >= users:
         return ""
-    return f", and {users - asked:,} of {users:,} are not asked: the rounds of a phase are equally large, and these are left over"
+    return f", and {users - needed:,} of {users:,} are not asked: the rounds of a phase are equally large, and these are left over"
 
 
 def begin(chosen: Schedule, users: int) -> None:
