@@ -22,9 +22,9 @@ from ..privacy import Guarantee, SumPlan
 from ..problem import Objective
 from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
 from .accelerated import Iterate
+from .gradients import Gradients
 from .phases import Phase, Schedule, objective_of, start_point
 from .planning import schedule
-from .training import Gradients
 
 Floats = NDArray[np.float64]
 

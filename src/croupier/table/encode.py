@@ -47,6 +47,14 @@ class Encoder:
         The features, in the order of a row's numbers.
     norm : float
         The length that no row exceeds.
+
+    Examples
+    --------
+    >>> from croupier.table import Schema
+    >>> columns = {"age": {"low": 0, "high": 100}, "sex": {"levels": ["f", "m"]}}
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": columns}
+    >>> len(Encoder(Schema.from_dict(facts)).names), Encoder(Schema.from_dict(facts)).norm
+    (3, 1.0)
     """
 
     def __init__(self, schema: Schema, invalid: str = "refuse") -> None:
