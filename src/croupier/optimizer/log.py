@@ -46,7 +46,7 @@ def begin(chosen: Schedule, users: int) -> None:
     RUN.info("%s", about_to_run(chosen, users))
 
 
-def tell(chosen: Schedule, done: Round) -> None:
+def tell(chosen: Schedule, answered: Round) -> None:
     """Say that a round has ended."""
-    who = "users answered" if chosen.phases[done.phase - 1].lots is None else "reports, blanks included"
-    ROUND.info("round %d of %d: %d %s", done.index, chosen.rounds, done.users, who)
+    who = "users answered" if chosen.phases[answered.phase - 1].lots is None else "reports, blanks included"
+    ROUND.info("round %d of %d: %d %s", answered.index, chosen.rounds, answered.users, who)
