@@ -79,6 +79,8 @@ def test_site_builds_without_a_warning_and_asks_nobody(tmp_path):
     page = (tmp_path / "site" / "reference" / "optimizer" / "index.html").read_text()
     assert page.count('class="doc doc-object doc-function"') >= 5  # minimize, schedule: functions, not modules
     assert "<blockquote" not in page
+    estimators = (tmp_path / "site" / "reference" / "estimator" / "index.html").read_text()
+    assert estimators.count("Steps are in proportion to it") == 5  # every linear model explains its parameters
     for written in (tmp_path / "site").rglob("index.html"):
         loaded = re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"?(https?://[^\"> ]+)", written.read_text())
         assert not loaded, written

@@ -1,26 +1,37 @@
-"""For the reference: examples that stand in the text of a docstring are code, not quotations.
+"""For the reference: docstrings as `help()` shows them, and examples that stand in their text as code, not as quotations.
 
-The sections of numpydoc take care of their own; elsewhere Markdown reads `>>>` as a quotation in a quotation in a quotation.
+The reference is made from the source. Estimators get the sections of their parameters from a decorator, which runs when they are
+imported: their docstrings are taken from there. The sections of numpydoc take care of their own examples; elsewhere Markdown reads
+`>>>` as a quotation in a quotation in a quotation.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from typing import Any
 
-from griffe import Extension, Object
+from griffe import Class, Extension, Object
 
 EXAMPLE = re.compile(r"(?:^ *>>> .*\n?)(?:^(?! *$).*\n?)*", flags=re.M)
 FLAG = re.compile(r" *# doctest: .*$", flags=re.M)
 
 
 class Doctests(Extension):
-    """Put fences around the examples of docstrings that have no section for them."""
+    """Complete the docstrings that a decorator completes, and put fences around examples that have no section."""
 
     def on_object(self, *, obj: Object, **arguments: Any) -> None:
         """Change one docstring."""
+        if obj.docstring is not None and isinstance(obj, Class) and is_completed(obj):
+            obj.docstring.value = inspect.getdoc(getattr(import_module(obj.module.path), obj.name)) or ""
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
+
+
+def is_completed(shown: Class) -> bool:
+    """Whether a class's docstring is only whole once it is imported: one that `documented` decorates."""
+    return any(decorator.callable_path.endswith(".documented") for decorator in shown.decorators)
 
 
 def fenced(text: str) -> str:

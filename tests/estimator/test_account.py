@@ -41,7 +41,7 @@ def test_a_search_warns_with_default_arguments(people):
     X, score = people
     with pytest.warns(BudgetWarning, match="Tuning on private data.*PrivacyAccount.*held-out") as caught:
         GridSearchCV(ShuffleLogisticRegression(**BINARY), {"radius": [5.0, 50.0]}, cv=2).fit(X, score > 0)
-    fits = [str(w.message).split("fit ")[1].split()[0] for w in caught]
+    fits = [str(w.message).split("fit ")[1].split()[0] for w in caught if w.category is BudgetWarning]
     assert fits == ["2", "4"]  # of 5: loud, but a search of a hundred stays readable
     with pytest.warns(BudgetWarning):
         cross_val_score(ShuffleLogisticRegression(**BINARY), X, score > 0, cv=2)

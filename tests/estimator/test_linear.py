@@ -149,3 +149,9 @@ def test_people_elsewhere_and_people_with_several_rows():
     rows, targets = model.records(X, y)
     assert np.array_equal(model.fit_population(cr.population.ArrayPopulation(rows, targets), 3).coef_, here)
     assert model.fit(X, y, groups=np.arange(4_000) // 2).n_users_ == 2_000
+
+
+def test_blanks_are_refused_rather_than_promised():
+    X = np.zeros((50, 2))
+    with pytest.raises(cr.ArgumentError, match=r"invalid = 'blank' .* 'refuse' for linear regression in one round"):
+        ShuffleLinearRegression(target_range=(-1.0, 1.0), invalid="blank").fit(X, X[:, 0])

@@ -4,7 +4,8 @@ from .account import BudgetWarning, PrivacyAccount, total_guarantee
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
 from .private import PublicDataWarning, WeakPrivacyWarning
-from .regression import RegressionTable, ShuffleLinearRegression
+from .regression import ShuffleLinearRegression
+from .regression_table import RegressionTable
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
 from .warnings import FewPeopleWarning, MostlyNoiseWarning, RadiusWarning

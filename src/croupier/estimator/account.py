@@ -242,11 +242,28 @@ class PrivacyAccount:
 
 
 def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = ()) -> Guarantee | None:
-    """What a fitted pipeline reveals altogether: the guarantees of its steps, composed.
+    """Return what a fitted pipeline reveals altogether: the guarantees of its steps, composed.
 
-    None where a step was seeded. A step of another library that learns from data is refused, since nothing bounds what it
-    reveals; name it in `public_steps` if it was fitted on public data only.
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        Fitted.
+    public_steps : tuple of str, optional
+        Names of steps of other libraries that were fitted on public data only.
 
+    Returns
+    -------
+    Guarantee or None
+        Of all steps together; None where a step was seeded.
+
+    Raises
+    ------
+    ArgumentError
+        For a step of another library that learns from data, since nothing bounds what it reveals, unless `public_steps` names it;
+        and for steps that saw different numbers of users.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from sklearn.pipeline import make_pipeline
     >>> from croupier.estimator import ShuffleLogisticRegression, ShuffleScaler, total_guarantee

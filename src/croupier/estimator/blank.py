@@ -42,6 +42,6 @@ def blanked(X: Any, y: NDArray[Any], rows: Maker, targets: Maker) -> tuple[Any, 
     `targets` gives NaN for what is no target.
     """
     X = numbers_or_nan(X)
-    finite, found = finite_rows(X), np.asarray(targets(y), dtype=np.float64)
-    valid = finite & np.isfinite(found)
-    return zeroed(rows(zeroed(X, finite)), valid), zeroed(found, valid)
+    finite, values = finite_rows(X), np.asarray(targets(y), dtype=np.float64)
+    valid = finite & np.isfinite(values)
+    return zeroed(rows(zeroed(X, finite)), valid), zeroed(values, valid)

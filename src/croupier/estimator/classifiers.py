@@ -16,17 +16,14 @@ from ..invalid import known_place
 from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge, Weighted
 from ..validation import ArgumentError, RecordError, one_of
 from .linear import LinearModel
+from .parameters import documented
 from .private import Floats
 from .weights import weighted_loss
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
-    """Labels from declared classes, scores, and the class of the largest.
-
-    class_weight : a dict from classes to public weights, 1 where a class is not named; for rare classes. A weight multiplies a
-        user's gradient; they are scaled so that the largest is 1, so the noise and the guarantee are as without them.
-    """
+    """Labels from declared classes, scores, and the class of the largest."""
 
     classes: Sequence[Any] | NDArray[Any] | None = None
     class_weight: dict[Any, float] | None = None
@@ -61,16 +58,49 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.coef_, self.intercept_ = weights, intercepts
 
     def decision_function(self, X: Any) -> Floats:
-        """One score per row for two classes, one per row and class for more."""
+        """Return the scores of rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray
+            One score per row for two classes, positive for the second; one per row and class for more.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class of the largest score; rows are scaled down to feature_norm as in training."""
+        """Return the class of the largest score.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            One of `classes_` for every row.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
         scores = self.decision_function(X)
         return np.asarray(self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)])
 
 
+@documented("coef_", "intercept_", "classes_", "feature_norm_", "schedule_", "result_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleLogisticRegression(LinearClassifier):
     """Classification with probabilities, from people who keep their records.
@@ -80,11 +110,20 @@ class ShuffleLogisticRegression(LinearClassifier):
     slope; `predict_proba` undoes what that does to probabilities (but for l2). `coef_` are then those of the capped loss, up to
     twice as large as a logistic model's parameters; interactivity="full" with clip=2.0 and curvature=0.25 estimates these.
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`,
-    `explain()`). `classes`, `feature_norm` and `radius` are taken as public and never read off the data.
-
     Choose it for most classification; ShuffleLinearSVC where only the sign matters.
 
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `classes`, `class_weight`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.estimator import ShuffleLogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(20_000, 3)) / 3
@@ -93,8 +132,6 @@ class ShuffleLogisticRegression(LinearClassifier):
     ShuffleLogisticRegression of 20000 users: epsilon = 1, delta = 1e-06, neighbours replace-one, sequential interactivity...
     >>> model.predict([[2.0, 0.0, 0.0]]).tolist()
     ['yes']
-
-    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
     """
 
     def _loss(self) -> Loss:
@@ -102,13 +139,28 @@ class ShuffleLogisticRegression(LinearClassifier):
         return weighted_loss(loss, self.class_weight, self.classes_)
 
     def predict_proba(self, X: Any) -> Floats:
-        """One probability per row and class, in the order of `classes_`.
+        """Return one probability per row and class.
 
         Where gradients were clipped, the loss's minimiser is not the log-odds: among people whose scores give the probabilities p,
         class k has a share in proportion to p_k / w_k, w_k being the factor by which its gradients were scaled down.
 
         With `class_weight` they are probabilities among people who count by these weights, and the largest is `predict`'s class.
         Those among people as they are: divide each column by its class's weight, and each row by its sum.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray of shape (rows, classes)
+            In the order of `classes_`; every row adds up to 1.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
         """
         scores = self._scores(X)
         if scores.shape[1] == 1:
@@ -124,30 +176,55 @@ class ShuffleLogisticRegression(LinearClassifier):
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithms of `predict_proba`."""
+        """Return the logarithms of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray of shape (rows, classes)
+            In the order of `classes_`; -inf where a probability is 0.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
 
+@documented("coef_", "intercept_", "classes_", "feature_norm_", "schedule_", "result_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleLinearSVC(LinearClassifier):
     """Two classes, separated by a wide margin, from people who keep their records.
 
-    Algorithm: AC-SA on the Moreau envelope of the hinge loss; on the loss itself for `loss="smoothed_hinge"` (the kink replaced by
-    a parabola) and "squared_hinge".
-
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made.
+    Algorithm: AC-SA on the Moreau envelope of the hinge loss; on the loss itself for `loss="smoothed_hinge"` and
+    "squared_hinge".
 
     Choose it where only the sign of the score matters; ShuffleLogisticRegression gives probabilities and more classes.
 
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `classes`, `class_weight`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 4.7.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.estimator import ShuffleLinearSVC
     >>> X = np.random.default_rng(0).normal(size=(5000, 2)) / 3
     >>> model = ShuffleLinearSVC(classes=[-1, 1], radius=10.0).fit(X, np.sign(X[:, 0]).astype(int))
     >>> model.predict([[2.0, 0.0], [-2.0, 0.0]]).tolist()
     [1, -1]
-
-    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 4.7.
     """
 
     loss: str = "hinge"

@@ -26,7 +26,18 @@ class JsonModel:
     """to_json, from_json and save. No code is run by reading a file, unlike with pickle."""
 
     def to_json(self) -> str:
-        """Parameters and everything learned, but for `account` and `callbacks`."""
+        """Write the estimator as JSON: parameters and everything learned, but for `account` and `callbacks`.
+
+        Returns
+        -------
+        str
+            What `from_json` reads.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is something that JSON cannot hold.
+        """
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in _NOT_SAVED}  # type: ignore[attr-defined]
         state = {name: value for name, value in vars(self).items() if name.endswith("_")}
         plain = {"format": FORMAT, "version": VERSION, "kind": type(self).__name__}
@@ -34,7 +45,23 @@ class JsonModel:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The model that `to_json` wrote. Its guarantee is proved anew; a file that promises too much is refused."""
+        """Read the model that `to_json` wrote. Its guarantee is proved anew.
+
+        Parameters
+        ----------
+        text : str
+            What `to_json` gave.
+
+        Returns
+        -------
+        self
+            As it was written.
+
+        Raises
+        ------
+        ArgumentError
+            Where the text is not a model of this class and version, or promises more than its plans keep.
+        """
         model: Self = _decoded(text, {cls.__name__: cls})
         return model
 
@@ -42,12 +69,44 @@ class JsonModel:
         """Refuse learned numbers that do not follow from the result beside them."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to a file, which is there in full or not at all; `load_model` reads it."""
+        """Write `to_json()` to a file, which is there in full or not at all; `load_model` reads it.
+
+        Parameters
+        ----------
+        path : path-like
+            Where it goes; a file of that name is replaced.
+        """
         write_whole(Path(path), self.to_json().encode())
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """The estimator that `save` wrote to this file."""
+    """Read the estimator that `save` wrote to a file. No code is run by that, and its guarantee is proved anew.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    estimator
+        Of the class that was saved, fitted if it was.
+
+    Raises
+    ------
+    ArgumentError
+        Where the file is not a model of this version, or promises more than its plans keep.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from croupier.estimator import ShuffleRidge, load_model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ShuffleRidge(epsilon=2.0, target_range=(0, 100)).save(f"{folder}/model.json")
+    ...     model = load_model(f"{folder}/model.json")
+    >>> model.epsilon
+    2.0
+    """
     from .. import estimator  # noqa: PLC0415  (the room's own table of contents)
 
     public = {name: vars(estimator)[name] for name in estimator.__all__}

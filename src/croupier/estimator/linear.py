@@ -28,20 +28,7 @@ from .warnings import warn_of_few, warn_of_radius
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearModel(PrivateEstimator):
-    """A linear model that the optimizers train: rows of norm at most `feature_norm`, weights in a ball.
-
-    feature_norm : longer rows are scaled down to it, in training and prediction; a public choice, never read off the data.
-    radius : the largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm (and
-        targets scaled to [-1, 1]).
-    l2 : adds (l2 / 2) |weights|^2, for such rows. fit_intercept, intercept_scaling : a constant beside a row of norm 1.
-    interactivity, lots, method, rule, rounds, clip, curvature, calibration, honest, neighbours, callbacks : see
-        `croupier.minimize`.
-    epsilon, delta : what each user is promised. random_state : seeds the noise; NOT private. account : counts what fits spend.
-    data_is_public : allows public facts that were left out to be read off the data.
-    invalid : "refuse" stops at a record that is not valid (NaN, infinity, a label that was not declared) before anybody is asked,
-        and the guarantee takes for granted that all are valid, wherever that can be seen. "blank" counts it as a record whose loss
-        has gradient 0, says nothing of it, and needs no premise; public facts must then be declared.
-    """
+    """A linear model that the optimizers train: rows of norm at most `feature_norm`, weights in a ball."""
 
     feature_norm: float | None = 1.0
     radius: float = 50.0
@@ -82,9 +69,32 @@ class LinearModel(PrivateEstimator):
         """coef_ and intercept_ from one row of weights per output, for rows as they come."""
 
     def fit(self, X: Any, y: Any, groups: Any = None, *, checkpoint: str | os.PathLike[str] | None = None, **refused: Any) -> Self:
-        """Train on users' rows X with labels or targets y, privately; rows with the same entry in `groups` are one user.
+        """Train on users' rows and their labels or targets, privately.
 
-        `checkpoint` is a file in which the run is written down, so that the same fit can go on if it is cut off.
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            The rows.
+        y : array-like of shape (rows,)
+            Their labels or targets.
+        groups : array-like of shape (rows,), optional
+            Whose the rows are: those with the same entry are one user. Every row is a user unless given.
+        checkpoint : path-like, optional
+            A file in which the run is written down, so that the same fit can go on if it is cut off.
+        **refused : object
+            `sample_weight` is refused with the reason, anything else as unknown.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
+        BudgetExceededError
+            Where `account` has no room for this fit.
         """
         self._forget()
         if self.invalid == "blank":
@@ -114,10 +124,28 @@ class LinearModel(PrivateEstimator):
         read_off: tuple[str, ...] = (),
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Train on people whose records are rows and targets as `records` makes them, of so many features, wherever they are.
+        """Train on people whose records are not in memory. Public facts must be declared.
 
-        For data that is not in memory. Public facts must be declared; `read_off` names those that were read off the data all the
-        same, which the guarantee then says that it does not cover. `checkpoint` as in `fit`.
+        Parameters
+        ----------
+        population : Population
+            The people, wherever they are; their records are rows and targets as `records` makes them.
+        features : int
+            Columns of X, without the constant.
+        read_off : tuple of str, optional
+            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
+        checkpoint : path-like, optional
+            As in `fit`.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            As in `fit`, and for what is not a population.
         """
         self._forget()
         require_population(population)
@@ -127,7 +155,25 @@ class LinearModel(PrivateEstimator):
         return self._train(population, checkpoint)
 
     def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        """What each user does to its own record, by public facts alone: rows scaled down, the constant beside them; targets."""
+        """Do what each user does to its own record, by public facts alone.
+
+        Parameters
+        ----------
+        X : ndarray or sparse array of shape (rows, features)
+            Rows as they come.
+        y : array-like of shape (rows,)
+            Labels or targets as they come.
+
+        Returns
+        -------
+        tuple of arrays
+            Rows scaled down, with the constant beside them; targets as the loss wants them.
+
+        Raises
+        ------
+        ArgumentError
+            Where a public fact was not declared, or a record is not valid and `invalid` is "refuse".
+        """
         declared = copy.copy(self)
         declared._declare(X.shape[1])
         if self.invalid == "blank":
@@ -135,14 +181,48 @@ class LinearModel(PrivateEstimator):
         return declared._rows(X, declared._constant()), declared._targets(np.asarray(y))
 
     def schedule_for(self, users: int, features: int) -> Schedule:
-        """The schedule that a fit on so many users with so many features would run; no data is touched."""
+        """Return the schedule that a fit would run; no data is touched.
+
+        Parameters
+        ----------
+        users : int
+            How many people.
+        features : int
+            Columns of X, without the constant.
+
+        Returns
+        -------
+        Schedule
+            Rounds, plans and the guarantee.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is outside its range.
+        """
         declared = copy.copy(self)
         declared._declare(features)
         declared.check_request(users)
         return schedule(self.problem_for(features), users, **declared._schedule_options())
 
     def problem_for(self, features: int) -> Problem:
-        """What a fit on so many features minimises, for rows as `records` makes them."""
+        """Return what a fit minimises, for rows as `records` makes them.
+
+        Parameters
+        ----------
+        features : int
+            Columns of X, without the constant.
+
+        Returns
+        -------
+        Problem
+            The loss and the ball of weights.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is outside its range.
+        """
         declared = copy.copy(self)
         declared._declare(features)
         return declared._problem(features, declared._constant())
@@ -162,18 +242,18 @@ class LinearModel(PrivateEstimator):
         """Ask them, round by round; public facts are set."""
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
-        chosen = schedule(problem, population.users, **self._schedule_options())
-        warn_of_few(chosen, population.users, self.epsilon)
+        planned = schedule(problem, population.users, **self._schedule_options())
+        warn_of_few(planned, population.users, self.epsilon)
         self.result_ = run(
             problem,
             population,
-            chosen,
+            planned,
             start=problem.domain.start(),
             seed=self.random_state,
             callbacks=self.callbacks,
             checkpoint=checkpoint,
             invalid=self.invalid,
-            pay=lambda name: self._charge(population, chosen.guarantee, name),
+            pay=lambda name: self._charge(population, planned.guarantee, name),
         )
         warn_of_radius(self.result_, problem, self.radius)
         self.constant_ = constant
@@ -271,10 +351,10 @@ class LinearModel(PrivateEstimator):
         interactivity = self.interactivity if result is None else result.schedule.interactivity
         once = "Each user is asked at most once" if interactivity == "sequential" else "All users are asked in every round"
         secret = " in a round that is drawn by lot and kept secret" if result is not None and result.schedule.secret_lots else ""
-        asked = f"{once}{secret}, for the noisy sum of their gradients."
+        how = f"{once}{secret}, for the noisy sum of their gradients."
         if result is not None and result.stopped:
-            asked += f" Training was cut short after {result.rounds} of {result.schedule.rounds} rounds."
-        return f"{interactivity} interactivity", asked
+            how += f" Training was cut short after {result.rounds} of {result.schedule.rounds} rounds."
+        return f"{interactivity} interactivity", how
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -40,7 +40,7 @@ class WeakPrivacyWarning(UserWarning):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
-    """Parameters of every estimator that has users, and what it does before and after it asks them."""
+    """What every estimator that has users does before and after it asks them; `parameters` explains the fields."""
 
     epsilon: float = 1.0
     delta: float = 1e-6
@@ -89,7 +89,18 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         return population
 
     def check_request(self, users: int) -> None:
-        """Refuse, before anybody is asked, what no fit on so many users can promise."""
+        """Refuse, before anybody is asked, what no fit on so many users can promise.
+
+        Parameters
+        ----------
+        users : int
+            How many people there are.
+
+        Raises
+        ------
+        ArgumentError
+            Where there are fewer than 2, or a parameter is outside its range.
+        """
         if users < 2:
             raise ArgumentError("groups", f"{users} user", "at least 2 users", "One person alone has nowhere to hide.")
         blanks(self.invalid)
@@ -179,12 +190,12 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         return fitted or Promise(self.epsilon, self.delta, self.honest, self.neighbours, self.invalid)
 
     def __str__(self) -> str:
-        made = self._promise()
-        promise = words.brief(made.epsilon, made.delta, made.neighbours)
-        promise += f", {self._asked_how()[0]}, honest: {words.crowd(made.honest, 'users')}"
+        stated = self._promise()
+        promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
+        promise += f", {self._asked_how()[0]}, honest: {words.crowd(stated.honest, 'users')}"
         if not hasattr(self, "promise_"):
             return f"{type(self).__name__} (not fitted): {promise}"
-        if watched := self._watched(made.delta):
+        if watched := self._watched(stated.delta):
             promise += f"; secret lots, and to somebody who also knows when each user answered: {watched}"
         notes = "" if self.guarantee_ else f"; NOT PRIVATE ({self._why_not_private()})"
         notes += f"; read off the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
@@ -194,15 +205,26 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         return f"{words.SEEDED}, by random_state" if self.random_state is not None else words.STAND_IN
 
     def explain(self) -> str:
-        """In plain words: who could learn what about whom, and what is assumed."""
-        made, fitted = self._promise(), hasattr(self, "promise_")
-        epsilon = real("epsilon", made.epsilon, above=0, at_most=_NO_PROMISE, remedy=f"{words.SCALE}.")
-        delta = real("delta", made.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value.")
+        """Say in plain words who could learn what about whom, and what is assumed.
+
+        Returns
+        -------
+        str
+            Of a fitted estimator what it reveals; before, what it would.
+
+        Raises
+        ------
+        ArgumentError
+            Where epsilon or delta is outside its range.
+        """
+        stated, fitted = self._promise(), hasattr(self, "promise_")
+        epsilon = real("epsilon", stated.epsilon, above=0, at_most=_NO_PROMISE, remedy=f"{words.SCALE}.")
+        delta = real("delta", stated.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value.")
         guarantee = self.guarantee_ if fitted else None
         promise = words.PromiseWords(
             claim=words.Claim.of(epsilon, delta, guarantee),
-            neighbours=made.neighbours,
-            honest=made.honest,
+            neighbours=stated.neighbours,
+            honest=stated.honest,
             kept=guarantee is not None if fitted else self.random_state is None,
             watched=self._watched(delta),
         )
@@ -221,7 +243,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             f"Assumed of the shuffler. {words.SHUFFLER}",
             *([f"Assumed of the lots. {words.LOTS}"] if promise.watched else []),
             f"Assumed of the others. {promise.crowd}",
-            words.RECORDS.get(made.invalid, words.RECORDS["refuse"]),
+            words.RECORDS.get(stated.invalid, words.RECORDS["refuse"]),
             words.MACHINES,
             words.PUBLIC,
             words.ONCE,

@@ -20,50 +20,15 @@ from ..problem.rows import clip_rows, row_norms, with_constant
 from ..statistics import LeastSquares, Moments, MomentSums, least_squares, plan_for
 from ..statistics.asking import answered
 from ..validation import ArgumentError, real, whole
+from .parameters import documented
 from .private import Floats, PrivateEstimator
+from .regression_table import RegressionTable
 
 _RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
 _NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
 
 
-@dataclass(frozen=True, eq=False)
-class RegressionTable:
-    """The table that statisticians know: one row per coefficient, in the units of the data.
-
-    Attributes
-    ----------
-    names, coef, std, p_values : one entry per coefficient; `std` and `p_values` are NaN where `determined` is False, since the data
-        in that direction cannot be told from noise. intervals : low and high ends at `level`.
-    r2 : estimated share of the target's variance that is explained; None without an intercept.
-    """
-
-    names: tuple[str, ...]
-    coef: Floats
-    std: Floats
-    intervals: Floats
-    p_values: Floats
-    determined: NDArray[np.bool_]
-    level: float
-    r2: float | None
-    users: int
-    promise: str
-
-    def __str__(self) -> str:
-        width = max(12, *(len(name) for name in self.names))
-        head = f"{'':{width}} {'coef':>11} {'std err':>10} {'z':>8} {'P>|z|':>7}   {self.level:.4g} interval"
-        lines = [f"Least squares in one private round, {self.users:,} people; {self.promise}", head]
-        for name, coef, std, ends, p, known in zip(
-            self.names, self.coef, self.std, self.intervals, self.p_values, self.determined, strict=True
-        ):
-            told = f"{std:>10.4g} {coef / std:>8.2f} {p:>7.3f}   [{ends[0]:.4g}, {ends[1]:.4g}]" if known else "not told from noise"
-            lines.append(f"{name:{width}} {coef:>11.4g} {told}")
-        if not self.determined.all():
-            lines.append(f"{int((~self.determined).sum())} of {len(self.coef)} coefficients are not told from the privacy noise.")
-        if self.r2 is not None:
-            lines.append(f"R^2, estimated from the same round: {self.r2:.3f}")
-        return "\n".join(lines)
-
-
+@documented("coef_", "intercept_", "std_", "intercept_std_", "target_range_", "feature_norm_", "plan_", "estimate_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     """Linear regression with standard errors and intervals, in one round, from people who keep their records.
@@ -72,24 +37,10 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     raised to half the edge of the noise. Standard errors count sampling, for residuals of one variance, and the privacy noise
     together (docs/statistics.md). Where the data cannot be told from noise there is no interval.
 
-    Parameters
-    ----------
-    target_range : (low, high) of the target, or one pair per declared target; targets outside are clipped.
-    feature_norm : longer rows are scaled down to it, in training and prediction; a public choice, never read off the data.
-    fit_intercept, intercept_scaling : a constant beside a row of norm 1.
-    exclusive : groups of columns of which at most one is not 0 in any row, as those of a one-hot category: their products are known
-        to be 0, which saves bits and noise.
-    epsilon, delta, honest, neighbours, account, random_state, data_is_public : as for the other estimators.
-
-    Attributes
-    ----------
-    coef_, intercept_ : in the units of the data. std_ : standard errors of coef_, NaN where it is not told from noise.
-    intercept_std_ : that of the intercept. plan_, estimate_ : the round. guarantee_ : what it reveals about one user.
-
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw. `target_range`, `feature_norm` and `exclusive`
-    are taken as public and never read off the data.
+    are taken as public and never read off the data, but with data_is_public=True.
 
     Examples
     --------
@@ -112,7 +63,29 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     exclusive: Sequence[Sequence[int]] = ()
 
     def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
-        """Ask users for the moments of their rows X and targets y, once; rows with the same entry in `groups` are one user."""
+        """Ask users for the moments of their rows and targets, once.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            The rows.
+        y : array-like of shape (rows,) or (rows, targets)
+            Their targets.
+        groups : array-like of shape (rows,), optional
+            Whose the rows are: those with the same entry are one user. Every row is a user unless given.
+        **refused : object
+            `sample_weight` is refused with the reason, anything else as unknown.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
+        """
         self._forget()
         X, y = validate_data(
             self,
@@ -131,8 +104,27 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             raise ArgumentError("y.shape", y.shape, allowed, "Declare one pair per target.")
         return self._train(self._population(*self._sent(X, y), groups, refused))
 
+    def check_request(self, users: int) -> None:  # as of every estimator
+        super().check_request(users)
+        if self.invalid == "blank":
+            remedy = "Records that are not valid end the fit: leave them out before, by a rule that is public."
+            raise ArgumentError("invalid", self.invalid, "'refuse' for linear regression in one round", remedy)
+
     def fit_population(self, population: Population, features: int) -> Self:
-        """The same for people whose records are as `records` makes them, of so many features, wherever they are."""
+        """Ask people whose records are not in memory. Public facts must be declared.
+
+        Parameters
+        ----------
+        population : Population
+            The people, wherever they are; their records are as `records` makes them.
+        features : int
+            Columns of X, without the constant.
+
+        Returns
+        -------
+        self
+            Fitted.
+        """
         self._forget()
         self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
         self._declare(None, None)
@@ -140,49 +132,106 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         return self._train(population)
 
     def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any] | None]:
-        """What each user does to its own record, by public facts alone."""
+        """Do what each user does to its own record, by public facts alone.
+
+        Parameters
+        ----------
+        X : ndarray or sparse array of shape (rows, features)
+            Rows as they come.
+        y : array-like of shape (rows,) or (rows, targets)
+            Targets as they come.
+
+        Returns
+        -------
+        tuple
+            Rows of norm at most 1 with their constant, and targets in [-1, 1]; several targets are columns beside the rows, and the
+            second entry is None.
+        """
         declared = copy.copy(self)
         declared.n_features_in_ = X.shape[1]
         declared._declare(None, None)
         return declared._sent(X, np.asarray(y))
 
     def predict(self, X: Any) -> Floats:
-        """<coef_, x> + intercept_, one column per target where there are several; rows are scaled down to feature_norm."""
+        """Return <coef_, x> + intercept_ for every row x.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray of shape (rows,) or (rows, targets)
+            In the targets' own units.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
         return np.asarray(clip_rows(X, self.feature_norm_) @ self.coef_.T + self.intercept_)
 
     def intervals(self, level: float = 0.95, *, target: int = 0, columns: Sequence[int] | None = None) -> Floats:
-        """Low and high ends for the coefficients, and the intercept last; NaN where one is not told from noise."""
+        """Return intervals for the coefficients. All follows from the one round: no privacy is spent.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The intervals' coverage.
+        target : int, default 0
+            Which of the declared targets.
+        columns : sequence of int, optional
+            Columns of X to regress on; all unless given.
+
+        Returns
+        -------
+        ndarray of shape (coefficients, 2)
+            Low and high ends, the intercept's last; NaN where a coefficient is not told from noise.
+        """
         return self.summary(level, target=target, columns=columns).intervals
 
     def summary(self, level: float = 0.95, *, target: int = 0, columns: Sequence[int] | None = None) -> RegressionTable:
-        """Coefficients with standard errors, p-values and intervals; on some `columns` alone where given.
+        """Return coefficients with standard errors, p-values and intervals. All follows from the one round: no privacy is spent.
 
-        All of it follows from the one round: no privacy is spent.
+        Parameters
+        ----------
+        level : float, default 0.95
+            The intervals' coverage.
+        target : int, default 0
+            Which of the declared targets.
+        columns : sequence of int, optional
+            Columns of X to regress on; all unless given.
+
+        Returns
+        -------
+        RegressionTable
+            To be read or printed.
+
+        Raises
+        ------
+        ArgumentError
+            For a target or a column that there is not.
         """
         check_is_fitted(self)
         whole("target", target, at_least=0, at_most=len(self.target_range_) - 1, remedy="Count the declared targets from 0.")
         remedy = "Count the columns of X from 0, each at most once."
         last = self.n_features_in_ - 1
-        chosen = list(range(last + 1)) if columns is None else list(columns)
-        chosen = [whole("columns", column, at_least=0, at_most=last, remedy=remedy) for column in chosen]
-        if len(set(chosen)) != len(chosen) or not chosen:
+        regressors = list(range(last + 1)) if columns is None else list(columns)
+        regressors = [whole("columns", column, at_least=0, at_most=last, remedy=remedy) for column in regressors]
+        if len(set(regressors)) != len(regressors) or not regressors:
             raise ArgumentError("columns", columns, "different columns, at least one", remedy)
-        found, moments = self._solved(target, chosen)
-        scale, shift = self._units(len(chosen), target)
+        solution, moments = self._solved(target, regressors)
+        scale, shift = self._units(len(regressors), target)
         names = tuple(getattr(self, "feature_names_in_", [f"x{column}" for column in range(last + 1)]))
-        made = self._promise()
-        promise = words.brief(made.epsilon, made.delta, made.neighbours)
+        stated = self._promise()
+        promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
         return RegressionTable(
-            names=(*(str(names[column]) for column in chosen), *(["(intercept)"] if self.constant_ else [])),
-            coef=found.coef * scale + shift,
-            std=found.std * scale,
-            intervals=found.intervals(level) * scale[:, np.newaxis] + shift[:, np.newaxis],
-            p_values=found.p_values,
-            determined=found.determined,
+            names=(*(str(names[column]) for column in regressors), *(["(intercept)"] if self.constant_ else [])),
+            coef=solution.coef * scale + shift,
+            std=solution.std * scale,
+            intervals=solution.intervals(level) * scale[:, np.newaxis] + shift[:, np.newaxis],
+            p_values=solution.p_values,
+            determined=solution.determined,
             level=level,
-            r2=self._r2(found, moments, target),
+            r2=self._r2(solution, moments, target),
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
         )
@@ -295,7 +344,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
 
     def _set_coefficients(self) -> None:
         every, several, width = (
-            self._every(lambda found: found.coef, shifted=True),
+            self._every(lambda solution: solution.coef, shifted=True),
             len(self.target_range_) > 1,
             self.n_features_in_,
         )
@@ -314,21 +363,21 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     @property
     def std_(self) -> Floats:
         """Standard errors of coef_, NaN where a coefficient is not told from noise."""
-        errors = self._every(lambda found: found.std)[:, : self.n_features_in_]
+        errors = self._every(lambda solution: solution.std)[:, : self.n_features_in_]
         return errors if len(self.target_range_) > 1 else errors[0]
 
     @property
     def intercept_std_(self) -> Floats | float:
         """Standard error of the intercept; 0 without one."""
-        errors = self._every(lambda found: found.std)[:, -1] * bool(self.constant_)
+        errors = self._every(lambda solution: solution.std)[:, -1] * bool(self.constant_)
         return errors if len(self.target_range_) > 1 else float(errors[0])
 
-    def _r2(self, found: LeastSquares, moments: MomentSums, target: int) -> float | None:
+    def _r2(self, solution: LeastSquares, moments: MomentSums, target: int) -> float | None:
         if not self.constant_:
             return None
         mean = float(moments.products[-1, target]) / (self.constant_ / math.hypot(1.0, self.constant_))
         variance = float(moments.squares[target]) - mean**2
-        return None if variance <= 3 * moments.squares_std else max(0.0, 1 - found.residual_variance / variance)
+        return None if variance <= 3 * moments.squares_std else max(0.0, 1 - solution.residual_variance / variance)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,6 +13,7 @@ from ..invalid import numbers_or_nan
 from ..problem import Huber, Loss, Pinball, Squared
 from ..validation import ArgumentError, real
 from .linear import LinearModel
+from .parameters import documented
 from .private import Floats
 
 
@@ -55,10 +56,27 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         self.coef_, self.intercept_ = weights[0] * half, float(middle + half * intercepts[0])
 
     def predict(self, X: Any) -> Floats:
-        """<coef_, x> + intercept_; rows are scaled down to feature_norm as in training."""
+        """Return <coef_, x> + intercept_ for every row x.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            In the target's own units.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
         return self._scores(X)
 
 
+@documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleRidge(LinearRegressor):
     """The mean of a bounded target, by least squares, from people who keep their records.
@@ -66,25 +84,32 @@ class ShuffleRidge(LinearRegressor):
     Algorithm: AC-SA on the mean over users of (prediction - target)^2 / 2 + (l2 / 2) |weights|^2, rows and target scaled to norm 1
     and [-1, 1]. scikit-learn's Ridge(alpha) on such rows is l2 = alpha / users.
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made. `target_range`,
-    `feature_norm` and `radius` are taken as public and never read off the data.
-
     Choose it where the mean is wanted and targets fill their range; otherwise ShuffleHuberRegressor, which needs less noise.
 
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.estimator import ShuffleRidge
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
     >>> model = ShuffleRidge(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
     >>> bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 15)
     True
-
-    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
     """
 
     def _loss(self) -> Loss:
         return Squared(target_bound=1.0)
 
 
+@documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleHuberRegressor(LinearRegressor):
     """The mean of a bounded target without the pull of outliers, from people who keep their records.
@@ -92,18 +117,25 @@ class ShuffleHuberRegressor(LinearRegressor):
     Algorithm: AC-SA on Huber's loss: squared for residuals up to `kappa` times the width of
     target_range, linear beyond. (scikit-learn calls its threshold epsilon; that is taken.)
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made.
-
     Choose it for most regression: nobody's gradient exceeds kappa, so the noise is small.
 
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.estimator import ShuffleHuberRegressor
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
     >>> model = ShuffleHuberRegressor(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
     >>> bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 15)
     True
-
-    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
     """
 
     kappa: float = 0.1
@@ -114,24 +146,32 @@ class ShuffleHuberRegressor(LinearRegressor):
         return Huber(kappa=real("kappa", self.kappa, above=0, remedy=remedy) * width / self._scale()[1])
 
 
+@documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleQuantileRegressor(LinearRegressor):
     """A quantile of a bounded target, the median unless told otherwise, from people who keep their records.
 
     Algorithm: AC-SA on the Moreau envelope of the pinball loss.
 
-    Guarantee: (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made.
-
     Choose it for medians, and for two quantiles that make a prediction interval (which are two fits, and cost two budgets).
 
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 4.7.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.estimator import ShuffleQuantileRegressor
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 1))
     >>> model = ShuffleQuantileRegressor(epsilon=2.0, quantile=0.5, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
     >>> bool(abs(model.predict([[0.5]])[0] - 65) < 10)
     True
-
-    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 4.7.
     """
 
     quantile: float = 0.5

@@ -18,35 +18,41 @@ from ..problem.rows import clip_rows
 from ..protocol import Secret
 from ..validation import ArgumentError, real
 from .blank import validated
+from .parameters import documented
 from .private import Floats, PrivateEstimator
 
 # A variance this many of its noise's standard deviations from 0 can be told from that of a constant column.
 _TELLING = 3.0
 
 
+@documented("mean_", "var_", "scale_", "plan_", "estimate_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
     """Features of mean 0 and variance 1, from people who keep their records.
 
-    Algorithm: one private vector sum of (u, 2 u^2 - 1) per feature, u the feature scaled from `feature_range` to [-1, 1]; values
-    outside the range are clipped to it. `feature_range` is (low, high) for all features, or one such pair per feature. A variance
-    that cannot be told from 0 under the noise is raised to where it could, so a constant column becomes small numbers, not large
-    ones. `norm`, if given, scales longer rows down to it afterwards. With invalid="blank" a row with a value that is not a finite
-    number counts as a vector of zeros, and stays so to the next step: NaN throughout.
-
-    Guarantee: (epsilon, delta) for each user, for means and variances. It adds to that of the model that follows:
-    `total_guarantee(pipeline)`.
+    Algorithm: one private vector sum of (u, 2 u^2 - 1) per feature, u the feature scaled from `feature_range` to [-1, 1]; a
+    variance that cannot be told from 0 under the noise is raised to where it could, so a constant column becomes small numbers, not
+    large ones.
 
     Choose it where units differ and no published figures say by how much; where they do, a FunctionTransformer costs nothing.
 
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for means and variances. `feature_range` is taken as public and never read off the data, but
+    with data_is_public=True. It adds to the guarantee of the model that follows: `total_guarantee(pipeline)`.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 3.2.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier.estimator import ShuffleScaler
     >>> X = np.random.default_rng(0).normal(loc=[40, 5], scale=[10, 1], size=(5000, 2))
     >>> scaler = ShuffleScaler(epsilon=0.5, feature_range=[(0, 100), (0, 10)]).fit(X)
     >>> bool(np.abs(scaler.transform(X).mean(axis=0)).max() < 0.3), scaler.guarantee_.delta(0.5) <= 1e-6
     (True, True)
-
-    Reference: Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 3.2.
     """
 
     feature_range: ArrayLike | None = None
@@ -55,7 +61,31 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
     norm: float | None = None
 
     def fit(self, X: Any, y: Any = None, groups: Any = None, **refused: Any) -> Self:
-        """Learn means and variances of users' rows X privately; rows with the same entry in `groups` are one user."""
+        """Learn means and variances of users' rows privately, in one round.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            The rows.
+        y : object, optional
+            Not looked at; pipelines pass it.
+        groups : array-like of shape (rows,), optional
+            Whose the rows are: those with the same entry are one user. Every row is a user unless given.
+        **refused : object
+            `sample_weight` is refused with the reason, anything else as unknown.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
+        BudgetExceededError
+            Where `account` has no room for this fit.
+        """
         self._forget()
         X = self._checked(X, reset=True)
         middle, half = self._declared_range(X)
@@ -90,7 +120,23 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         return self
 
     def transform(self, X: Any) -> Any:
-        """(x - mean_) / scale_, then scaled down to `norm` where that is given."""
+        """Standardise rows by the means and variances that were learned.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            The rows.
+
+        Returns
+        -------
+        ndarray or sparse array
+            (x - mean_) / scale_, longer rows scaled down to `norm` where that is given.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
         check_is_fitted(self)
         X = self._checked(X, reset=False)
         factors = 1 / self.scale_ if self.with_std else np.ones(self.n_features_in_)

@@ -6,7 +6,8 @@ from .phases import Phase, Schedule
 from .planning import schedule
 from .projected import descent
 from .result import Result, Round
-from .training import FinishedRunWarning, StopTraining, minimize, replay, run
+from .training import FinishedRunWarning, StopTraining, minimize, run
+from .transcript import replay
 
 __all__ = [
     "FinishedRunWarning",

@@ -39,7 +39,35 @@ class Iterate:
 def acsa(
     oracle: Oracle, project: Callable[[Floats], Floats], start: Floats, rounds: int, damping: float, *, paper: bool = False
 ) -> Floats:
-    """theta^ag_{T+1}."""
+    """Run AC-SA and return its last aggregate.
+
+    Parameters
+    ----------
+    oracle : function
+        From a point to the private mean gradient there; called once a round.
+    project : function
+        From a point to the nearest point of the domain.
+    start : ndarray
+        The first point.
+    rounds : int
+        T, how many rounds.
+    damping : float
+        t L_t: the larger, the shorter the steps.
+    paper : bool, default False
+        Whether the paper's printed steps are taken.
+
+    Returns
+    -------
+    ndarray
+        theta^ag_(T+1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> point = acsa(lambda theta: theta - 1, lambda theta: theta, np.zeros(2), 50, 2.0)
+    >>> bool(np.allclose(point, 1, atol=0.01))
+    True
+    """
     iterate = Iterate(1, start, start)
     for _ in range(rounds):
         iterate = iterate.step(oracle(iterate.middle(paper)), project, damping, paper)

@@ -46,9 +46,9 @@ class Journal:
         self.finished = self.failed = False
         remedy = "Leave it out: a seed makes a run reproducible, NOT private."
         seed = None if seed is None else whole("seed", seed, at_least=0, remedy=remedy)
-        made = Secret.fresh() if seed is None else Secret.of_seed(seed)
+        secret = Secret.fresh() if seed is None else Secret.of_seed(seed)
         self._header = {"format": FORMAT, "version": VERSION, "facts": json.loads(json.dumps(facts)), "seed": seed}
-        self._header |= {"run": os.urandom(16).hex(), "secret": made.key.hex()}
+        self._header |= {"run": os.urandom(16).hex(), "secret": secret.key.hex()}
         if self.path is not None:
             self._open(self.path)
         key = self._header["secret"]
@@ -89,10 +89,10 @@ class Journal:
         self._append({"ask": index, "theta": theta.tolist()})
         return theta
 
-    def answer(self, done: Round, private: bool) -> None:
+    def answer(self, answered: Round, private: bool) -> None:
         """Write down what came back."""
-        self._answered.append((done, private))
-        self._append({"answer": done.to_dict(), "private": private})
+        self._answered.append((answered, private))
+        self._append({"answer": answered.to_dict(), "private": private})
 
     def fail(self) -> None:
         """Write down that a record may have ended the run: what it has released until then is not covered by itself."""
@@ -104,7 +104,7 @@ class Journal:
         if self.path is None or self.finished:
             return
         lines = [self._header | {"secret": None}, {"records": self._records}]
-        lines += [{"answer": done.to_dict(), "private": private} for done, private in self._answered]
+        lines += [{"answer": answered.to_dict(), "private": private} for answered, private in self._answered]
         text = "".join(json.dumps(line) + "\n" for line in [*lines, {"finished": True}])
         with written_whole(self.path, private=True) as part:
             part.write_text(text, encoding="utf-8")
@@ -147,8 +147,8 @@ class Journal:
 
     def _require_mine(self, path: Path) -> None:
         """Refuse a file that somebody else may read or write, now or later."""
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
             allowed = "a plain file that is yours, since the secret of the run is kept in it"
             raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.")
 

@@ -35,10 +35,10 @@ def about_to_run(chosen: Schedule, users: int) -> str:
 
 def left_over(chosen: Schedule, users: int) -> str:
     """Why some users are not asked at all, in words; nothing where all are."""
-    asked = sum(phase.rounds * phase.batch for phase in chosen.phases)
-    if chosen.interactivity == "full" or asked >= users:
+    needed = sum(phase.rounds * phase.batch for phase in chosen.phases)
+    if chosen.interactivity == "full" or needed >= users:
         return ""
-    return f", and {users - asked:,} of {users:,} are not asked: the rounds of a phase are equally large, and these are left over"
+    return f", and {users - needed:,} of {users:,} are not asked: the rounds of a phase are equally large, and these are left over"
 
 
 def begin(chosen: Schedule, users: int) -> None:
@@ -46,7 +46,7 @@ def begin(chosen: Schedule, users: int) -> None:
     RUN.info("%s", about_to_run(chosen, users))
 
 
-def tell(chosen: Schedule, done: Round) -> None:
+def tell(chosen: Schedule, answered: Round) -> None:
     """Say that a round has ended."""
-    who = "users answered" if chosen.phases[done.phase - 1].lots is None else "reports, blanks included"
-    ROUND.info("round %d of %d: %d %s", done.index, chosen.rounds, done.users, who)
+    who = "users answered" if chosen.phases[answered.phase - 1].lots is None else "reports, blanks included"
+    ROUND.info("round %d of %d: %d %s", answered.index, chosen.rounds, answered.users, who)

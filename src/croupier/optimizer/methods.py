@@ -20,7 +20,7 @@ def choose(problem: Objective, method: str, interactivity: str) -> tuple[str, st
             raise ArgumentError(
                 "method",
                 method,
-                "'smoothed-acsa', 'sgd' or 'gd' for a loss with a kink",
+                "'smoothed-acsa', 'sgd' or 'gd' for a nonsmooth loss",
                 "AC-SA needs a smooth loss (Theorem 4.3).",
             )
         if method == "smoothed-acsa" and not isinstance(problem, Problem):
@@ -39,19 +39,19 @@ def choose(problem: Objective, method: str, interactivity: str) -> tuple[str, st
             return "phased-gd", "strongly convex, full interactivity (Theorem 4.9)"
         if smooth:
             return "acsa", "smooth and convex, full interactivity: accelerated, beyond Theorem 4.9"
-        return "gd", "convex with a kink, full interactivity (Theorem 4.9)"
+        return "gd", "convex and nonsmooth, full interactivity (Theorem 4.9)"
     if strong:
         inner_method(problem, "phased", interactivity)
         return "phased", f"strongly convex, {where} (Theorem 4.8)"
     if smooth:
         return "acsa", f"smooth and convex, {where} (Theorem 4.3)"
     if isinstance(problem, Problem):
-        return "smoothed-acsa", f"convex with a kink, {where} (Theorem 4.7)"
+        return "smoothed-acsa", f"convex and nonsmooth, {where} (Theorem 4.7)"
     if interactivity == "stream":
         raise ArgumentError(
-            "problem", "your own loss with a kink", "smooth, or a Problem whose prox is known", "State its smoothness."
+            "problem", "your own nonsmooth loss", "smooth, or a Problem whose prox is known", "State its smoothness."
         )
-    return "sgd", "convex with a kink and no prox known, sequential (Theorem 4.1)"
+    return "sgd", "convex and nonsmooth, no prox known, sequential (Theorem 4.1)"
 
 
 def choose_practical(problem: Objective, method: str) -> tuple[str, str]:
@@ -59,9 +59,9 @@ def choose_practical(problem: Objective, method: str) -> tuple[str, str]:
     smooth = problem.smoothness is not None
     one_of("method", method, ("auto", "acsa", "smoothed-acsa"), "rule='bound' has the other methods.")
     if not smooth and not isinstance(problem, Problem):
-        raise ArgumentError("rule", "practical", "'bound' for your own loss with a kink", "Or state its smoothness.")
+        raise ArgumentError("rule", "practical", "'bound' for your own nonsmooth loss", "Or state its smoothness.")
     if method == "acsa" and not smooth:
-        raise ArgumentError("method", method, "'smoothed-acsa' for a loss with a kink", "AC-SA needs a smooth loss (Theorem 4.3).")
+        raise ArgumentError("method", method, "'smoothed-acsa' for a nonsmooth loss", "AC-SA needs a smooth loss (Theorem 4.3).")
     if method == "smoothed-acsa" and not isinstance(problem, Problem):
         raise ArgumentError("method", method, "'acsa' for your own loss", "Its prox is not known.")
     if method != "auto":
@@ -79,6 +79,6 @@ def inner_method(problem: Objective, method: str, interactivity: str) -> str:
         return "smoothed-acsa"
     if interactivity == "stream":
         raise ArgumentError(
-            "problem", "your own loss with a kink", "smooth, or a Problem whose prox is known", "State its smoothness."
+            "problem", "your own nonsmooth loss", "smooth, or a Problem whose prox is known", "State its smoothness."
         )
     return "sgd"

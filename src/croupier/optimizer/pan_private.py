@@ -22,38 +22,103 @@ from ..privacy import Guarantee, SumPlan
 from ..problem import Objective
 from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
 from .accelerated import Iterate
+from .gradients import Gradients
 from .phases import Phase, Schedule, objective_of, start_point
 from .planning import schedule
-from .training import Gradients
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PanState:
-    """Everything that the algorithm remembers between two records."""
+    """Everything that the algorithm remembers between two records.
+
+    Parameters
+    ----------
+    phase : int
+        Phases that have ended.
+    round : int
+        The present round of the phase, from 1.
+    taken : int
+        Records of the present batch that were taken in.
+    theta, aggregate : ndarray
+        Where AC-SA stands.
+    counts : ndarray of int
+        The running sum of encoded gradients, with its noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> state = PanState(phase=0, round=1, taken=0, theta=np.zeros(1), aggregate=np.zeros(1), counts=np.array([7]))
+    >>> state.to_json()
+    '{"phase": 0, "round": 1, "taken": 0, "theta": [0.0], "aggregate": [0.0], "counts": [7]}'
+    """
 
     phase: int
     round: int
-    taken: int  # records of the present batch
+    taken: int
     theta: Floats
     aggregate: Floats
     counts: NDArray[np.int64]
 
     def to_json(self) -> str:
+        """Write the state as JSON, as an intruder would see it.
+
+        Returns
+        -------
+        str
+            All fields.
+        """
         plain = {"phase": self.phase, "round": self.round, "taken": self.taken}
         arrays = {name: getattr(self, name).tolist() for name in ("theta", "aggregate", "counts")}
         return json.dumps(plain | arrays)
 
 
 class PanPrivate:
-    """Feed it `users` records, one by one. `theta` is the model so far and may be read at will.
+    """Pan-private training on a stream: feed it `users` records, one by one; `theta` may be read at will.
 
-    The guarantee covers *one* look at `state` at any moment, together with all of `theta`: two looks show what came between
-    them. The intruder is assumed to see this object, not memory that the interpreter has freed. It cannot be copied, for the
-    same reason. The order of the stream is as it comes, so population guarantees need records in random order. `invalid` as in
-    `minimize`: a record that is not valid is refused, which says something of it to whoever sees that, or is fed as a blank.
+    It cannot be copied: two copies would go on from one draw of noise. The order of the stream is as it comes, so a bound on the
+    population loss needs records in random order.
 
+    Parameters
+    ----------
+    problem : Objective
+        The loss and the domain.
+    users : int
+        How many records will come.
+    epsilon, delta : float
+        The guarantee, for each user.
+    method : str, default "auto"
+        "acsa", "smoothed-acsa" or "phased"; by the loss unless given.
+    start : array-like, optional
+        Where to begin; the projection of 0 unless given.
+    seed : int, optional
+        Seeds the noise. NOT private.
+    invalid : {"refuse", "blank"}, default "refuse"
+        As in `minimize`: a record that is not valid is refused, which says something of it to whoever sees that, or is fed as a
+        blank.
+    **overrides : object
+        For `schedule`: honest, rule, rounds, clip, curvature and others.
+
+    Attributes
+    ----------
+    state : PanState
+        All that is remembered.
+    schedule : Schedule
+        What is run.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is outside its range.
+
+    Guarantee
+    ---------
+    (epsilon, delta) for *one* look at `state` at any moment, together with all of `theta`: two looks show what came between them.
+    The intruder is assumed to see this object, not memory that the interpreter has freed.
+
+    Examples
+    --------
     >>> from croupier import PanPrivate
     >>> from croupier.problem import Ball, Logistic, Problem
     >>> stream = PanPrivate(Problem(Logistic(), Ball(dim=2, radius=5.0)), users=1000, epsilon=1.0, delta=1e-6)
@@ -90,6 +155,18 @@ class PanPrivate:
         """Take in one record; after the last of a batch, step. Records beyond the schedule are not looked at.
 
         The state changes once, at the end: a record that fails is not in it, and may be fed again.
+
+        Parameters
+        ----------
+        x : array-like
+            The record's features.
+        y : object, optional
+            Its label or target.
+
+        Raises
+        ------
+        ArgumentError
+            Where the record is not valid and `invalid` is "refuse".
         """
         if self.finished:
             return
@@ -123,6 +200,7 @@ class PanPrivate:
 
     @property
     def finished(self) -> bool:
+        """Whether all records of the schedule were taken in."""
         return self.state.phase == len(self.schedule.phases)
 
     @property

@@ -22,22 +22,63 @@ INTERACTIVITY = ("sequential", "full", "stream")
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One run of an inner algorithm: `rounds` rounds of `batch` users each, under one plan.
+    """One run of an inner algorithm: `rounds` rounds of `batch` users each, under one plan. `schedule` makes it.
 
-    With secret lots (`lots`) every one of `users` is in one round that only the dealer knows. `plan` is then that of one round's
-    sum, `batch` the public number of its reports, blanks included, and the promise is that of `lots` over all rounds.
+    With secret lots every one of `users` is in one round that only the dealer knows.
+
+    Parameters
+    ----------
+    algorithm : {"descent", "acsa"}
+        What is run.
+    rounds : int
+        How many rounds.
+    batch : int
+        Users of a round; with secret lots the public number of its reports, blanks included.
+    users : int
+        Users of all rounds.
+    step : float or None
+        How far descent goes along a gradient; None for AC-SA.
+    damping : float or None
+        AC-SA's t L_t: the larger, the shorter its steps; None for descent.
+    smoothing : float or None
+        beta of the Moreau envelope, if the loss is smoothed.
+    distance : float
+        D, from the start to any point it is compared with.
+    gradient_std : float
+        The square root of the total variance of a mean gradient.
+    bound : float or None
+        On the expected excess loss of this phase's output; None where the steps or the clipping have none.
+    plan : SumPlan
+        Of one round's sum.
+    paper_steps : bool, default False
+        Whether the paper's printed steps are taken.
+    lots : LotsPlan, optional
+        With secret lots: the promise over all rounds.
+
+    Raises
+    ------
+    ArgumentError
+        Where there is a step for AC-SA, or a damping for descent.
+
+    Examples
+    --------
+    >>> from croupier.optimizer import schedule
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> planned = schedule(Problem(Logistic(), Ball(dim=2, radius=5.0)), 1000, epsilon=1.0, delta=1e-6, lots="open", rounds=4)
+    >>> planned.phases[0].algorithm, planned.phases[0].batch
+    ('acsa', 250)
     """
 
-    algorithm: str  # "descent" or "acsa"
+    algorithm: str
     rounds: int
     batch: int
     users: int
-    step: float | None  # descent's: how far it goes along a gradient
-    damping: float | None  # AC-SA's t L_t: the larger, the shorter its steps
-    smoothing: float | None  # beta of the Moreau envelope, if the loss is smoothed
-    distance: float  # D
-    gradient_std: float  # square root of the total variance of a mean gradient
-    bound: float | None  # on the expected excess loss of this phase's output; None where the steps or the clipping have none
+    step: float | None
+    damping: float | None
+    smoothing: float | None
+    distance: float
+    gradient_std: float
+    bound: float | None
     plan: SumPlan = field(repr=False)
     paper_steps: bool = False
     lots: LotsPlan | None = field(default=None, repr=False)
@@ -60,6 +101,23 @@ class Phase:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:
+        """Read a phase from its dictionary. Its plans are proved anew.
+
+        Parameters
+        ----------
+        values : dict
+            One of the phases that `Schedule.to_dict` gave.
+
+        Returns
+        -------
+        Phase
+            With the figures that are proved here.
+
+        Raises
+        ------
+        ArgumentError
+            Where a field is unknown or missing, or a plan promises too much.
+        """
         known_fields(cls, values, defaults=True)
         lots = values.get("lots")
         plans = {"plan": SumPlan.from_dict(values["plan"]), "lots": None if lots is None else LotsPlan.from_dict(lots)}
@@ -68,8 +126,35 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The phases of a run, what they promise, and why this method. `bound` is on expected excess population loss, or on excess
-    empirical loss where `bound_on` says so."""
+    """The phases of a run, what they promise, and why this method. `schedule` makes it.
+
+    Parameters
+    ----------
+    method : str
+        The algorithm.
+    interactivity : {"sequential", "full", "stream"}
+        Whether each user is asked once, all in every round, or records come one by one.
+    phases : tuple of Phase
+        What is run, one after the other.
+    bound : float or None
+        On the expected excess loss of the output.
+    bound_on : {"population", "empirical"}
+        Which loss the bound is on.
+    why : str
+        The reason for this method.
+    honest : float, default 1.0
+        The fraction of all users that is counted on.
+    shortfall : float, default 0.0
+        The probability that a user's batch holds fewer honest users than its plan needs; part of delta.
+
+    Examples
+    --------
+    >>> from croupier.optimizer import schedule
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> planned = schedule(Problem(Logistic(), Ball(dim=2, radius=5.0)), 1000, epsilon=1.0, delta=1e-6)
+    >>> planned.method, planned.guarantee.delta(1.0) <= 1e-6
+    ('acsa', True)
+    """
 
     method: str
     interactivity: str
@@ -77,11 +162,12 @@ class Schedule:
     bound: float | None
     bound_on: str
     why: str
-    honest: float = 1.0  # fraction of all users that is counted on
-    shortfall: float = 0.0  # probability that a user's batch holds fewer honest users than its plan needs; part of delta
+    honest: float = 1.0
+    shortfall: float = 0.0
 
     @property
     def rounds(self) -> int:
+        """Rounds of all phases."""
         return sum(phase.rounds for phase in self.phases)
 
     @property
@@ -101,35 +187,105 @@ class Schedule:
         return self.guarantee_of(self.phases)
 
     def guarantee_of(self, phases: Iterable[Phase]) -> Guarantee:
-        """What these phases reveal: the worst of their plans, as no user is in two, and the chance that a batch falls short."""
+        """Return what these phases reveal: the worst of their plans, as no user is in two, and the chance that a batch falls short.
+
+        Parameters
+        ----------
+        phases : iterable of Phase
+            At least one.
+
+        Returns
+        -------
+        Guarantee
+            For each user of these phases.
+        """
         first, *others = [phase.guarantee for phase in phases]
         return self.with_shortfall(first.worst_of(*others))
 
     def with_shortfall(self, guarantee: Guarantee) -> Guarantee:
-        """A guarantee of plans that count on honest users in every batch, as one that counts on a fraction of all users."""
+        """Turn a guarantee that counts on honest users in every batch into one that counts on a fraction of all users.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+            Of plans.
+
+        Returns
+        -------
+        Guarantee
+            With the probability of a shortfall in its slack.
+        """
         honest = self.honest if self.shortfall else max(guarantee.honest, self.honest)
         return replace(guarantee, slack=min(1.0, guarantee.slack + self.shortfall), honest=honest)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields in plain JSON types.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+        """
         plain = asdict(self)
-        for phase, made in zip(plain["phases"], self.phases, strict=True):
-            phase["plan"] = made.plan.to_dict()
-            if made.lots is None:
-                del phase["lots"]
+        for values, phase in zip(plain["phases"], self.phases, strict=True):
+            values["plan"] = phase.plan.to_dict()
+            if phase.lots is None:
+                del values["lots"]
             else:
-                phase["lots"] = made.lots.to_dict()
+                values["lots"] = phase.lots.to_dict()
         return plain
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Schedule:
+        """Read a schedule from its dictionary. Its plans are proved anew.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` gave.
+
+        Returns
+        -------
+        Schedule
+            With the figures that are proved here.
+
+        Raises
+        ------
+        ArgumentError
+            Where a field is unknown or missing, or a plan promises too much.
+        """
         known_fields(cls, values, defaults=True)
         return cls(**values | {"phases": tuple(Phase.from_dict(phase) for phase in values["phases"])})
 
     def to_json(self) -> str:
+        """Write the schedule as JSON.
+
+        Returns
+        -------
+        str
+            What `from_json` reads.
+        """
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
+        """Read a schedule from JSON. Its plans are proved anew.
+
+        Parameters
+        ----------
+        text : str
+            What `to_json` gave.
+
+        Returns
+        -------
+        Schedule
+            With the figures that are proved here.
+
+        Raises
+        ------
+        ArgumentError
+            As `from_dict`.
+        """
         return cls.from_dict(json.loads(text))
 
     def __str__(self) -> str:
@@ -157,8 +313,8 @@ def check_schedule(chosen: Schedule, users: int) -> None:
     for phase in chosen.phases:
         whole("phase.rounds", phase.rounds, at_least=1, at_most=phase.plan.rounds if full else None, remedy=remedy)
         whole("phase.batch", phase.batch, at_least=1, at_most=phase.users, remedy=remedy)
-        asked = phase.batch if full else phase.batch * phase.rounds
-        if asked > phase.users or phase.plan.users != phase.batch:
+        needed = phase.batch if full else phase.batch * phase.rounds
+        if needed > phase.users or phase.plan.users != phase.batch:
             raise ArgumentError("chosen", str(phase), "a phase that fits its users and its plan", remedy)
         if phase.plan.diameter is not None:
             allowed = "left out: gradients are anywhere in the ball of the plan's norm"

@@ -3,24 +3,24 @@
 Notation: T rounds, batch users each, L the Lipschitz constant, beta smoothness, D the distance from the start to any
 comparator, s the noise per coordinate of one private sum, v = d s^2 / batch^2 the total variance that privacy adds to a mean
 gradient, sigma^2 = L^2 / batch + v with sampling. Right constants and errata: docs/deviations.md. The practical rule
-(`_Rule.practical`) reads the same formulas with smaller constants: docs/optimizer.md.
+(`Rule.practical`) reads the same formulas with smaller constants: docs/optimizer.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, honest_in_batch, plan_lots, plan_sum
+from ..privacy import NoCertificateError
 from ..problem import Objective, Problem
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
-from .lots import MOST_ROUNDS, drift, expected_mu, spread
+from .budget import Budget, Rule
+from .lots import MOST_ROUNDS, drift, spread
 from .methods import choose, choose_practical, inner_method
 from .phases import INTERACTIVITY, Phase, Schedule
 
@@ -30,7 +30,6 @@ LOTS = ("auto", "secret", "open")
 # Arguments by the names that they had, and have now.
 RENAMED = {"schedule": "rule"}
 _INFLATION = 1.05
-_SHORTFALL_SHARE = 0.01
 _MORE_PHASES = 5
 
 
@@ -56,17 +55,71 @@ def schedule(
     lots: str = "auto",
     **renamed: Any,
 ) -> Schedule:
-    """The schedule that `minimize` would run, with its bound, computed from public facts alone.
+    """Choose the schedule that `minimize` would run, with its bound, from public facts alone.
 
-    `rule="practical"` takes the steps and rounds that do well on real data instead of those with the best worst case: no
-    bound on the loss comes with it, the same guarantee of privacy does. `clip` is the norm to which gradients are clipped
-    (default: the Lipschitz constant, or for "practical" the steepest gradient at the start); `curvature` that of the mean loss for
-    which practical steps are made: less is bolder, and needs fewer rounds until it swings about the minimiser.
+    Parameters
+    ----------
+    problem : Objective
+        The loss and the domain.
+    users : int
+        How many users there are.
+    epsilon, delta : float
+        The guarantee, for each user.
+    method : str, default "auto"
+        "sgd", "gd", "acsa", "smoothed-acsa", "phased" or "phased-gd"; "auto" chooses by the loss, as in the paper's Table 1.
+    interactivity : {"sequential", "full", "stream"}, default "sequential"
+        Whether each user is asked once, all users in every round, or records come one by one (`PanPrivate`).
+    calibration : {"tight", "paper", "paper-scaled"}, default "tight"
+        The noise: the least that is certified, or that of the paper's theorems.
+    honest : float, default 1.0
+        The fraction of all users that is trusted to add its noise.
+    constants : {"tight", "paper"}, default "tight"
+        AC-SA's steps: the corrected ones, or the printed ones, which have no bound.
+    groups : {"doubling", "equal"}, default "doubling"
+        How phased methods share the users among their phases; "equal" is the paper's.
+    start : ndarray, optional
+        Where the run begins; the projection of 0 unless given.
+    rounds : int, optional
+        How many rounds; the best unless given. Not for phased methods.
+    clip : float, optional
+        The norm to which gradients are clipped: the Lipschitz constant unless given, or for the practical rule the steepest
+        gradient at the start.
+    curvature : float, optional
+        That of the mean loss for which practical steps are made: less is bolder, and needs fewer rounds until it swings about the
+        minimiser.
+    rule : {"bound", "practical"}, default "bound"
+        "practical" takes the steps and rounds that do well on real data instead of those with the best worst case: no bound on the
+        loss comes with it, the same guarantee of privacy does.
+    max_inflation : float, default 1.05
+        Noise allowed relative to a trusted curator's.
+    neighbours : {"replace-one", "zero-out"}, default "replace-one"
+        What the guarantee hides of a user.
+    lots : {"auto", "secret", "open"}, default "auto"
+        "secret" draws every user's round by a lot that nobody learns, and fills every round up with blanks: the same promise then
+        takes a fraction of the noise (accounting, Theorem L), and says beside it what is left to somebody who knows when each user
+        answered. "open" is the paper's mode, disjoint batches that may be known. "auto" is secret where that has a proof:
+        sequential runs of one phase with tight calibration; with rule="bound" if the bound on the loss is the smaller one.
+    **renamed : object
+        Arguments by names that they once had, which are refused with the present one.
 
-    `lots="secret"` draws every user's round by a lot that nobody learns, and fills every round up with blanks: the same promise
-    then takes a fraction of the noise (accounting, Theorem L), and says beside it what is left to somebody who knows when each
-    user answered. `"open"` is the paper's mode, disjoint batches that may be known. `"auto"`, the default, is secret where that has
-    a proof: sequential runs of one phase with tight calibration; with rule="bound" if the bound on the loss is the smaller one.
+    Returns
+    -------
+    Schedule
+        Phases with their plans, the bound on the loss and the guarantee.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument is outside its range, or does not go with another.
+    NoCertificateError
+        Where no plan keeps the guarantee.
+
+    Examples
+    --------
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> planned = schedule(Problem(Logistic(), Ball(dim=2, radius=5.0)), 100_000, epsilon=1.0, delta=1e-6)
+    >>> planned.method, planned.guarantee.delta(1.0) <= 1e-6
+    ('acsa', True)
     """
     refuse_renamed("schedule()", renamed, RENAMED)
     one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
@@ -81,7 +134,7 @@ def schedule(
         raise ArgumentError("rounds", rounds, "left out for phased methods", "Every phase has its own number of rounds.")
     if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
         raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
-    constants_used = _Rule.practical(problem) if practical else _Rule(problem.lipschitz, problem.smoothness)
+    constants_used = Rule.practical(problem) if practical else Rule(problem.lipschitz, problem.smoothness)
     if curvature is not None and (not practical or constants == "paper"):
         remedy = "Steps with a bound, and the paper's, follow from the loss's own smoothness."
         raise ArgumentError("curvature", curvature, "left out but for rule='practical' and tight constants", remedy)
@@ -97,7 +150,7 @@ def schedule(
         constants_used = constants_used.clipped(clip, problem.lipschitz)
     secret = _secret_lots(lots, interactivity, calibration, method, constants)
     crowd = None if interactivity == "stream" else users  # a stream comes in an order that is not ours
-    budget = _Budget(problem, constants_used.clip, epsilon, delta, calibration, honest, max_inflation, neighbours, crowd, secret)
+    budget = Budget(problem, constants_used.clip, epsilon, delta, calibration, honest, max_inflation, neighbours, crowd, secret)
     distance = problem.domain.distance_bound(problem.domain.start() if start is None else start)
     if not distance > 0:
         raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")
@@ -135,110 +188,10 @@ def _secret_lots(lots: str, interactivity: str, calibration: str, method: str, c
     return lots != "open" and usual and not method.startswith("phased")
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """The constants that schedules are made from: those with a proof, or those that do well on real data."""
-
-    clip: float  # L: gradients are clipped to this norm
-    smoothness: float | None  # beta, of the mean loss
-    bounded: bool = True  # whether the bound on the loss holds
-    nearer: float = 1.0  # D is the distance divided by this
-    trust: float = 1.0  # factor of the noise's part of AC-SA's damping
-    enough: float = 1.05  # full interactivity: the fewest rounds whose bound is within this factor of the best, as rounds cost bits
-    most_rounds: int | None = None  # full interactivity, and secret lots
-
-    @classmethod
-    def practical(cls, problem: Objective) -> _Rule:
-        """docs/optimizer.md, "The practical rule", says where these numbers come from."""
-        clip, smoothness = problem.lipschitz, problem.smoothness
-        if isinstance(problem, Problem):
-            clip, smoothness = problem.usual_lipschitz, problem.usual_smoothness
-        trust = 1 / 3 if problem.smoothness is None else 1 / 12
-        return cls(clip, smoothness, bounded=False, nearer=3.0, trust=trust, enough=1.25, most_rounds=100)
-
-    def clipped(self, clip: float, lipschitz: float) -> _Rule:
-        """No gradient is longer than the Lipschitz constant: clipping further out would only add noise."""
-        clip = real("clip", clip, above=0, remedy="Give the norm to which every user's gradient is clipped.")
-        return replace(self, clip=min(clip, lipschitz), bounded=self.bounded and clip >= lipschitz)
-
-
-@dataclass(frozen=True)
-class _Budget:
-    """The privacy of a run, and the noise it means for a batch."""
-
-    problem: Objective
-    norm: float
-    epsilon: float
-    delta: float
-    calibration: str
-    honest: float
-    max_inflation: float
-    neighbours: str
-    crowd: int | None  # all users, of whom batches are random parts
-    secret: bool = False  # whether lots are
-
-    def shortfall(self, batch: int) -> float:
-        """The part of delta for the event that a random batch holds too few honest users."""
-        return 0.0 if self.crowd in (None, batch) or self.honest >= 1 else _SHORTFALL_SHARE * self.delta
-
-    def honest_of(self, batch: int) -> float:
-        """The fraction of a batch that is honest, but for the shortfall."""
-        if self.crowd is None or not (chance := self.shortfall(batch)):
-            return self.honest
-        return honest_in_batch(self.crowd, self.honest, batch, chance) / batch
-
-    def plan(self, batch: int, rounds: int) -> SumPlan:
-        return self._plan(batch, rounds, self.honest_of(batch))
-
-    def _plan(self, batch: int, rounds: int, honest: float) -> SumPlan:
-        return plan_sum(
-            epsilon=self.epsilon,
-            delta=self.delta - self.shortfall(batch),
-            users=batch,
-            dim=self.problem.dim,
-            norm=self.norm,
-            honest=honest,
-            rounds=rounds,
-            neighbours=self.neighbours,
-            calibration=self.calibration,
-            max_inflation=self.max_inflation,
-        )
-
-    def expected_noise(self, batch: int, rounds: int) -> float:
-        """s, to about the accuracy of max_inflation: it depends on the batch through its honest users alone."""
-        if self.calibration != "tight":
-            return self._paper_noise(rounds)
-        return self.max_inflation * self._central * math.sqrt(rounds / self.honest_of(batch))
-
-    def plan_lots(self, users: int, rounds: int) -> LotsPlan:
-        return plan_lots(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            users=users,
-            rounds=rounds,
-            dim=self.problem.dim,
-            norm=self.norm,
-            honest=self.honest,
-            neighbours=self.neighbours,
-            max_inflation=self.max_inflation,
-        )
-
-    def lots_noise(self, rounds: int) -> float:
-        """s of one of so many secret rounds, to a few percent."""
-        return self.max_inflation * self.norm / expected_mu(self.norm / self._central, rounds) / math.sqrt(self.honest)
-
-    @cached_property
-    def _central(self) -> float:
-        return central_noise_std(self.epsilon, self.delta, self.norm * (2 if self.neighbours == "replace-one" else 1))
-
-    def _paper_noise(self, rounds: int) -> float:
-        return self._plan(1_000_000, rounds, self.honest).noise_std
-
-
 def _phase(
     problem: Objective,
-    rule: _Rule,
-    budget: _Budget,
+    rule: Rule,
+    budget: Budget,
     users: int,
     distance: float,
     method: str,
@@ -294,7 +247,7 @@ def _phase(
 
 
 def _bound(
-    problem: Objective, rule: _Rule, method: str, D: float, users: int, batch: float, T: int, s: float, full: bool, secret: bool
+    problem: Objective, rule: Rule, method: str, D: float, users: int, batch: float, T: int, s: float, full: bool, secret: bool
 ) -> tuple[float, float, float | None, float]:
     """(bound, step or damping, smoothing, sigma) of T rounds with noise s per coordinate of a sum."""
     L, beta = rule.clip, rule.smoothness
@@ -306,12 +259,12 @@ def _bound(
         return D * math.sqrt(square / T) + late, step, None, math.sqrt(v + L**2 / batch)
     if method == "gd":  # Thm 4.9, erratum 7
         step = D / math.sqrt(T * (L**2 + v) + 2 * L**2 * T**2 / users)
-        kink = beta is None and isinstance(problem, Problem)
+        nonsmooth = beta is None and isinstance(problem, Problem)
         if beta is not None:
             step = min(step, 2 / beta)
-        stability = L**2 * T * step / users if kink or beta is not None else 0.0  # without smoothness: empirical loss only
+        stability = L**2 * T * step / users if nonsmooth or beta is not None else 0.0  # without smoothness: empirical loss only
         excess = D**2 / (2 * step * T) + step * (L**2 + v) / 2 + stability
-        return excess + (L**2 * step / 4 if kink else 0.0), step, 2 / step if kink else None, math.sqrt(v)
+        return excess + (L**2 * step / 4 if nonsmooth else 0.0), step, 2 / step if nonsmooth else None, math.sqrt(v)
     sigma = math.sqrt(v + (0.0 if full else L**2 / batch * (spread(T) if secret else 1)))
     curvature, smoothing = beta or 0.0, None
     if method == "smoothed-acsa":  # Thm 4.7, erratum 4: the smoothing whose bias is as large as the term that curvature adds
@@ -324,7 +277,7 @@ def _bound(
     return bound, damping, smoothing, sigma
 
 
-def _best_rounds(bound: Callable[[int], float], users: int, full: _Rule | None) -> int:
+def _best_rounds(bound: Callable[[int], float], users: int, full: Rule | None) -> int:
     """The whole T of the smallest bound, or in the full model and with secret lots the fewest rounds that are enough."""
     grid = sorted({max(1, round(users ** (i / 300))) for i in range(301)})
     values = [bound(T) for T in grid]
@@ -340,7 +293,7 @@ def _best_rounds(bound: Callable[[int], float], users: int, full: _Rule | None) 
 
 
 def _phased(
-    problem: Objective, rule: _Rule, budget: _Budget, users: int, distance: float, inner: str, interactivity: str, groups: str
+    problem: Objective, rule: Rule, budget: Budget, users: int, distance: float, inner: str, interactivity: str, groups: str
 ) -> tuple[Phase, ...]:
     """Thm 4.8 and the strongly convex part of Thm 4.9, erratum 8: about log2 log2 n phases, each begun nearer to the optimum."""
     usual = max(1, math.ceil(math.log2(max(2.0, math.log2(max(4, users))))))

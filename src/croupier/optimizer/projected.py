@@ -16,7 +16,33 @@ Oracle = Callable[[Floats], Floats]
 
 
 def descent(oracle: Oracle, project: Callable[[Floats], Floats], start: Floats, rounds: int, step: float) -> Floats:
-    """The average of theta_0 .. theta_{T-1}, where theta_t = project(theta_{t-1} - step * oracle(theta_{t-1}))."""
+    """Run projected descent and return the average of its points.
+
+    Parameters
+    ----------
+    oracle : function
+        From a point to the private mean gradient there; called once a round.
+    project : function
+        From a point to the nearest point of the domain.
+    start : ndarray
+        The first point.
+    rounds : int
+        T, how many rounds.
+    step : float
+        How far one round goes along a gradient.
+
+    Returns
+    -------
+    ndarray
+        The average of theta_0 .. theta_(T-1), where theta_t = project(theta_(t-1) - step * oracle(theta_(t-1))).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> point = descent(lambda theta: theta - 1, lambda theta: theta, np.zeros(2), 1000, 0.5)
+    >>> bool(np.allclose(point, 1, atol=0.01))
+    True
+    """
     theta = start
     average = np.zeros_like(start)
     for t in range(rounds):

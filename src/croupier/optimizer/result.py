@@ -24,8 +24,23 @@ _ANOTHER_PROCESSOR = 1e-12
 class Round:
     """One round as everyone may know it: the point asked about, the private mean gradient that came back, and of how many users.
 
-    Where lots are secret, `users` is the public number of reports, blanks included, the same in every round; the sum was divided by
-    all users / rounds (`Phase.mean_of`).
+    Parameters
+    ----------
+    index, phase : int
+        Its number in the run, and that of its phase, both from 1.
+    theta : ndarray
+        The point asked about.
+    gradient : ndarray
+        The private mean gradient there.
+    users : int
+        Users that answered. Where lots are secret, the public number of reports, blanks included, the same in every round; the sum
+        was divided by all users / rounds (`Phase.mean_of`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Round(index=1, phase=1, theta=np.zeros(1), gradient=np.ones(1), users=10).to_dict()
+    {'index': 1, 'phase': 1, 'users': 10, 'theta': [0.0], 'gradient': [1.0]}
     """
 
     index: int
@@ -39,21 +54,72 @@ class Round:
         self.gradient.setflags(write=False)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields in plain JSON types.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+        """
         plain = {"index": self.index, "phase": self.phase, "users": self.users}
         return plain | {"theta": self.theta.tolist(), "gradient": self.gradient.tolist()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Round:
+        """Read a round from its dictionary.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` gave.
+
+        Returns
+        -------
+        Round
+            As it was.
+
+        Raises
+        ------
+        ArgumentError
+            Where a field is unknown or missing.
+        """
         known_fields(cls, values)
         return cls(**values | {name: np.asarray(values[name], dtype=np.float64) for name in ("theta", "gradient")})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
-    """The minimiser found. `guarantee` is None where the randomness was seeded: such a theta is not private.
+    """The minimiser that a run found, what it reveals, and the transcript.
 
-    `history` is the transcript: every private mean gradient and where it was asked for; no user data. `stopped` tells that the
-    run was cut short; the guarantee is then that of the whole plans of the phases begun, and holds for who stops after watching.
+    Parameters
+    ----------
+    theta : ndarray
+        The minimiser.
+    guarantee : Guarantee or None
+        What the whole transcript reveals about one user; None where the randomness was seeded: such a theta is not private.
+    schedule : Schedule
+        What was run.
+    history : tuple of Round
+        The transcript: every private mean gradient and where it was asked for; no user data.
+    start : ndarray
+        Where the run began.
+    users : int
+        All users, asked or not.
+    seed : int or None
+        What the randomness was seeded by.
+    stopped : bool, default False
+        Whether the run was cut short. The guarantee is then that of the whole plans of the phases begun, and holds for whoever
+        stops after watching.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier import minimize
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
+    >>> result = minimize(Problem(Logistic(), Ball(dim=3, radius=5.0)), (X, X[:, 0] > 0), epsilon=1.0, delta=1e-6)
+    >>> result.private, result.guarantee.delta(1.0) <= 1e-6, Result.from_json(result.to_json()).rounds == result.rounds
+    (True, True, True)
     """
 
     theta: Floats
@@ -67,14 +133,17 @@ class Result:
 
     @property
     def private(self) -> bool:
+        """Whether there is a guarantee."""
         return self.guarantee is not None
 
     @property
     def method(self) -> str:
+        """The schedule's algorithm."""
         return self.schedule.method
 
     @property
     def rounds(self) -> int:
+        """Rounds that were run."""
         return len(self.history)
 
     @property
@@ -84,13 +153,22 @@ class Result:
 
     @property
     def bits_per_user(self) -> int:
+        """The most bits that one user sends in the whole run."""
         return self.schedule.bits_per_user
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
+        """The users, or with secret lots the reports, of every round."""
         return tuple(entry.users for entry in self.history)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields in plain JSON types.
+
+        Returns
+        -------
+        dict
+            What `from_json` reads as text.
+        """
         return {
             "theta": self.theta.tolist(),
             "guarantee": self.guarantee.to_dict() if self.guarantee else None,
@@ -103,16 +181,40 @@ class Result:
         }
 
     def to_json(self) -> str:
+        """Write the result as JSON.
+
+        Returns
+        -------
+        str
+            What `from_json` reads.
+        """
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Result:
+        """Read a result from JSON. Its plans and its guarantee are proved anew.
+
+        Parameters
+        ----------
+        text : str
+            What `to_json` gave.
+
+        Returns
+        -------
+        Result
+            With a guarantee that is no stronger than what is proved here.
+
+        Raises
+        ------
+        ArgumentError
+            Where a field is unknown or missing, or the guarantee goes beyond the plans.
+        """
         values = json.loads(text)
         known_fields(cls, values, defaults=True)
         if values["seed"] is not None and values["guarantee"] is not None:
             raise ArgumentError("guarantee", values["guarantee"], "null for a seeded run", "A seeded result is not private.")
         history = tuple(Round.from_dict(entry) for entry in values["history"])
-        made = cls(
+        result = cls(
             theta=np.asarray(values["theta"]),
             guarantee=Guarantee.from_dict(values["guarantee"]) if values["guarantee"] else None,
             schedule=Schedule.from_dict(values["schedule"]),
@@ -122,7 +224,7 @@ class Result:
             seed=values["seed"],
             stopped=values.get("stopped", False),
         )
-        return made if made.guarantee is None else replace(made, guarantee=made._proved(made.guarantee))
+        return result if result.guarantee is None else replace(result, guarantee=result._proved(result.guarantee))
 
     def _proved(self, claim: Guarantee) -> Guarantee:
         """The claim, refused where it goes beyond the plans of the phases that were begun, which were proved when they were read.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,18 +16,18 @@ from ..invalid import blanks
 from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal, draw_lots
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
-from ..problem import Objective, Problem, Smoothed
-from ..problem.fingerprint import UndescribableError, is_known
-from ..protocol import LinearVectors, Secret
+from ..problem import Objective, Problem
+from ..problem.fingerprint import UndescribableError
+from ..protocol import Secret
 from ..validation import ArgumentError, one_of, real
-from .accelerated import acsa
-from .blank import Shape, blank_products, blank_vectors
+from .blank import Shape
+from .gradients import Gradients
 from .journal import Journal
 from .log import begin, tell
 from .phases import Phase, Schedule, check_schedule, objective_of, start_point
 from .planning import schedule
-from .projected import descent
 from .result import Result, Round
+from .transcript import replayed, run_phase
 
 Floats = NDArray[np.float64]
 Callback = Callable[[Round], None]
@@ -62,20 +61,61 @@ def minimize(
 ) -> Result:
     """Minimise the population loss of `problem` privately over the users in `data`.
 
-    `data` is (X, y), X alone, or a Population. Each round asks a batch of users for the sum of their clipped gradients through
-    one private vector sum; nothing else leaves a user. `honest` is the fraction of all users that is counted on. `lots` says
-    whether it stays secret which round a user is in: see `schedule`.
-    `overrides` go to `schedule`: rule="practical", rounds, clip, curvature, groups, constants, neighbours,
-    max_inflation. Guarantee:
+    Each round asks a batch of users for the sum of their clipped gradients through one private vector sum; nothing else leaves a
+    user.
+
+    Parameters
+    ----------
+    problem : Objective
+        The loss and the domain.
+    data : (X, y), X or Population
+        Features and targets, features alone, or people wherever they are.
+    epsilon, delta : float
+        The guarantee, for each user.
+    method : str, default "auto"
+        The algorithm; by the loss unless given (see `schedule`).
+    interactivity : {"sequential", "full"}, default "sequential"
+        Whether each user is asked once, or all users in every round.
+    calibration : {"tight", "paper", "paper-scaled"}, default "tight"
+        The noise: the least that is certified, or that of the paper's theorems.
+    honest : float, default 1.0
+        The fraction of all users that is counted on to add its noise.
+    lots : {"auto", "secret", "open"}, default "auto"
+        Whether it stays secret which round a user is in (see `schedule`).
+    start : array-like, optional
+        Where to begin; the projection of 0 unless given.
+    seed : int, optional
+        Seeds the noise, so that the run can be repeated. NOT private.
+    callbacks : function or functions, optional
+        Each is called with every `Round`; one may raise `StopTraining`.
+    checkpoint : path-like, optional
+        A file in which the run is written down. The same call with the same file goes on where a run that was cut off had come to,
+        or, if it had ended, returns its result. Until then the file holds the run's secret: keep it to yourself.
+    invalid : {"refuse", "blank"}, default "refuse"
+        What becomes of a record that is not valid (NaN, infinity, text for a number, a label that the loss does not know). "refuse"
+        stops before anybody is asked; the guarantee then takes for granted that all records are valid, wherever it can be seen that
+        a run stopped. "blank" counts it as one whose loss has gradient 0, says nothing, and needs no premise.
+    **overrides : object
+        For `schedule`: rule="practical", rounds, clip, curvature, groups, constants, neighbours, max_inflation.
+
+    Returns
+    -------
+    Result
+        theta, the guarantee and the transcript.
+
+    Raises
+    ------
+    ArgumentError
+        Where an argument or a record is not valid. Nobody was asked.
+    NoCertificateError
+        Where no plan keeps the guarantee.
+
+    Guarantee
+    ---------
     (epsilon, delta) for the whole transcript, so for theta and everything in `history`; the ledger refuses a round beyond it.
 
-    `invalid` says what becomes of a record that is not valid (NaN, infinity, text for a number, a label that the loss does not
-    know). "refuse" stops before anybody is asked; the guarantee then takes for granted that all records are valid, wherever it can
-    be seen that a run stopped. "blank" counts such a record as one whose loss has gradient 0, says nothing, and needs no premise.
-
-    `checkpoint` names a file in which the run is written down; the same call with the same file goes on where a run that was cut
-    off had come to, or, if it had ended, returns its result. Until then the file holds the run's secret: keep it to yourself.
-
+    Examples
+    --------
     >>> import numpy as np
     >>> from croupier import minimize
     >>> from croupier.problem import Ball, Logistic, Problem
@@ -91,7 +131,7 @@ def minimize(
         )
     population = _population(data, invalid)
     begin = start_point(problem, start)
-    chosen = schedule(
+    planned = schedule(
         problem,
         population.users,
         epsilon=epsilon,
@@ -104,7 +144,7 @@ def minimize(
         start=begin,
         **overrides,
     )
-    return run(problem, population, chosen, start=begin, seed=seed, callbacks=callbacks, checkpoint=checkpoint, invalid=invalid)
+    return run(problem, population, planned, start=begin, seed=seed, callbacks=callbacks, checkpoint=checkpoint, invalid=invalid)
 
 
 def run(
@@ -121,8 +161,43 @@ def run(
 ) -> Result:
     """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots.
 
-    Callbacks see every round, those of an earlier process too. `pay` is called with the run's name after the records were checked
-    and before anybody is asked; by the same name once more where a checkpoint is taken up again. `invalid` as in `minimize`.
+    Parameters
+    ----------
+    problem : Objective
+        The loss and the domain.
+    population : Population
+        The people.
+    chosen : Schedule
+        Made by `schedule` for this problem and so many users.
+    start : ndarray
+        Where to begin: a point of the domain.
+    seed, callbacks, checkpoint, invalid : int, functions, path-like, str
+        As in `minimize`. Callbacks see every round, those of an earlier process too.
+    pay : function, optional
+        Called with the run's name after the records were checked and before anybody is asked; by the same name once more where a
+        checkpoint is taken up again.
+
+    Returns
+    -------
+    Result
+        As of `minimize`.
+
+    Raises
+    ------
+    ArgumentError
+        Where the schedule is for another problem or more users, or a record is not valid. Nobody was asked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.optimizer import schedule
+    >>> from croupier.population import ArrayPopulation
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
+    >>> problem = Problem(Logistic(), Ball(dim=3, radius=5.0))
+    >>> planned = schedule(problem, 2000, epsilon=1.0, delta=1e-6)
+    >>> run(problem, ArrayPopulation(X, X[:, 0] > 0), planned, start=np.zeros(3)).rounds == planned.rounds
+    True
     """
     blank = blanks(invalid)
     _check_fit(problem, population, chosen)
@@ -166,7 +241,7 @@ class _Run:
         theta = self.start
         try:
             for index, (phase, batches) in enumerate(zip(self.chosen.phases, self._dealt(), strict=True), start=1):
-                theta = _run_phase(self._oracle(index, phase, batches), self.problem, phase, theta)
+                theta = run_phase(self._oracle(index, phase, batches), self.problem, phase, theta)
             self.journal.finish()
         except StopTraining:
             return self._result(self._so_far(), stopped=True)
@@ -186,8 +261,8 @@ class _Run:
         if phases[0].lots is not None:
             yield draw_lots(secret, self.population.users, phases[0].rounds, phases[0].batch)
             return
-        asked = [[phase.batch] * (1 if full else phase.rounds) for phase in phases]
-        sizes = [[*sizes, phase.users - sum(sizes)] for sizes, phase in zip(asked, phases, strict=True)]
+        batch_sizes = [[phase.batch] * (1 if full else phase.rounds) for phase in phases]
+        sizes = [[*sizes, phase.users - sum(sizes)] for sizes, phase in zip(batch_sizes, phases, strict=True)]
         batches = iter(deal(secret, self.population.users, [size for some in sizes for size in some if size]))
         for phase, some in zip(phases, sizes, strict=True):
             mine = [next(batches) for size in some if size][: len(some) - 1]
@@ -205,13 +280,13 @@ class _Run:
             else:  # nobody knows who is asked: everybody is charged, for all rounds
                 self.ledger.charge(0, self.population.users, phase.lots)
             known = self.journal.recorded(index, theta)
-            done, private = known or self._asked(number, index, Gradients(objective, theta, self.blank), batch, phase, plan)
+            answered, private = known or self._asked(number, index, Gradients(objective, theta, self.blank), batch, phase, plan)
             self.private = self.private and private
-            self.history.append(done)
-            tell(self.chosen, done)
+            self.history.append(answered)
+            tell(self.chosen, answered)
             for callback in self.callbacks:
-                callback(done)
-            return done.gradient
+                callback(answered)
+            return answered.gradient
 
         return gradient
 
@@ -228,12 +303,12 @@ class _Run:
             allowed = "one that fills a round of a secret lot up with blanks"
             raise ArgumentError("population", type(self.population).__name__, allowed, 'Use lots="open"; nothing was released.')
         gradient = estimate.mean if phase.lots is None else estimate.sum / phase.mean_of
-        done = Round(index=index, phase=number, theta=query.theta, gradient=gradient, users=estimate.users)
-        self.journal.answer(done, estimate.private)
-        return done, estimate.private
+        answered = Round(index=index, phase=number, theta=query.theta, gradient=gradient, users=estimate.users)
+        self.journal.answer(answered, estimate.private)
+        return answered, estimate.private
 
     def _so_far(self) -> Floats:
-        return _replayed(self.problem, self.chosen, self.start, self.history)
+        return replayed(self.problem, self.chosen, self.start, self.history)
 
     def _result(self, theta: Floats, *, stopped: bool, covered: bool = True) -> Result:
         charged = self.ledger.guarantee if covered and not (stopped and self.journal.failed) else None
@@ -259,74 +334,6 @@ class _Run:
             error.result = partial  # type: ignore[attr-defined]
         note = f"The {partial.rounds} rounds done before this are not lost: they are in this exception's .result"
         error.add_note(note if covered else f"{note}, which has no guarantee, since a record may have ended the run.")
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """The query of a round: the gradients of some users' losses at theta; with `blank`, of whoever's record is valid."""
-
-    objective: Objective
-    theta: Floats
-    blank: bool = False
-
-    def __call__(self, X: Any, y: Any) -> Floats:
-        if self.blank:
-            return np.asarray(self._linear(X, y)) if self.parallel else blank_vectors(self.objective, self.theta, X, y)
-        return self.objective.gradients(self.theta, X, y)
-
-    @property
-    def parallel(self) -> bool:
-        """Whether these are our own gradients, which threads can compute side by side; of others that is not known."""
-        problem = self.objective.problem if type(self.objective) is Smoothed else self.objective
-        return type(problem) is Problem and is_known(type(problem.loss))
-
-    @property
-    def products(self) -> Callable[[Any, Any], LinearVectors] | None:
-        """The same as products of slopes and features, where they are our own."""
-        return self._linear if self.parallel else None
-
-    def _linear(self, X: Any, y: Any) -> LinearVectors:
-        objective = cast(Problem | Smoothed, self.objective)
-        if self.blank:
-            return blank_products(objective, self.theta, X, y)
-        return objective.linear_gradients(self.theta, X, y)
-
-
-def replay(problem: Objective, result: Result) -> Floats:
-    """theta again, from the transcript alone: what the run did is what its schedule says, given the gradients that were released.
-
-    Raises ValueError where the transcript asks about other points than the algorithm would have, or has other rounds.
-    """
-    planned = [phase.rounds for phase in result.schedule.phases]
-    done = Counter(entry.phase for entry in result.history)
-    rounds = [done[index + 1] for index in range(len(planned))]
-    if sum(rounds) != len(result.history) or rounds > planned or (rounds != planned and not result.stopped):
-        raise ValueError("the transcript does not belong to this problem and schedule: it has other rounds")
-    return _replayed(problem, result.schedule, result.start, result.history)
-
-
-def _replayed(problem: Objective, chosen: Schedule, start: Floats, history: Sequence[Round]) -> Floats:
-    """What the algorithm makes of the rounds so far: each phase as if it had been planned to end there."""
-    rounds = iter(history)
-    done = Counter(entry.phase for entry in history)
-
-    def recorded(theta: Floats) -> Floats:
-        entry = next(rounds)
-        if not np.allclose(entry.theta, theta, rtol=1e-9, atol=1e-12):
-            raise ValueError("the transcript does not belong to this problem and schedule: it asks about other points")
-        return entry.gradient
-
-    theta = start
-    for index, phase in enumerate(chosen.phases, start=1):
-        if done[index]:
-            theta = _run_phase(recorded, problem, replace(phase, rounds=done[index]), theta)
-    return theta
-
-
-def _run_phase(oracle: Callable[[Floats], Floats], problem: Objective, phase: Phase, theta: Floats) -> Floats:
-    if phase.algorithm == "acsa":
-        return acsa(oracle, problem.domain.project, theta, phase.rounds, cast(float, phase.damping), paper=phase.paper_steps)
-    return descent(oracle, problem.domain.project, theta, phase.rounds, cast(float, phase.step))
 
 
 def _functions(callbacks: Callback | Iterable[Callback]) -> tuple[Callback, ...]:

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
 from .. import problem as problems
+from ..optimizer.gradients import Gradients
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
-from ..optimizer.training import Gradients
 from ..privacy import is_proved
 from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole

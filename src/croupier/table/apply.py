@@ -39,6 +39,16 @@ def prediction_columns(model: TableModel, *, proba: bool = False) -> Any:
     ------
     ArgumentError
         Where the model has no probabilities.
+
+    Examples
+    --------
+    >>> from croupier.estimator import ShuffleLogisticRegression
+    >>> from croupier.table import Schema, TableModel
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> X, y = [[0.5], [-0.5]] * 1000, ["yes", "no"] * 1000
+    >>> model = TableModel(Schema.from_dict(facts), ShuffleLogisticRegression(classes=["no", "yes"]).fit(X, y))
+    >>> prediction_columns(model, proba=True).names
+    ['prediction', 'probability no', 'probability yes']
     """
     if proba and not hasattr(model.estimator, "predict_proba"):
         raise ArgumentError("proba", True, "left out for this model", f"A model of task {model.task!r} has no probabilities.")
@@ -73,6 +83,20 @@ def predict_table(model: TableModel, source: Source, *, proba: bool = False, wat
     ------
     ArgumentError
         A column is missing, or a record cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
+    >>> file = Path(tempfile.mkdtemp(), "people.csv")
+    >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> schema = Schema.from_dict(facts)
+    >>> X, y = read_table(schema, Source(file))
+    >>> model = TableModel(schema, Request("classify", {"epsilon": 1.0}, None).estimator(schema).fit(X, y))
+    >>> [len(batch) for batch in predict_table(model, Source(file))]
+    [2000]
     """
     columns, encoder = prediction_columns(model, proba=proba), Encoder(model.schema)
     source.require(list(encoder.types()))
@@ -91,6 +115,11 @@ class PlainScores:
         `accuracy` and `log_loss`; or `mae`, `rmse` and, for quantiles, `pinball`.
     constant : dict
         The same of the best constant answer: the commonest class, the median, the mean.
+
+    Examples
+    --------
+    >>> PlainScores(rows=2000, scores={"accuracy": 0.9}, constant={"accuracy": 0.5}).scores
+    {'accuracy': 0.9}
     """
 
     rows: int
@@ -119,6 +148,20 @@ def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None
     ------
     ArgumentError
         A column is missing, a record cannot be read, or there is none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
+    >>> file = Path(tempfile.mkdtemp(), "people.csv")
+    >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> schema = Schema.from_dict(facts)
+    >>> X, y = read_table(schema, Source(file))
+    >>> model = TableModel(schema, Request("classify", {"epsilon": 1.0}, None).estimator(schema).fit(X, y))
+    >>> evaluate_table(model, Source(file)).constant["accuracy"]
+    0.5
     """
     encoder = Encoder(model.schema)
     types = encoder.types(target=True)
@@ -178,6 +221,21 @@ def evaluate_privately(
     ------
     ArgumentError
         A column is missing, a record cannot be read, or there are too few people.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
+    >>> file = Path(tempfile.mkdtemp(), "people.csv")
+    >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> schema = Schema.from_dict(facts)
+    >>> X, y = read_table(schema, Source(file))
+    >>> model = TableModel(schema, Request("classify", {"epsilon": 1.0}, None).estimator(schema).fit(X, y))
+    >>> evaluation = evaluate_privately(model, Source(file), epsilon=1.0)
+    >>> evaluation.guarantee.delta(1.0) <= 1e-6
+    True
     """
     encoder = Encoder(model.schema)
     types = encoder.types(target=True, user=True)
@@ -226,6 +284,19 @@ def read_table(schema: Schema, source: Source, *, watcher: Watcher | None = None
     ------
     ArgumentError
         A column is missing, or a record cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
+    >>> file = Path(tempfile.mkdtemp(), "people.csv")
+    >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> schema = Schema.from_dict(facts)
+    >>> X, y = read_table(schema, Source(file))
+    >>> X.shape, y[:2].tolist()
+    ((2000, 1), ['no', 'yes'])
     """
     encoder = Encoder(schema)
     types = encoder.types(target=True)

@@ -41,8 +41,8 @@ class _Seen:
     def add(self, column: Any) -> None:
         self.missing = self.missing or column.null_count > 0
         if self.number:
-            found = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            self.numbers.add(np.asarray(found, dtype=np.float64))
+            values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+            self.numbers.add(np.asarray(values, dtype=np.float64))
         if len(self.values) <= _MOST_LEVELS and not pa.types.is_floating(self.kind):
             self.values.update(compute.unique(column.drop_null()).to_pylist())
 
@@ -76,6 +76,17 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
     ------
     FileError
         Where a column is missing, or the target is none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from croupier.table import Source
+    >>> sample = Path(tempfile.mkdtemp(), "sample.csv")
+    >>> written = sample.write_text("age,ill\\n" + "30.5,no\\n70.5,yes\\n" * 50)
+    >>> schema, notes, left_out = draft(Source(sample), "ill")
+    >>> list(schema.columns), schema.target.classes
+    (['age'], ('no', 'yes'))
     """
     source.require([target] if user is None else [target, user])
     seen = _look(source)
@@ -83,13 +94,13 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
     columns: dict[str, Column] = {}
     notes: dict[str, str] = {}
     for name in [name for name in seen if name not in (target, user)]:
-        found = _column(name, seen[name])
-        if isinstance(found, str):
-            left_out.append(f"{name}: {found}")
+        column = _column(name, seen[name])
+        if isinstance(column, str):
+            left_out.append(f"{name}: {column}")
             continue
-        columns[name] = found
-        if isinstance(found, Numeric):
-            notes[name] = _note(seen[name].numbers, found.low, found.high)
+        columns[name] = column
+        if isinstance(column, Numeric):
+            notes[name] = _note(seen[name].numbers, column.low, column.high)
     chosen_target = _target(source, target, seen[target])
     if chosen_target.range is not None:
         notes[target] = _note(seen[target].numbers, *chosen_target.range)

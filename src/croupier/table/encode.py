@@ -47,6 +47,14 @@ class Encoder:
         The features, in the order of a row's numbers.
     norm : float
         The length that no row exceeds.
+
+    Examples
+    --------
+    >>> from croupier.table import Schema
+    >>> columns = {"age": {"low": 0, "high": 100}, "sex": {"levels": ["f", "m"]}}
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": columns}
+    >>> len(Encoder(Schema.from_dict(facts)).names), Encoder(Schema.from_dict(facts)).norm
+    (3, 1.0)
     """
 
     def __init__(self, schema: Schema, invalid: str = "refuse") -> None:
@@ -235,9 +243,9 @@ def _scaled(piece: Piece, name: str, column: Numeric, out: Floats, blank: bool) 
 
     Returns where there is a number or nothing.
     """
-    found, valid = _floats(piece, name, blank)
-    missing = np.isnan(found)
-    inside = np.clip(found, column.low, column.high)
+    values, valid = _floats(piece, name, blank)
+    missing = np.isnan(values)
+    inside = np.clip(values, column.low, column.high)
     if column.scale == "log":
         share = np.log1p(inside - column.low) / math.log1p(column.high - column.low)
     else:
@@ -271,8 +279,8 @@ def _codes(piece: Piece, name: str, levels: Any, blank: bool) -> NDArray[np.int6
     texts = _texts(piece, name, blank)
     if {level.lower() for level in levels} == {"true", "false"}:  # Parquet says true, pandas writes True
         texts, levels = compute.utf8_lower(texts), [level.lower() for level in levels]
-    found = compute.index_in(texts, value_set=pa.array(list(levels), pa.string()), skip_nulls=True)
-    return np.asarray(found.fill_null(-1)).astype(np.int64)
+    places = compute.index_in(texts, value_set=pa.array(list(levels), pa.string()), skip_nulls=True)
+    return np.asarray(places.fill_null(-1)).astype(np.int64)
 
 
 def _texts(piece: Piece, name: str, blank: bool) -> Any:
@@ -306,10 +314,10 @@ def _floats(piece: Piece, name: str, blank: bool) -> tuple[Floats, NDArray[np.bo
             raise pa.ArrowInvalid("time")
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
-        found = column.cast(pa.float64(), safe=False)
+        values = column.cast(pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise _wrong_type(piece, name, column, "a number") from None
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.float64), np.ones(len(column), dtype=bool)
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64), np.ones(len(column), dtype=bool)
 
 
 def _wrong_type(piece: Piece, name: str, column: Any, allowed: str) -> ArgumentError:

@@ -44,6 +44,14 @@ class TableModel:
         The public facts that turn records into rows and targets.
     estimator : LinearModel
         Fitted on such rows.
+
+    Examples
+    --------
+    >>> from croupier.table import Schema
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> estimator = ShuffleLogisticRegression(classes=["no", "yes"]).fit([[0.5], [-0.5]] * 1000, ["yes", "no"] * 1000)
+    >>> TableModel(Schema.from_dict(facts), estimator).task
+    'classify'
     """
 
     schema: Schema
@@ -135,6 +143,13 @@ class Request:
         The estimator's, but for those that follow from the schema, and for delta.
     delta : float or None
         Of the guarantee; None takes 1e-6, or 0.1 / users if that is less.
+
+    Examples
+    --------
+    >>> from croupier.table import Schema
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> Request("classify", {"epsilon": 2.0}, None).estimator(Schema.from_dict(facts), users=1000).classes
+    ['no', 'yes']
     """
 
     task: str
@@ -191,6 +206,13 @@ def task_for(facts: Schema, task: str | None = None) -> str:
     ------
     ArgumentError
         Where the task is not one for this target.
+
+    Examples
+    --------
+    >>> from croupier.table import Schema
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> task_for(Schema.from_dict(facts)), task_for(Schema.from_dict(facts), "svm")
+    ('classify', 'svm')
     """
     classes = facts.target.classes is not None
     fitting = ("classify", "svm") if classes else ("regress-huber", "regress-mean", "quantile")

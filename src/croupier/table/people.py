@@ -124,6 +124,11 @@ class Engine:
     ------
     ArgumentError
         For another name, or an option of the other engine.
+
+    Examples
+    --------
+    >>> Engine().name, Engine("ray", workers=2).workers
+    ('local', 2)
     """
 
     name: str = "local"
@@ -201,6 +206,21 @@ class TableBlock:
         Prepares rows and targets, by public facts alone.
     dialect : Dialect, optional
         How a CSV file writes them: with commas, in UTF-8, unless given.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
+    >>> file = Path(tempfile.mkdtemp(), "people.csv")
+    >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> schema = Schema.from_dict(facts)
+    >>> from croupier.table import Encoder
+    >>> maker = Request("classify", {}, None).estimator(schema, users=2000)
+    >>> rows, targets = TableBlock(file, None, 2000, Encoder(schema), maker).read()
+    >>> rows.shape, targets[:2].tolist()
+    ((2000, 2), [0.0, 1.0])
     """
 
     file: Path

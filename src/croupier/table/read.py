@@ -37,9 +37,25 @@ NULLS = [*arrow_csv.ConvertOptions().null_values, " "]
 
 @dataclass(frozen=True)
 class Piece:
-    """Some records of one file: `first` is the number of the first of them, counted from 1 without the header.
+    """Some records of one file.
 
-    `decimal` is the decimal mark of numbers that are still text.
+    Parameters
+    ----------
+    file : Path
+        Where they are.
+    first : int
+        The number of the first of them, counted from 1 without the header.
+    batch : pyarrow.RecordBatch
+        The records.
+    decimal : str, default "."
+        The decimal mark of numbers that are still text.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> piece = Piece(Path("people.csv"), 1, pa.record_batch({"age": [30, 70]}))
+    >>> len(piece), piece.where(1)
+    (2, 'people.csv, row 2')
     """
 
     file: Path
@@ -51,10 +67,33 @@ class Piece:
         return int(self.batch.num_rows)
 
     def column(self, name: str) -> Any:
+        """Return one column of the records.
+
+        Parameters
+        ----------
+        name : str
+            The column's.
+
+        Returns
+        -------
+        pyarrow.Array
+            Its values.
+        """
         return self.batch.column(name)
 
     def where(self, index: int) -> str:
-        """A record's place, for whoever has to find it."""
+        """Return a record's place, for whoever has to find it.
+
+        Parameters
+        ----------
+        index : int
+            Its place in this piece, from 0.
+
+        Returns
+        -------
+        str
+            The file and the row.
+        """
         return f"{self.file}, row {self.first + index}"
 
 
@@ -74,6 +113,16 @@ class Source:
     ------
     ArgumentError
         Where there is no such file or folder, or it is neither CSV nor Parquet.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> file = Path(tempfile.mkdtemp(), "people.csv")
+    >>> written = file.write_text("age,ill\\n30,no\\n70,yes\\n")
+    >>> source = Source(file)
+    >>> source.names, [len(piece) for piece in source.pieces(None)]
+    (['age', 'ill'], [2])
     """
 
     def __init__(self, path: str | os.PathLike[str], dialect: Dialect | None = None) -> None:
@@ -86,7 +135,18 @@ class Source:
         return _names(self.files[0], self.dialect)
 
     def require(self, columns: Sequence[str]) -> None:
-        """Refuse files that lack one of these columns."""
+        """Refuse files that lack one of these columns.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Their names.
+
+        Raises
+        ------
+        FileError
+            Where one is missing, or there twice.
+        """
         for file in self.files:
             names = _names(file, self.dialect)
             for column in columns:
@@ -94,10 +154,27 @@ class Source:
                     raise missing_column(column, names, file, self.dialect)
 
     def pieces(self, types: dict[str, Any] | None, most: int = 1 << 16, row_groups: Sequence[int] | None = None) -> Iterator[Piece]:
-        """The records in order, at most `most` in a piece, with these columns. CSV is read as these Arrow types.
+        """Read the records in order, piece by piece.
 
-        None is all columns, of the types that the files have or, for CSV, that their first lines look like. `row_groups` are
-        those of a Parquet file that are wanted, all unless given.
+        Parameters
+        ----------
+        types : dict of str to pyarrow.DataType, or None
+            The columns, and the types that CSV is read as. None is all columns, of the types that the files have or, for CSV, that
+            their first lines look like.
+        most : int, default 65536
+            Records of a piece.
+        row_groups : sequence of int, optional
+            Those of a Parquet file that are wanted; all unless given.
+
+        Yields
+        ------
+        Piece
+            The next records.
+
+        Raises
+        ------
+        FileError
+            Where a file cannot be read to its end.
         """
         for file in self.files:
             first = 1 + sum((self.row_groups(file) or [])[: row_groups[0]]) if row_groups else 1
@@ -109,7 +186,23 @@ class Source:
                 first += batch.num_rows
 
     def row_groups(self, file: Path) -> list[int] | None:
-        """How many rows each row group of a Parquet file has; None for CSV."""
+        """Count the rows of each row group of a Parquet file.
+
+        Parameters
+        ----------
+        file : Path
+            One of `files`.
+
+        Returns
+        -------
+        list of int or None
+            Rows of each; None for CSV.
+
+        Raises
+        ------
+        FileError
+            Where the file cannot be read.
+        """
         if _kind(file) != "parquet":
             return None
         try:
@@ -119,7 +212,23 @@ class Source:
         return [data.row_group(group).num_rows for group in range(data.num_row_groups)]
 
     def count_rows(self, column: str) -> Counter[Path]:
-        """How many records each file has; CSV is read for it, by one of its columns."""
+        """Count the records of each file; CSV is read for it.
+
+        Parameters
+        ----------
+        column : str
+            The column that is read.
+
+        Returns
+        -------
+        Counter of Path
+            Records of each file.
+
+        Raises
+        ------
+        FileError
+            Where a file cannot be read.
+        """
         rows: Counter[Path] = Counter()
         for file in self.files:
             groups = self.row_groups(file)
@@ -131,7 +240,13 @@ class Source:
         return rows
 
     def ends_oddly(self) -> Path | None:
-        """The first CSV file whose last line is not ended: it may have been cut off within a value."""
+        """Find a CSV file whose last line is not ended: it may have been cut off within a value.
+
+        Returns
+        -------
+        Path or None
+            The first such file.
+        """
         for file in self.files:
             if file.suffix not in (".csv", ".tsv") or not file.stat().st_size:
                 continue
@@ -150,8 +265,8 @@ def _files(path: Path) -> list[Path]:
         files = sorted(file for file in path.iterdir() if _kind(file) and file.is_file() and not file.name.startswith("."))
         kinds = {_kind(file) for file in files}
         if len(kinds) != 1:
-            found = "CSV and Parquet together" if kinds else "neither CSV nor Parquet in it"
-            raise FileError(str(path), found, "a folder of files of one kind", f"Their names end with {endings}.")
+            mixture = "CSV and Parquet together" if kinds else "neither CSV nor Parquet in it"
+            raise FileError(str(path), mixture, "a folder of files of one kind", f"Their names end with {endings}.")
         return files
     if _kind(path) is None:
         remedy = "Rename it, or write it as CSV or Parquet."

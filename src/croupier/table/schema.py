@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import math
 import os
-import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..validation import ArgumentError, FileError, one_of, real
+from ..validation import ArgumentError, one_of, real
+from .toml_text import PUBLIC, Keys, key_text, value_text
 
 VERSION = 1
 ROWS = ("unit", "as-is")
@@ -22,15 +20,25 @@ UNKNOWN = ("zero", "refuse")
 Label = str | int | bool
 # Beyond this a number has no float32 beside it that is told apart; also keeps high - low finite.
 _LIMIT = 1e30
-_PUBLIC = "State what everybody may know without having seen the data."
 
 
 @dataclass(frozen=True)
 class Numeric:
     """A number between `low` and `high`: mapped to [-1, 1], clipped there. Missing is the middle.
 
-    With `missing`, one more feature is 1 where the number is missing. With scale "log", equal ratios of (value - low + 1) are equal
-    steps, for amounts and counts that spread over orders of magnitude.
+    Parameters
+    ----------
+    low, high : float
+        The range.
+    missing : bool, default False
+        Whether one more feature is 1 where the number is missing.
+    scale : {"linear", "log"}, default "linear"
+        With "log" equal ratios of (value - low + 1) are equal steps, for amounts and counts that spread over orders of magnitude.
+
+    Examples
+    --------
+    >>> Numeric(0, 100)
+    Numeric(low=0, high=100, missing=False, scale='linear')
     """
 
     low: float
@@ -41,7 +49,20 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Category:
-    """One of the declared levels, as text. Anything else counts as none of them, or is refused."""
+    """One of the declared levels, as text.
+
+    Parameters
+    ----------
+    levels : tuple of str
+        All that count.
+    unknown : {"zero", "refuse"}, default "zero"
+        Whether anything else counts as none of them, or is refused.
+
+    Examples
+    --------
+    >>> Category(("f", "m"))
+    Category(levels=('f', 'm'), unknown='zero')
+    """
 
     levels: tuple[str, ...]
     unknown: str = "zero"
@@ -52,7 +73,22 @@ Column = Numeric | Category
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be predicted: one of `classes`, or a number that is clipped to `range`."""
+    """What is to be predicted: a class, or a number.
+
+    Parameters
+    ----------
+    column : str
+        Where it stands.
+    classes : tuple, optional
+        All labels that may occur: texts, whole numbers or truth values.
+    range : pair of float, optional
+        (low, high) of a number; what is outside is clipped to it.
+
+    Examples
+    --------
+    >>> Target("ill", classes=("no", "yes")).classes
+    ('no', 'yes')
+    """
 
     column: str
     classes: tuple[Label, ...] | None = None
@@ -61,11 +97,21 @@ class Target:
 
 @dataclass(frozen=True)
 class Schema:
-    """Everything that is taken as public about a table. `columns` are the features, in this order; other columns are not read.
+    """Everything that is taken as public about a table.
 
-    `user` names the column that says whose a row is; without it every row is a person. `rows` is "unit" (every row is divided by
-    its own length) or "as-is".
+    Parameters
+    ----------
+    columns : mapping of str to Numeric or Category
+        The features, in this order; other columns are not read.
+    target : Target
+        What is to be predicted.
+    user : str, optional
+        The column that says whose a row is; without it every row is a person.
+    rows : {"unit", "as-is"}, default "unit"
+        Whether every row is divided by its own length, or left as it is.
 
+    Examples
+    --------
     >>> schema = Schema.from_toml('''
     ... target = {column = "ill", classes = ["no", "yes"]}
     ... columns = {age = {low = 0, high = 100}, sex = {levels = ["f", "m"]}}
@@ -80,16 +126,64 @@ class Schema:
     rows: str = "unit"
 
     def with_user(self, user: str | None) -> Schema:
-        """The same with another user column."""
+        """Return the same with another user column.
+
+        Parameters
+        ----------
+        user : str or None
+            The column; None changes nothing.
+
+        Returns
+        -------
+        Schema
+            Checked.
+
+        Raises
+        ------
+        ArgumentError
+            Where the column has another role.
+        """
         return self if user is None else replace(self, user=user).checked()
 
     def checked(self, name: str = "schema") -> Schema:
-        """Itself, or an error where names are not texts or a column has two roles."""
+        """Check that names are texts and that no column has two roles.
+
+        Parameters
+        ----------
+        name : str, default "schema"
+            What errors call it.
+
+        Returns
+        -------
+        Schema
+            Itself.
+
+        Raises
+        ------
+        ArgumentError
+            Where that is not so.
+        """
         return _checked(self, name)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schema:
-        """The schema in a TOML file."""
+        """Read the schema in a TOML file.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Returns
+        -------
+        Schema
+            Checked.
+
+        Raises
+        ------
+        ArgumentError
+            Where the file cannot be read, or states something that is not known.
+        """
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
@@ -100,7 +194,25 @@ class Schema:
 
     @classmethod
     def from_toml(cls, text: str, name: str = "schema") -> Schema:
-        """The schema that a TOML text states; what it does not know is refused by name."""
+        """Read the schema that a TOML text states.
+
+        Parameters
+        ----------
+        text : str
+            The text, as `to_toml` gives it.
+        name : str, default "schema"
+            What errors call it.
+
+        Returns
+        -------
+        Schema
+            Checked.
+
+        Raises
+        ------
+        ArgumentError
+            Where it is no TOML, or has a key that is not known, which is named.
+        """
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as problem:
@@ -109,24 +221,48 @@ class Schema:
 
     @classmethod
     def from_dict(cls, values: Any, name: str = "schema") -> Schema:
-        """The schema that a dictionary of plain values states, as `to_dict` gives it."""
-        found = _Keys(name, values)
-        version = found.get("version", VERSION)
+        """Read the schema that a dictionary of plain values states.
+
+        Parameters
+        ----------
+        values : dict
+            As `to_dict` gives it.
+        name : str, default "schema"
+            What errors call it.
+
+        Returns
+        -------
+        Schema
+            Checked.
+
+        Raises
+        ------
+        ArgumentError
+            Where a key is missing or not known, or a value is outside its range.
+        """
+        keys = Keys(name, values)
+        version = keys.get("version", VERSION)
         if version != VERSION:
             remedy = "It was written for another version of croupier: use that one, or rewrite it (docs/files.md)."
             raise ArgumentError(f"{name}: version", version, str(VERSION), remedy)
-        columns = found.get("columns", {})
+        columns = keys.get("columns", {})
         schema = cls(
-            columns={column: _column(f"{name}: columns.{column}", facts) for column, facts in _Keys(name, columns).items()},
-            target=_target(f"{name}: target", found.need("target")),
-            user=found.get("user", None),
-            rows=one_of(f"{name}: rows", found.get("rows", "unit"), ROWS, "'unit' divides every row by its own length."),
+            columns={column: _column(f"{name}: columns.{column}", facts) for column, facts in Keys(name, columns).items()},
+            target=_target(f"{name}: target", keys.need("target")),
+            user=keys.get("user", None),
+            rows=one_of(f"{name}: rows", keys.get("rows", "unit"), ROWS, "'unit' divides every row by its own length."),
         )
-        found.nothing_else()
+        keys.nothing_else()
         return _checked(schema, name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for TOML and JSON; what is as usual is left out."""
+        """Return plain values, for TOML and JSON; what is as usual is left out.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+        """
         target: dict[str, Any] = {"column": self.target.column}
         if self.target.classes is not None:
             target["classes"] = list(self.target.classes)
@@ -137,83 +273,54 @@ class Schema:
         return plain | {"target": target, "columns": {name: _facts(column) for name, column in self.columns.items()}}
 
     def to_toml(self, notes: Mapping[str, str] | None = None) -> str:
-        """The schema as TOML; `notes` are comments to be put before the facts of a column or the target, by its name."""
+        """Write the schema as TOML.
+
+        Parameters
+        ----------
+        notes : mapping of str to str, optional
+            Comments, to be put before the facts of a column or the target, by its name.
+
+        Returns
+        -------
+        str
+            What `from_toml` reads.
+        """
         notes = notes or {}
         plain = self.to_dict()
         tables = {"target": plain.pop("target")}
-        tables |= {f"columns.{_key(name)}": facts for name, facts in plain.pop("columns").items()}
-        comments = {("target" if name == self.target.column else f"columns.{_key(name)}"): note for name, note in notes.items()}
-        lines = [f"{name} = {_value(value)}" for name, value in plain.items()]
+        tables |= {f"columns.{key_text(name)}": facts for name, facts in plain.pop("columns").items()}
+        comments = {("target" if name == self.target.column else f"columns.{key_text(name)}"): note for name, note in notes.items()}
+        lines = [f"{name} = {value_text(value)}" for name, value in plain.items()]
         for name, facts in tables.items():
             lines += ["", *(f"# {line}" for line in comments.get(name, "").splitlines()), f"[{name}]"]
-            lines += [f"{fact} = {_value(value)}" for fact, value in facts.items()]
+            lines += [f"{fact} = {value_text(value)}" for fact, value in facts.items()]
         return "\n".join(lines) + "\n"
 
 
-class _Keys:
-    """A table of a TOML file, whose keys are taken out one by one."""
-
-    def __init__(self, name: str, values: Any) -> None:
-        if not isinstance(values, dict):
-            raise ArgumentError(name, values, "a table of keys and values", "See docs/files.md for an example.")
-        self._name, self._left, self._known = name, dict(values), list[str]()
-
-    def get(self, key: str, default: Any) -> Any:
-        self._known.append(key)
-        return self._left.pop(key, default)
-
-    def need(self, key: str) -> Any:
-        if key not in self._left:
-            self._refuse_misspelt([key])
-            text = f"{self._name}: the key {key!r} is missing. {_PUBLIC}"
-            raise FileError(self._name, f"no key {key!r}", "given", _PUBLIC, text)
-        return self.get(key, None)
-
-    def items(self) -> Iterable[tuple[str, Any]]:
-        return self._left.items()
-
-    def nothing_else(self) -> None:
-        if self._left:
-            self._refuse_misspelt(self._known)
-            odd = next(iter(self._left))
-            known = f"Known here are {', '.join(self._known)}."
-            raise FileError(self._name, f"unknown key {odd!r}", "left out", known, f"{self._name}: unknown key {odd!r}. {known}")
-
-    def _refuse_misspelt(self, known: list[str]) -> None:
-        """Refuse a key that is nearly one of these."""
-        for odd in self._left:
-            close = difflib.get_close_matches(odd.lower(), known, n=1, cutoff=0.7)
-            if close:
-                likely = f"did you mean {close[0]!r}?"
-                raise FileError(
-                    self._name, f"unknown key {odd!r}", "a known one", likely, f"{self._name}: unknown key {odd!r}; {likely}"
-                )
-
-
 def _column(name: str, values: Any) -> Column:
-    found = _Keys(name, values)
+    keys = Keys(name, values)
     column: Column
     if "levels" in values:
-        levels = _labels(f"{name}.levels", found.need("levels"), at_least=1)
-        unknown = one_of(f"{name}.unknown", found.get("unknown", "zero"), UNKNOWN, "'zero' counts it as none of the levels.")
+        levels = _labels(f"{name}.levels", keys.need("levels"), at_least=1)
+        unknown = one_of(f"{name}.unknown", keys.get("unknown", "zero"), UNKNOWN, "'zero' counts it as none of the levels.")
         column = Category(tuple(as_text(level) for level in levels), unknown)
     elif "low" in values or "high" in values:
-        low, high = _range(name, [found.need("low"), found.need("high")])
-        scale = one_of(f"{name}.scale", found.get("scale", "linear"), ("linear", "log"), "'log' is for amounts and counts.")
-        column = Numeric(low, high, _flag(f"{name}.missing", found.get("missing", False)), scale)
+        low, high = _range(name, [keys.need("low"), keys.need("high")])
+        scale = one_of(f"{name}.scale", keys.get("scale", "linear"), ("linear", "log"), "'log' is for amounts and counts.")
+        column = Numeric(low, high, _flag(f"{name}.missing", keys.get("missing", False)), scale)
     else:
         for key in ("low", "high", "levels"):
-            found.get(key, None)
-        found.nothing_else()
-        raise ArgumentError(name, values, "low and high of a number, or levels of a category", _PUBLIC)
-    found.nothing_else()
+            keys.get(key, None)
+        keys.nothing_else()
+        raise ArgumentError(name, values, "low and high of a number, or levels of a category", PUBLIC)
+    keys.nothing_else()
     return column
 
 
 def _target(name: str, values: Any) -> Target:
-    found = _Keys(name, values)
-    column, classes, ends = found.need("column"), found.get("classes", None), found.get("range", None)
-    found.nothing_else()
+    keys = Keys(name, values)
+    column, classes, ends = keys.need("column"), keys.get("classes", None), keys.get("range", None)
+    keys.nothing_else()
     if (classes is None) == (ends is None):
         remedy = "Classes are all labels that may occur; a range is [low, high], and targets outside are clipped to it."
         raise ArgumentError(name, values, "a column with either classes or a range", remedy)
@@ -227,7 +334,7 @@ def _labels(name: str, values: Any, at_least: int) -> tuple[Label, ...]:
     kinds = {type(value) for value in values} if isinstance(values, list | tuple) else set()
     if len(kinds) != 1 or not kinds <= {str, int, bool} or len(values) < at_least:
         allowed = f"a list of at least {at_least}, all texts, all whole numbers or all true/false"
-        raise ArgumentError(name, values, allowed, _PUBLIC)
+        raise ArgumentError(name, values, allowed, PUBLIC)
     text, times = Counter(as_text(value).strip() for value in values).most_common(1)[0]
     if times > 1:
         raise ArgumentError(
@@ -238,8 +345,8 @@ def _labels(name: str, values: Any, at_least: int) -> tuple[Label, ...]:
 
 def _range(name: str, ends: Any) -> tuple[float, float]:
     if not isinstance(ends, list | tuple) or len(ends) != 2:
-        raise ArgumentError(name, ends, "[low, high]", _PUBLIC)
-    low, high = (real(name, end, above=-_LIMIT, below=_LIMIT, remedy=_PUBLIC) for end in ends)
+        raise ArgumentError(name, ends, "[low, high]", PUBLIC)
+    low, high = (real(name, end, above=-_LIMIT, below=_LIMIT, remedy=PUBLIC) for end in ends)
     if not (low < high and math.isfinite(2 / (high - low))):
         remedy = "A column that is the same for everybody says nothing: leave it out."
         raise ArgumentError(name, f"low = {low:g}, high = {high:g}", "low < high", remedy)
@@ -259,11 +366,13 @@ def _checked(schema: Schema, name: str = "schema") -> Schema:
         if not isinstance(column, str) or not column:
             raise ArgumentError(f"{name}: {role}", column, "the name of a column", "Write it as it stands in the file.")
         if column in schema.columns:
-            raise ArgumentError(f"{name}: {role}", column, "a column that is not a feature", f"Delete [columns.{_key(column)}].")
+            raise ArgumentError(
+                f"{name}: {role}", column, "a column that is not a feature", f"Delete [columns.{key_text(column)}]."
+            )
     if schema.user == schema.target.column:
         raise ArgumentError(f"{name}: user", schema.user, "another column than the target", "A row's owner is not its target.")
     if not schema.columns:
-        raise ArgumentError(f"{name}: columns", "none", "at least one feature", _PUBLIC)
+        raise ArgumentError(f"{name}: columns", "none", "at least one feature", PUBLIC)
     return schema
 
 
@@ -278,21 +387,3 @@ def _facts(column: Column) -> dict[str, Any]:
     facts: dict[str, Any] = {"low": column.low, "high": column.high}
     facts |= {"missing": True} if column.missing else {}
     return facts | ({} if column.scale == "linear" else {"scale": column.scale})
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return "[" + ", ".join(_value(entry) for entry in value) + "]"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    return _text(value) if isinstance(value, str) else repr(value)

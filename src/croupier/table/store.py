@@ -30,6 +30,13 @@ class RowStore:
     ------
     ArgumentError
         Where that is no folder that can be written to.
+
+    Examples
+    --------
+    >>> with RowStore() as store:
+    ...     store.append(np.ones((3, 2), dtype=np.float32), np.zeros(3))
+    ...     len(store), store.rows.shape
+    (3, (3, 2))
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:

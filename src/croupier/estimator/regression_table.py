@@ -1,0 +1,74 @@
+"""What a linear regression says: coefficients with standard errors, p-values and intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .private import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionTable:
+    """The table that statisticians know: one row per coefficient, in the units of the data.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the coefficients, the intercept's last.
+    coef : ndarray
+        The coefficients.
+    std : ndarray
+        Their standard errors; NaN where `determined` is False.
+    intervals : ndarray of shape (coefficients, 2)
+        Low and high ends at `level`; NaN where `determined` is False.
+    p_values : ndarray
+        Of the hypothesis that a coefficient is 0; NaN where `determined` is False.
+    determined : ndarray of bool
+        Whether the data in a coefficient's direction can be told from noise.
+    level : float
+        The intervals' coverage.
+    r2 : float or None
+        Estimated share of the target's variance that is explained; None without an intercept, or where it is not told from noise.
+    users : int
+        People that were asked.
+    promise : str
+        The guarantee, in brief.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLinearRegression
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 1))
+    >>> table = ShuffleLinearRegression(target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0]).summary()
+    >>> table.names, bool(table.determined.all())
+    (('x0', '(intercept)'), True)
+    """
+
+    names: tuple[str, ...]
+    coef: Floats
+    std: Floats
+    intervals: Floats
+    p_values: Floats
+    determined: NDArray[np.bool_]
+    level: float
+    r2: float | None
+    users: int
+    promise: str
+
+    def __str__(self) -> str:
+        width = max(12, *(len(name) for name in self.names))
+        head = f"{'':{width}} {'coef':>11} {'std err':>10} {'z':>8} {'P>|z|':>7}   {self.level:.4g} interval"
+        lines = [f"Least squares in one private round, {self.users:,} people; {self.promise}", head]
+        for name, coef, std, ends, p, known in zip(
+            self.names, self.coef, self.std, self.intervals, self.p_values, self.determined, strict=True
+        ):
+            told = f"{std:>10.4g} {coef / std:>8.2f} {p:>7.3f}   [{ends[0]:.4g}, {ends[1]:.4g}]" if known else "not told from noise"
+            lines.append(f"{name:{width}} {coef:>11.4g} {told}")
+        if not self.determined.all():
+            lines.append(f"{int((~self.determined).sum())} of {len(self.coef)} coefficients are not told from the privacy noise.")
+        if self.r2 is not None:
+            lines.append(f"R^2, estimated from the same round: {self.r2:.3f}")
+        return "\n".join(lines)
