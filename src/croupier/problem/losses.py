@@ -1,13 +1,12 @@
 """The losses of linear models: what a loss is, those for classification, those for regression."""
 
 from .classification import Hinge, Logistic, Multinomial, SmoothedHinge, SquaredHinge
-from .loss import Floats, Loss
+from .loss import Loss
 from .regression import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 
 __all__ = [
     "Absolute",
     "EpsilonInsensitive",
-    "Floats",
     "Hinge",
     "Huber",
     "Logistic",
