@@ -20,7 +20,8 @@ from croupier.cli.progress import rounds_shown
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
 from croupier.optimizer import Result, Schedule, StopTraining
 from croupier.optimizer.lots import drift, expected_mu, spread
-from croupier.population import ArrayPopulation, ParquetPopulation, draw_lots
+from croupier.optimizer.training import run
+from croupier.population import ArrayPopulation, BlockPopulation, ParquetPopulation, UnreachableError, draw_lots
 from croupier.privacy.lots import _largest_mu
 from croupier.problem import Ball, Hinge, Logistic, Problem
 from croupier.protocol import Secret
@@ -280,3 +281,33 @@ def test_everybody_is_charged_once_for_the_run(people, honest):
     assert model.guarantee_.epsilon(1e-6) <= 1.0
     assert "to somebody who also knows when each" in str(model) + model.explain()
     assert type(model).from_json(model.to_json()).guarantee_ == model.guarantee_
+
+
+class Person:
+    """A file of one person, which may be gone after the first round."""
+
+    users, gone = 1, False
+
+    def __init__(self, number):
+        self.number = number
+
+    def read(self):
+        if self.gone:
+            raise UnreachableError("a file is gone")
+        X = np.random.default_rng(self.number).normal(size=(1, 3)) / 3
+        return X, X[:, 0] > 0
+
+
+def test_when_a_missing_file_is_noticed_does_not_say_whose_lot_it_is():
+    """A person whose lot is the last round: that the file is gone must be seen in the next round, as with any other lot."""
+    population = BlockPopulation([Person(number) for number in range(60)])
+    chosen = cr.schedule(PROBLEM, 60, epsilon=1.0, delta=1e-3, lots="secret", rounds=5)
+    batches = draw_lots(Secret.of_seed(3).derive("deal"), 60, 5, chosen.phases[0].batch)
+    last = population.shard.placed[int(batches[-1].members(0, 60)[0])].block
+
+    def lose(done):
+        last.gone = True
+
+    with pytest.raises(UnreachableError) as caught:
+        run(PROBLEM, population, chosen, start=np.zeros(3), seed=3, callbacks=lose)
+    assert caught.value.result.rounds == 1
