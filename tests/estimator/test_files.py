@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -18,6 +19,7 @@ from croupier.estimator import (
     ShuffleScaler,
     load_model,
 )
+from croupier.privacy.calibration import prove
 from croupier.validation import ArgumentError
 
 from .test_scikit_learn import MODELS, declared, target_for
@@ -143,3 +145,28 @@ def test_a_plan_that_promises_too_much_is_refused(people):
     plan["mu"] /= 2
     with pytest.raises(ArgumentError, match="follows from its parameters"):
         ShuffleLogisticRegression.from_json(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (ShuffleLinearRegression, lambda plan: {"diameter": plan.norm}),
+        (ShuffleLinearRegression, lambda plan: {"norm": 100 * plan.norm, "diameter": 100 * plan.norm}),
+        (ShuffleLinearRegression, lambda plan: {"users": 2 * plan.users}),
+        (ShuffleScaler, lambda plan: {"diameter": plan.norm}),
+        (ShuffleScaler, lambda plan: {"users": 2 * plan.users}),
+    ],
+)
+def test_a_plan_that_is_proved_for_other_vectors_or_other_users_is_refused(kind, changes, people):
+    """The plan in the file is proved, and its guarantee follows from it; but it is not about what these users sent."""
+    X, score = people
+    model = declared(kind, random_state=None, account=PrivacyAccount()).fit(X, target_for(kind, score))
+    plan = model.plan_
+    other = prove(dataclasses.replace(plan, **changes(plan)), plan.levels, plan.noise_bits, plan.noise_probability)
+    assert other.guarantee.epsilon(1e-6) < 0.8 * plan.guarantee.epsilon(1e-6)
+    values = json.loads(model.to_json())
+    values["fitted"]["plan_"]["of"] = other.to_dict()
+    values["fitted"]["estimate_"]["of"]["guarantee"] = other.guarantee.to_dict()
+    values["fitted"]["estimate_"]["of"]["noise_std"] = other.noise_std_for(plan.users)
+    with pytest.raises(ArgumentError, match="Do not use this file"):
+        kind.from_json(json.dumps(values))

@@ -248,3 +248,11 @@ def test_the_slack_of_lots_is_a_limit_and_huge_epsilons_are_answered():
 def test_text_says_both_figures_apart():
     assert "in one of 20 secret rounds" in str(lots().guarantee)
     assert "20 secret rounds of 639 reports" in str(lots(dim=100))
+
+
+def test_who_knows_the_lots_is_charged_for_honest_users_who_find_no_room():
+    plan = plan_lots(epsilon=1, delta=1e-6, users=10_000, rounds=20, dim=3, honest=0.9)
+    fuller = dataclasses.replace(plan, one_round=dataclasses.replace(plan.one_round, users=plan.size - 40))
+    assert plan.overflow < fuller.overflow < 1e-3
+    missing = fuller.guarantee.if_watched.slack - plan.guarantee.if_watched.slack
+    assert missing == pytest.approx(fuller.overflow - plan.overflow, rel=1e-6)

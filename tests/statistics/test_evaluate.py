@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from sklearn import metrics
 import croupier as cr
 from croupier.estimator import PrivacyAccount
 from croupier.population import SurrogatePopulation
-from croupier.statistics import check
+from croupier.statistics import Moments, check
 from croupier.statistics.evaluation import Classification, Regression
+from croupier.validation import ArgumentError
 
 
 class Logit:
@@ -204,3 +206,35 @@ def test_what_a_regressor_declares_is_used():
     assert cr.evaluate(Unranged(), data, **budget, target_range=(-2, 2)).counts.width == 4.0
     with pytest.raises(cr.ArgumentError, match="target_range = None"):
         cr.evaluate(Unranged(), data, **budget)
+
+
+def test_no_score_is_beyond_its_range():
+    """200 people at epsilon 0.1: noise alone would give an AUC above 1, and losses below 0."""
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    y = np.where(Logit().decision_function(X) > 0, "yes", "no")
+    ends = {"accuracy": (0, 1), "balanced accuracy": (0, 1), "AUC": (0, 1), "log-loss": (0, 20), "R^2": (-math.inf, 1)}
+    ends |= {"MAE": (0, 8), "MSE": (0, 64), "at or below": (0, 1)}
+    for seed in range(5):
+        numbers = cr.evaluate(Line(), (X, X[:, 0]), epsilon=0.1, delta=1e-6, target_range=(-4, 4), seed=seed)
+        labels = cr.evaluate(Logit(), (X, y), epsilon=0.1, delta=1e-6, seed=seed)
+        for name, score in (numbers.scores | labels.scores).items():
+            low, high = ends[name]
+            assert low <= score.interval[0] <= score.value <= score.interval[1] <= high, name
+            assert score.baseline is None or low <= score.baseline <= high, name
+        share = labels.counts.calibration[:, 2]
+        assert ((share >= 0) & (share <= 1) | np.isnan(share)).all()
+
+
+@pytest.mark.parametrize("query", [Moments(2), Regression(Line(), 0.0, 1.0)])
+def test_text_as_a_target_is_refused_untold_before_anything_is_spent(query):
+    account, y = PrivacyAccount(), np.array(["1.5"] * 199 + ["a diagnosis"])
+    with pytest.raises(ArgumentError, match="no number") as caught:
+        cr.ask(query, (np.zeros((200, 2)), y), epsilon=1.0, delta=1e-6, account=account)
+    assert "diagnosis" not in str(caught.value)
+    assert not account.fits
+
+
+def test_a_label_that_a_worker_refuses_is_not_told_elsewhere():
+    with pytest.raises(ArgumentError, match="a diagnosis") as caught:
+        Classification(Logit()).check_records(np.zeros((1, 2)), np.array(["a diagnosis"]))
+    assert "a diagnosis" not in str(pickle.loads(pickle.dumps(caught.value)))

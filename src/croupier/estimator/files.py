@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from ..files import write_whole
 from ..optimizer import Result
 from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
-from ..validation import ArgumentError
+from ..validation import ArgumentError, whole
 
 FORMAT, VERSION = "croupier model", 2
 # Parameters that are objects of this process and not facts about the model.
@@ -158,16 +159,44 @@ def _check_promise(state: dict[str, Any]) -> None:
     claim: Guarantee = result.guarantee
     if state.get("random_state") is not None:
         raise ArgumentError("random_state", state["random_state"], "None beside a guarantee", "A seeded model is not private.")
-    if isinstance(result, SumEstimate) and claim != state["plan_"].guarantee:
-        raise ArgumentError(
-            "guarantee", str(claim), f"no stronger than its plans: {state['plan_'].guarantee}", "Do not use this file."
-        )
+    if isinstance(result, SumEstimate):
+        _check_round(result, state["plan_"])
     if (
         not isinstance(promise, Promise)
         or claim.delta(promise.epsilon) > promise.delta
         or (promise.neighbours, promise.honest) != (claim.neighbours, claim.honest)
     ):
         raise ArgumentError("promise", promise, f"kept by the guarantee: {claim}", "Do not use this file.")
+
+
+def _check_round(estimate: SumEstimate, plan: SumPlan) -> None:
+    """Refuse an estimate that is not one of this plan: of fewer users, say, than the noise is counted from."""
+    remedy = "Do not use this file."
+    if estimate.guarantee != plan.guarantee:
+        raise ArgumentError("guarantee", str(estimate.guarantee), f"no stronger than its plans: {plan.guarantee}", remedy)
+    whole("estimate.users", estimate.users, at_least=plan.honest_users, at_most=plan.users, remedy=remedy)
+    if estimate.sum.shape != (plan.dim,) or not math.isclose(estimate.noise_std, plan.noise_std_for(estimate.users)):
+        raise ArgumentError("estimate", str(estimate), f"one of the plan beside it: {plan}", remedy)
+
+
+def require_range(plan: SumPlan, dim: int, norm: float, diameter: float | None) -> None:
+    """Refuse a plan for vectors of another range than the model's own: its certificate is not about what was sent.
+
+    Parameters
+    ----------
+    plan : SumPlan
+        The plan in a file; proved for the range that it states.
+    dim, norm, diameter : int, float, float or None
+        The range of the vectors that such a model asks for.
+
+    Raises
+    ------
+    ArgumentError
+        Where the plan states another.
+    """
+    if (plan.dim, plan.norm, plan.diameter) != (dim, norm, diameter):
+        stated = f"dim {plan.dim}, norm {plan.norm}, diameter {plan.diameter}"
+        raise ArgumentError("plan", stated, f"that of this model: {dim}, {norm}, {diameter}", "Do not use this file.")
 
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {

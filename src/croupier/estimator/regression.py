@@ -20,6 +20,7 @@ from ..problem.rows import clip_rows, row_norms, with_constant
 from ..statistics import LeastSquares, Moments, MomentSums, least_squares, plan_for
 from ..statistics.asking import answered
 from ..validation import ArgumentError, real, whole
+from .files import require_range
 from .parameters import documented
 from .private import Floats, PrivateEstimator
 from .regression_table import RegressionTable
@@ -237,9 +238,11 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         )
 
     def check_learned(self) -> None:
-        """Refuse coefficients that do not follow from the round beside them."""
+        """Refuse coefficients that do not follow from the round beside them, and a plan for vectors of another range."""
         if "estimate_" not in vars(self):
             return
+        query = self._query()
+        require_range(self.plan_, query.dim, query.norm, min(query.diameter, 2 * query.norm))
         again = copy.copy(self)
         again._set_coefficients()
         for name in ("coef_", "intercept_"):

@@ -18,6 +18,7 @@ from ..problem.rows import clip_rows
 from ..protocol import Secret
 from ..validation import ArgumentError, real
 from .blank import validated
+from .files import require_range
 from .parameters import documented
 from .private import Floats, PrivateEstimator
 
@@ -179,6 +180,11 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
     def guarantee_(self) -> Guarantee | None:
         """What means and variances reveal about one user; None where they were seeded."""
         return self._covering(self.estimate_.guarantee)
+
+    def check_learned(self) -> None:
+        """Refuse a plan for vectors of another range than the scaler's."""
+        if "estimate_" in vars(self):
+            require_range(self.plan_, 2 * self.n_features_in_, float(np.sqrt(2 * self.n_features_in_)), None)
 
     def _asked_how(self) -> tuple[str, str]:
         return "one round", "Each user is asked once, for the noisy sum of its features and their squares."

@@ -241,6 +241,8 @@ class Result:
             phase = self.schedule.phases[entry.phase - 1]
             fewest = phase.plan.honest_users if phase.lots is None else phase.batch  # with blanks all rounds are as large
             whole("history.users", entry.users, at_least=fewest, at_most=phase.batch, remedy=remedy)
+            if entry.gradient.shape != (phase.plan.dim,):  # a certificate for fewer coordinates has a smaller mu
+                raise ArgumentError("history.gradient", entry.gradient.shape, f"({phase.plan.dim},), as in its plan", remedy)
         for number, rounds in Counter(entry.phase for entry in self.history).items():
             whole("rounds in history", rounds, at_least=1, at_most=self.schedule.phases[number - 1].rounds, remedy=remedy)
         proved = self.schedule.guarantee_of(self.schedule.phases[:begun])

@@ -335,7 +335,8 @@ def _if_watched(plan: LotsPlan, request: SumRequest) -> Guarantee:
         )
     except NoCertificateError:
         return Guarantee(mu=0.0, slack=1.0, neighbours=plan.neighbours, honest=plan.honest, theorem=NO_CERTIFICATE)
-    slack = chance + one_round.dim * certificate.tau
+    # users who are left out of a round that is too full may be honest, and those who stay cheats
+    slack = chance + one_round.dim * certificate.tau + (plan.overflow if plan.honest < 1 else 0.0)
     return Guarantee(mu=certificate.mu, slack=slack, neighbours=plan.neighbours, honest=plan.honest, theorem=tight.THEOREM)
 
 

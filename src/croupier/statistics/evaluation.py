@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..protocol import SumEstimate
-from ..validation import ArgumentError
-from .query import finite
+from ..validation import ArgumentError, RecordError
+from .query import finite, require_numbers
 from .scores import CellCounts, Errors
 
 Floats = NDArray[np.float64]
@@ -109,7 +109,7 @@ class Classification:
         known = np.isin(np.asarray(y), self.classes)
         if not known.all():
             odd = np.asarray(y)[~known][:1].tolist()[0]
-            raise ArgumentError(
+            raise RecordError(
                 "y", odd, f"one of the model's classes {self.classes.tolist()}", "Drop such people; nobody was asked."
             )
 
@@ -168,6 +168,7 @@ class Regression:
         """Refuse records without targets."""
         if y is None:
             raise ArgumentError("data", "X alone", "(X, y)", "Pass the true targets.")
+        require_numbers(y)
 
     def __call__(self, X: Any, y: Any) -> Floats:
         width = self.high - self.low

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..protocol import SparseVectors, SumEstimate
 from ..validation import ArgumentError, whole
-from .query import finite, unit_rows
+from .query import finite, require_numbers, unit_rows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -142,6 +142,8 @@ class Moments:
             raise ArgumentError("X.shape", X.shape, f"(users, {columns})", "Say how many features and targets there are.")
         if self.targets == 1 and y is None:
             raise ArgumentError("data", "X alone", "(X, y)", "Pass the targets, or ask for targets=0.")
+        if self.targets == 1:
+            require_numbers(y)
 
     def _records(self, X: Any, y: Any) -> tuple[Floats, Floats]:
         """Rows of length at most 1, and targets whose length is at most 1 together."""

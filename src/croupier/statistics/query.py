@@ -187,6 +187,27 @@ class CustomQuery:
         return estimate.mean if self.decoder is None else self.decoder(estimate)
 
 
+def require_numbers(y: Any) -> None:
+    """Refuse targets that are no numbers, before anybody is asked, without saying what they are.
+
+    Parameters
+    ----------
+    y : array_like
+        The targets; NaN and infinity are numbers here.
+
+    Raises
+    ------
+    ArgumentError
+        Where one of them is text or another object.
+    """
+    try:
+        np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(
+            "y", "a target that is no number", "numbers", "Drop or encode such targets; nobody was asked."
+        ) from None
+
+
 def finite(vectors: Floats) -> Floats:
     """The vectors, blank where one is not finite: a record that says nothing is the zero vector."""
     fine = np.asarray(np.isfinite(vectors).all(axis=1))

@@ -17,6 +17,9 @@ Floats = NDArray[np.float64]
 class Score:
     """One score with its error bar.
 
+    No figure is beyond `low` or `high`, between which such a score always is: noise alone would take it there. That brings an
+    estimate nearer to the truth, so an interval about it covers at least as often.
+
     Parameters
     ----------
     value : float
@@ -25,6 +28,8 @@ class Score:
         Its standard error, for sampling of people and privacy noise together.
     baseline : float or None
         The score of the best constant answer; None where that is not known.
+    low, high : float
+        Between which such a score always is.
 
     Attributes
     ----------
@@ -42,11 +47,21 @@ class Score:
     value: float
     std: float
     baseline: float | None
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", self._inside(self.value))
+        if self.baseline is not None:
+            object.__setattr__(self, "baseline", self._inside(self.baseline))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 per cent."""
-        return self.value - 1.96 * self.std, self.value + 1.96 * self.std
+        """95 per cent, within the range."""
+        return self._inside(self.value - 1.96 * self.std), self._inside(self.value + 1.96 * self.std)
+
+    def _inside(self, number: float) -> float:
+        return min(max(number, self.low), self.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,16 +147,14 @@ class CellCounts:
         first, second = self.counts.reshape(2, -1)
         people = first + second
         bins = len(first)
-        share = np.where(people > 0, second / np.where(people > 0, people, 1.0), np.nan)
+        share = np.where(people > 0, np.clip(second / np.where(people > 0, people, 1.0), 0, 1), np.nan)
         errors = []
         for b in range(bins):
             gradient = np.zeros(2 * bins)
             gradient[b], gradient[bins + b] = -share[b], 1 - share[b]
             noise = gradient @ self.covariance @ gradient if people[b] > 0 else np.nan
-            inside = min(max(share[b], 0.0), 1.0) if people[b] > 0 else np.nan
-            errors.append(
-                np.sqrt(max(noise, 0.0) / people[b] ** 2 + inside * (1 - inside) / people[b]) if people[b] > 0 else np.nan
-            )
+            sampling = share[b] * (1 - share[b])
+            errors.append(np.sqrt(max(noise, 0.0) / people[b] ** 2 + sampling / people[b]) if people[b] > 0 else np.nan)
         return np.column_stack([self._middles, people, share, errors])
 
     @cached_property
@@ -152,11 +165,11 @@ class CellCounts:
         largest = float(sizes.max()) / n
         accuracy = float(n + self.right @ self.counts) / (2 * n)
         inside = min(max(accuracy, 0.0), 1.0)
-        scores = {"accuracy": Score(accuracy, self._std(self.right / (2 * n), inside * (1 - inside) / n), largest)}
+        scores = {"accuracy": Score(accuracy, self._std(self.right / (2 * n), inside * (1 - inside) / n), largest, 0, 1)}
         recall = confusion.diagonal() / sizes
         spread = float(np.sum(np.clip(recall, 0, 1) * (1 - np.clip(recall, 0, 1)) / sizes)) / len(sizes) ** 2
         scores["balanced accuracy"] = Score(
-            float(recall.mean()), self._std(self._balanced_gradient(recall, sizes), spread), 1 / len(sizes)
+            float(recall.mean()), self._std(self._balanced_gradient(recall, sizes), spread), 1 / len(sizes), 0, 1
         )
         if self.edges is not None:
             scores["AUC"] = self._auc()
@@ -195,7 +208,7 @@ class CellCounts:
             float(share @ place**2 - (share @ place) ** 2) / size
             for share, place, size in zip(shares, (above, below), sizes, strict=True)
         )
-        return Score(auc, self._std(gradient, max(spread, 0.0)), 0.5)
+        return Score(auc, self._std(gradient, max(spread, 0.0)), 0.5, 0, 1)
 
     def _log_loss(self, sizes: Floats) -> Score:
         """By the middles of the bins."""
@@ -203,7 +216,8 @@ class CellCounts:
         loss = float(losses @ self.counts) / self.users
         spread = max(float(losses**2 @ self.counts) / self.users - loss**2, 0.0) / self.users
         shares = sizes / sizes.sum()
-        return Score(loss, self._std(losses / self.users, spread), float(-(shares @ np.log(shares))))
+        constant, worst = float(-(shares @ np.log(shares))), float(losses.max())
+        return Score(loss, self._std(losses / self.users, spread), constant, 0, worst)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,8 +271,8 @@ class Errors:
         ratio = square / variance  # R^2 = 1 - ratio; d ratio = (d square - ratio (d second - 2 mean d mean)) / variance
         noise = math.hypot(square_noise, ratio * second_noise, 2 * ratio * mean * mean_noise) / variance
         return {
-            "MAE": Score(w * size, w * math.sqrt(size_noise**2 + max(square - size**2, 0.0) / n), None),
-            "MSE": Score(w**2 * square, w**2 * math.sqrt(square_noise**2 + spread), w**2 * variance),
-            "R^2": Score(1 - ratio, math.sqrt(noise**2 + spread / variance**2), 0.0),
-            "at or below": Score(below, math.sqrt(below_noise**2 + inside * (1 - inside) / n), self.quantile),
+            "MAE": Score(w * size, w * math.sqrt(size_noise**2 + max(square - size**2, 0.0) / n), None, 0, w),
+            "MSE": Score(w**2 * square, w**2 * math.sqrt(square_noise**2 + spread), w**2 * variance, 0, w**2),
+            "R^2": Score(1 - ratio, math.sqrt(noise**2 + spread / variance**2), 0.0, high=1),
+            "at or below": Score(below, math.sqrt(below_noise**2 + inside * (1 - inside) / n), self.quantile, 0, 1),
         }
