@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv)
 
-.PHONY: demo test lint types check bench rates sum scale evidence gallery docs clean
+.PHONY: demo test lint types check bench rates sum scale statistics proofs accountants evidence gallery docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/croupier demo
@@ -34,9 +34,19 @@ sum: $(VENV)/dev.stamp
 scale: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks scale
 
+# make statistics DATA=folder, with adult.npz, covtype.npz and load.py
+statistics: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks private_statistics --data $(DATA)
+
+proofs: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks proofs
+
+accountants: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks accountants
+
 evidence: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks evidence
-	$(BIN)/python -m benchmarks.audit_page
+	$(BIN)/python -m benchmarks audit
 
 gallery: $(VENV)/dev.stamp
 	for name in mean_pictures price_of_privacy prediction_band stream; do $(BIN)/python examples/$$name.py || exit 1; done

@@ -2,6 +2,7 @@
 
     python -m benchmarks NAME [--out DIR] [--quick] [--redraw] ...     (python -m croupier.benchmarks where croupier is installed)
     python -m benchmarks evidence                                      the page that gathers them, docs/evidence.md
+    python -m benchmarks audit                                         docs/audit.md: games, and other accountants
 
 Every benchmark is a package of this name, and offers what `protocol.Benchmark` lists. Its modules are the same in all of them:
 

@@ -7,7 +7,19 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 Results = dict[str, Any]
-NAMES = ("rates", "sum", "peers", "speed", "round", "accuracy", "scale", "load")
+NAMES = (
+    "rates",
+    "sum",
+    "peers",
+    "private_statistics",
+    "speed",
+    "round",
+    "accuracy",
+    "scale",
+    "load",
+    "proofs",
+    "accountants",
+)
 
 
 class Verdict(NamedTuple):

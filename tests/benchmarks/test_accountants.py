@@ -1,4 +1,4 @@
-"""Every kind of guarantee beside dp_accounting, at small sizes: benchmarks/accountants.py."""
+"""Every kind of guarantee beside dp_accounting, at small sizes: `python -m benchmarks accountants`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import functools
 
 import pytest
 
-from benchmarks import accountants
+from benchmarks import command
+from benchmarks.accountants import judge, writing
+from benchmarks.accountants import measuring as accountants
+from benchmarks.accountants.judging import FLOOR
+from benchmarks.paths import RESULTS
 
-# What dp_accounting leaves out of its tails, and what its convolutions are wrong by.
-FLOOR = 1e-13
 cases = functools.cache(lambda: {case.kind: case for case in accountants.cases(users=150)})
 KINDS = [
     "one sum, replace-one",
@@ -61,3 +63,40 @@ def test_a_claim_that_is_too_good_is_noticed_both_ways():
     assert better.delta(case.epsilon) < accountants.delta_of_bound(case, pessimistic=False)
     half = dataclasses.replace(case.claim, mu=0.7 * case.claim.mu)
     assert half.delta(case.epsilon) < max(accountants.delta_of_laws(law, case.epsilon, pessimistic=False) for law in case.laws)
+
+
+def test_the_stored_figures_are_of_every_kind_and_refute_nothing():
+    stored = command.read("accountants", RESULTS)
+    assert [row["kind"] for row in stored["rows"]] == KINDS
+    assert all(verdict.holds for verdict in judge(stored))
+    for row in stored["rows"]:
+        if row["allocation"]:
+            assert row["claimed_delta"] <= row["allocation"]["high"] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "by"),
+    [
+        (lambda row: row | {"claimed_delta": 0.995 * row["bound"][0]}, ["the claim beside its bound by dp_accounting"]),
+        (lambda row: row | {"claimed_delta": 1.01 * row["bound"][1]}, ["dp_accounting", "PLD_accounting"]),
+        (lambda row: row | {"laws": [row["laws"][0], 1.01 * row["claimed_delta"]]}, ["delta of the protocol by dp_accounting"]),
+        (
+            lambda row: row | {"allocation": row["allocation"] | {"low": 1.01 * row["claimed_delta"]}},
+            ["the claim beside its bound by PLD_accounting"],
+        ),
+        (
+            lambda row: row | {"allocation": row["allocation"] | {"laws": 1.01 * row["claimed_delta"]}},
+            ["delta of the protocol by PLD_accounting"],
+        ),
+    ],
+)
+def test_what_another_accountant_refutes_is_noticed(change, by):
+    stored = command.read("accountants", RESULTS)
+    rows = [change(stored["rows"][0]), *stored["rows"][1:]]
+    missed = [verdict.what for verdict in judge(stored | {"rows": rows}) if not verdict.holds]
+    assert len(missed) == len(by)
+    assert all(what.endswith(name) for what, name in zip(missed, by, strict=True))
+
+
+def test_brackets_are_rounded_to_the_safe_side():
+    assert writing.bracket([1.23456e-7, 1.23456e-7]) == "1.234e-07 to 1.235e-07"

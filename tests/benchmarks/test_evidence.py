@@ -10,6 +10,7 @@ import matplotlib
 import pytest
 
 from benchmarks import command, evidence, protocol
+from croupier.cli.reproduce import PARTS
 
 ROOT = Path(__file__).parents[2]
 RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
@@ -72,9 +73,20 @@ def test_no_module_of_the_benchmarks_is_long():
     assert modules == []
 
 
+def test_every_section_is_a_part_of_reproduce_by_the_same_word():
+    assert {part.benchmark: word for word, part in PARTS.items()} == {
+        name: evidence.WORDS.get(name, name) for name in evidence.SECTIONS
+    }
+
+
+def test_every_package_is_a_benchmark_that_can_be_named():
+    packages = {path.parent.name for path in (ROOT / "benchmarks").glob("*/__init__.py")}
+    assert packages == set(protocol.NAMES)
+
+
 def test_what_is_not_there_is_said(tmp_path):
     empty = evidence.page(tmp_path)
-    for name in ("table1", "sum", "peers", "speed"):
+    for name in PARTS:
         assert f"`croupier reproduce {name}`" in empty
     shutil.copy(RESULTS / "sum.json", tmp_path)
     some = evidence.page(tmp_path)

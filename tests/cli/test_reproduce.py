@@ -58,10 +58,12 @@ def test_sum_quick_twice_gives_the_same_tables_and_leaves_stored_results_alone(c
         (["table2"], ["'table1'", "'all'"]),
         (["peers", "--data", "nowhere"], ["--data", "nowhere"]),
         (["peers"], ["--data"]),
+        (["statistics"], ["--data", "private_statistics --help"]),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(croupier, arguments, words, benchmarks):
     write(benchmarks, "peers", "")
+    write(benchmarks, "private_statistics", "")
     code, said = croupier(*arguments)
     assert code == 2
     assert len(said.strip().splitlines()) == 1
@@ -132,25 +134,26 @@ def test_all_leaves_out_what_has_no_data_and_goes_on_after_a_failure(croupier, b
     write(benchmarks, "speed", asked.format("asked too"))
     code, said = croupier("all", "--out", "there")
     assert code == 1
-    for words in ("peers is left out", "two slopes are shallower", "not as claimed, or failed: table1"):
+    for words in ("peers is left out", "statistics is left out", "two slopes are shallower", "not as claimed, or failed: table1"):
         assert words in said
     assert [(tmp_path / name).read_text() for name in ("asked", "asked too")] == ["--out there"] * 2
 
 
-def test_data_and_options_reach_the_benchmark_and_fresh_forgets_its_cells(croupier, benchmarks, tmp_path):
+@pytest.mark.parametrize(("part", "name"), [("peers", "peers"), ("statistics", "private_statistics")])
+def test_data_and_options_reach_the_benchmark_and_fresh_forgets_its_cells(croupier, benchmarks, tmp_path, part, name):
     write(
         benchmarks,
-        "peers",
+        name,
         "import sys\nfrom pathlib import Path\nPath('asked').write_text(' '.join(sys.argv[1:]))",
     )
     folder = tmp_path / "reproduced" / "quick"
     folder.mkdir(parents=True)
-    mine, others = folder / "peers.quick.cells.jsonl", folder / "sum.cells.jsonl"
+    mine, others = folder / f"{name}.quick.cells.jsonl", folder / "sum.cells.jsonl"
     mine.touch()
     others.touch()
-    assert croupier("peers", "--data", tmp_path, "--quick")[0] == 0
+    assert croupier(part, "--data", tmp_path, "--quick")[0] == 0
     assert mine.exists()
-    assert croupier("peers", "--data", tmp_path, "--quick", "--fresh")[0] == 0
+    assert croupier(part, "--data", tmp_path, "--quick", "--fresh")[0] == 0
     assert (mine.exists(), others.exists()) == (False, True)
     assert (tmp_path / "asked").read_text() == f"--out reproduced/quick --quick --data {tmp_path}"
 

@@ -19,7 +19,7 @@ from flint import arb, ctx
 from oracles import exact_binomial, exact_normal_score
 from scipy.special import ndtri
 
-from benchmarks import proofs
+from benchmarks.proofs import measuring as proofs
 from croupier import ArgumentError, NoCertificateError, SumPlan, plan_sum
 from croupier.privacy import ball, certificate, certify, is_proved
 from croupier.privacy.ball import constants, gaussian_delta_ball
@@ -115,7 +115,7 @@ def test_ends_are_rounded_outward():
 
 @pytest.mark.parametrize("corner", random.Random(5).sample(CORNERS, 60), ids=str)
 def test_fast_figures_are_above_the_enclosures_in_corners(corner):
-    """Trials to 10^12, probabilities 2^-k and 1 - 2^-k, tails to 1e-300: a part of what benchmarks/proofs.py goes through."""
+    """Trials to 10^12, probabilities 2^-k and 1 - 2^-k, tails to 1e-300: a part of what benchmarks/proofs goes through."""
     trials, probability, reach, dim, tail = corner
     try:
         fast = certify(trials, probability, shift=float(reach), reach=reach, dim=dim, tail=tail)

@@ -40,16 +40,18 @@ PARTS = {
     "table1": Part("rates", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
     "sum": Part("sum", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
     "peers": Part("peers", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
+    "statistics": Part("private_statistics", "regression and evaluation in one round", "a minute", "five minutes", needs_data=True),
     "speed": Part("speed", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
 }
+NEED_DATA = [name for name, part in PARTS.items() if part.needs_data]
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="table1, sum, peers, speed or all.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(PARTS)} or all.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes and few seeds: minutes in all, and nothing is judged.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Folder with the data sets that peers needs.")] = None,
+    data: Annotated[Path | None, typer.Option(help=f"Folder with the data sets of {' and '.join(NEED_DATA)}.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables and figures; reproduced, or reproduced/quick, unless given.")
     ] = None,
@@ -63,8 +65,9 @@ def reproduce(
     console, folder = messages(), out or Path("reproduced", *(["quick"] if quick else []))
     names = [name for name in PARTS if what in (name, "all")]
     if what == "all" and data is None:
-        names.remove("peers")
-        say(console, "peers is left out: it needs --data DIR, a folder with its data sets.", "yellow")
+        names = [name for name in names if name not in NEED_DATA]
+        for name in NEED_DATA:
+            say(console, f"{name} is left out: it needs --data DIR, a folder with its data sets.", "yellow")
     benchmarks = _benchmarks()
     for name in names:
         _check(name, benchmarks, data)

@@ -1,35 +1,32 @@
-"""Fast certificates beside ball arithmetic: where the fast figure is not above the enclosure, it is wrong.
-
-    python -m benchmarks.proofs [--out DIR] [--plans 600] [--seed 1] [--only plans|corners]
-
-Stores proofs.json: how many were proved and refused, how far the fast figures are above the enclosures, and the time of a proof.
-Needs the extra `proof`.
-"""
+"""Plans that people may ask for and corners that they hardly will, by the fast certificate and in ball arithmetic."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from croupier import __version__, plan_sum
 from croupier.privacy import ArgumentError, NoCertificateError, certify
 from croupier.privacy.ball import constants
 from croupier.privacy.proof import SHIFT_FACTOR
 
+from .. import cells
+from ..protocol import Results
+
 TRIALS = [10, 100, 10**3, 10**4, 10**6, 10**8, 10**10, 10**12]
 TAILS = [0.3, 1e-2, 1e-6, 1e-12, 1e-60, 1e-300]
 POWERS = [1, 2, 4, 8, 14, 20, 26, 32, 40]
+QUICK_TRIALS = [10, 100]
+HEADROOM = "fast figure / upper end of its enclosure - 1; negative is wrong"
+REFUSED = "refused by the fast certificate"
 
 
 def random_request(rng: random.Random) -> dict[str, Any]:
@@ -50,9 +47,9 @@ def random_request(rng: random.Random) -> dict[str, Any]:
     return request
 
 
-def corners() -> Iterator[tuple[int, float, int, int, float]]:
+def corners(every: Iterable[int] = TRIALS) -> Iterator[tuple[int, float, int, int, float]]:
     """(trials, probability, reach, dim, tail): trials to 10^12, probabilities 2^-k on both sides, tails to 1e-300."""
-    for trials in TRIALS:
+    for trials in every:
         for power in POWERS:
             for probability in sorted({2.0**-power, 1 - 2.0**-power}):
                 width = (trials * probability * (1 - probability)) ** 0.5
@@ -65,23 +62,33 @@ def headroom(fast: float, ball: Any) -> float:
     return float((fast / ball.upper() - 1).mid())
 
 
-def sweep_corners() -> dict[str, Any]:
-    margins: dict[str, list[float]] = {"mu scanned": [], "mu in blocks": [], "tau": []}
-    refused = 0
-    for trials, probability, reach, dim, tail in track(list(corners()), "corners"):
+def sweep_corners(trials: int) -> dict[str, Any]:
+    """Corners with so many trials: how many the fast certificate refuses, and its headroom in each of the others."""
+    found: dict[str, Any] = {REFUSED: 0, "mu scanned": [], "mu in blocks": [], "tau": []}
+    for _, probability, reach, dim, tail in corners([trials]):
         try:
             fast = certify(trials, probability, shift=float(reach), reach=reach, dim=dim, tail=tail)
         except NoCertificateError:
-            refused += 1
+            found[REFUSED] += 1
             continue
         window = {"low": fast.low, "high": fast.high}
-        found = constants(trials, probability, shift=reach * SHIFT_FACTOR, reach=reach, dim=dim, **window)
-        margins["mu scanned" if found.step is not None else "mu in blocks"].append(headroom(fast.mu, found.mu))
-        margins["tau"].append(headroom(fast.tau, found.tau))
-    return {"refused by the fast certificate": refused} | {name: spread(values) for name, values in margins.items()}
+        ball = constants(trials, probability, shift=reach * SHIFT_FACTOR, reach=reach, dim=dim, **window)
+        found["mu scanned" if ball.step is not None else "mu in blocks"].append(headroom(fast.mu, ball.mu))
+        found["tau"].append(headroom(fast.tau, ball.tau))
+    return found
+
+
+def together(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sweeps of corners as one, with spreads in place of lists; without a list that is empty."""
+    found: dict[str, Any] = {REFUSED: sum(part[REFUSED] for part in parts)}
+    for name in ("mu scanned", "mu in blocks", "tau"):
+        values = [value for part in parts for value in part[name]]
+        found |= {name: spread(values)} if values else {}
+    return found
 
 
 def sweep_plans(count: int, seed: int) -> dict[str, Any]:
+    """So many plans for random requests, each with its proof: headroom and seconds."""
     rng = random.Random(seed)
     margins: dict[str, list[float]] = {"mu": [], "delta": []}
     times, blocks, refused = [], 0, 0
@@ -107,30 +114,39 @@ def sweep_plans(count: int, seed: int) -> dict[str, Any]:
 
 
 def spread(values: list[float]) -> dict[str, float]:
+    """How many there are, the least, the median and the most."""
     return {"count": len(values), "least": min(values), "median": float(np.median(values)), "most": max(values)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--plans", type=int, default=600)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=["plans", "corners"])
-    arguments = parser.parse_args()
-    start = time.perf_counter()
-    plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100).prove()
-    figures: dict[str, Any] = {
+def sweep(job: tuple[str, int, int] | tuple[str, int]) -> dict[str, Any]:
+    """Random plans of one seed, or corners with so many trials."""
+    kind, *numbers = job
+    return sweep_plans(*numbers) if kind == "plans" else sweep_corners(*numbers)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--plans", type=int, default=130, help="random plans of each seed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4])
+    parser.add_argument("--note", default="", help="what a reader should know of this run, such as how busy the machine was")
+    cells.options(parser)
+
+
+def measure(arguments: argparse.Namespace) -> Results:
+    """Random plans, seed by seed, and corners."""
+    seeds, count, trials = arguments.seeds, arguments.plans, TRIALS
+    if arguments.quick:
+        seeds, count, trials = seeds[:1], min(count, 10), QUICK_TRIALS
+    jobs: list[Any] = [("plans", count, seed) for seed in seeds] + [("corners", some) for some in trials]
+    settings = {"code": cells.fingerprint(Path(__file__))}
+    kept = cells.Cells(arguments.folder / "proofs.cells.jsonl", settings, fresh=arguments.fresh)
+    found = kept.all(jobs, sweep, processes=arguments.processes, description="proofs")
+    return {
         "version": __version__,
         "python": platform.python_version(),
-        "seconds for 10 000 users and 100 coordinates": time.perf_counter() - start,
-        "headroom": "fast figure / upper end of its enclosure - 1; negative is wrong",
+        "quick": arguments.quick,
+        "headroom": HEADROOM,
+        "note": arguments.note,
+        "plans": {f"seed {seed}": figures for seed, figures in zip(seeds, found, strict=False)},
+        "corners": together(found[len(seeds) :]),
     }
-    for name, sweep in (("plans", lambda: sweep_plans(arguments.plans, arguments.seed)), ("corners", sweep_corners)):
-        if arguments.only in (None, name):
-            figures[name] = sweep()
-    (arguments.out / "proofs.json").write_text(json.dumps(figures, indent=1) + "\n")
-    Console().print_json(json.dumps(figures))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,25 +1,20 @@
-"""Other libraries' accountants beside ours, for every kind of guarantee: dp_accounting, and PLD_accounting where it is installed.
-
-    python -m benchmarks.accountants [--results DIR]
-
-Writes accountants.json. The page is made of it and of audit.json by benchmarks/audit_page.py.
-"""
+"""Every kind of guarantee, its bound and the laws of the protocol, by other libraries."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
 import importlib.util
-import json
 import math
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
+from rich.console import Console
+from rich.progress import track
 from scipy.stats import binom
 
 import croupier as cr
@@ -30,8 +25,9 @@ from croupier.privacy.audit import loss_distribution
 from croupier.privacy.tight import TAIL_SHARE
 from croupier.problem import Ball, Hinge, Logistic, Problem
 
-HERE = Path(__file__).parent
-EPSILON, DELTA, USERS = 1.0, 1e-6, 1_000
+from ..protocol import Results
+
+EPSILON, DELTA, USERS, QUICK_USERS = 1.0, 1e-6, 1_000, 150
 # Laws wider than this many noise bits are not enumerated.
 WIDEST = 200_000
 
@@ -268,19 +264,14 @@ def row(case: Case) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder for the JSON")
-    arguments = parser.parse_args()
+def measure(arguments: argparse.Namespace) -> Results:
+    """One row for every kind."""
     versions = {}
     for name in ("dp-accounting", "PLD_accounting"):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
-    found = {"versions": versions, "rows": [row(case) for case in cases()]}
-    (arguments.results / "accountants.json").write_text(json.dumps(found, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    users = QUICK_USERS if arguments.quick else USERS
+    rows = [row(case) for case in track(cases(users), "accountants", console=Console(stderr=True))]
+    return {"versions": versions, "quick": arguments.quick, "rows": rows}
