@@ -82,6 +82,8 @@ def answer(number: int, client: int) -> float:
 class InMemory:
     """The same people with the same coins, asked without a network: who answered a round is known from the real run."""
 
+    private, unit = True, "row"
+
     def __init__(self, X: np.ndarray, y: np.ndarray, members: list[list[int]]) -> None:
         self.users, self._X, self._y, self._members = len(y), X, y, iter(enumerate(members, start=1))
 
@@ -143,6 +145,7 @@ def whole_run(sizes: Sizes, transport: str, interactivity: str) -> dict[str, Any
             seconds = time.perf_counter() - begun
         over_network = TableModel.load(folder / "model.json").estimator
         begun = time.perf_counter()
+        maker.lots = "open"  # as a deployed shuffler deals
         in_memory = maker.fit_population(InMemory(X, y, members), sizes.features)
         plan = task.schedule.phases[0].plan
         return {

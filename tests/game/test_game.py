@@ -78,8 +78,9 @@ def test_both_lengths_notice_half_of_the_noise_bits(trials):
     """By the game's own figure for its power, at the share of the false-alarm rate that a row has."""
     for kind in KINDS:
         claim, _ = kind.game(8.0, 1e-6, kinds.Coins(1))
-        noticed = empirical._detectable(claim.mu, trials - trials // 4, FALSE_ALARM / len(KINDS))
-        assert noticed < 2**0.5 * claim.mu
+        mu = empirical._gaussian_equivalent(claim, 1e-6)
+        noticed = empirical._detectable(mu, trials - trials // 4, FALSE_ALARM / len(KINDS))
+        assert noticed < 2**0.5 * mu
 
 
 def test_the_scalers_ends_are_the_farthest():

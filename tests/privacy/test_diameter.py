@@ -129,7 +129,7 @@ def test_too_many_coordinates_to_compute_lengths_well_enough():
 def test_gradients_cannot_be_asked_under_a_diameter():
     """An analyzer that sends a task with a claim that gradients do not keep would get them under too little noise."""
     problem = Problem(loss=Logistic(), domain=Ball(dim=20, radius=5.0))
-    chosen = schedule(problem, 1_000, epsilon=1.0, delta=1e-6, rounds=1)
+    chosen = schedule(problem, 1_000, epsilon=1.0, delta=1e-6, rounds=1, lots="open")
     narrow = plan_sum(**USUAL, norm=chosen.phases[0].plan.norm, diameter=chosen.phases[0].plan.norm)
     assert is_proved(narrow)
     lying = dataclasses.replace(chosen, phases=(dataclasses.replace(chosen.phases[0], plan=narrow),))

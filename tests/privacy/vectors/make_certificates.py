@@ -1,5 +1,5 @@
 """Makes the vectors beside it, which another implementation of the accounting can be checked against:
-python tests/privacy/vectors/make.py
+python tests/privacy/vectors/make_certificates.py
 
 Brackets come from ball arithmetic, so they are the same on any machine; the figures under "fast" are floats, whose last digits may
 differ. docs/certificates.md says what the fields mean.
