@@ -59,7 +59,7 @@ PIECES = {
     "round and add up": (("compiled.py", "add_rounded"),),
     "lengths and scores": (("~", "<built-in method numpy._core._multiarray_umath.c_einsum>"),),
     "keystream": (("randomness.py", "draw_bytes"), ("~", "<method 'update_into'")),
-    "slopes and labels": (("losses.py", "slope"), ("losses.py", "targets")),
+    "slopes and labels": (("classification.py", "slope"), ("classification.py", "targets")),
     "clip": (("encoding.py", "_longest"), ("encoding.py", "clip_to_ball")),
     "ties": (("sampling.py", "round_ties"), ("~", "<method 'at' of 'numpy.ufunc'")),
     "noise": (
