@@ -32,6 +32,7 @@ def test_quick_run_is_stored_and_written(tmp_path):
 
 
 def test_ways_that_differ_are_an_error(monkeypatch):
+    monkeypatch.setattr(measuring.fused, "PATIENCE", measuring.fused.PATIENCE)  # which the measurement sets
     monkeypatch.setattr(measuring, "WAYS", {**measuring.WAYS, "wrong": (True, 1, measuring.np.float64)})
     in_way = measuring.in_way
     monkeypatch.setattr(measuring, "in_way", lambda name, X, y, work: in_way(name, X, ~y if name == "wrong" else y, work))

@@ -229,12 +229,14 @@ def test_numba_is_not_loaded_until_there_is_work_for_it():
 
 def test_little_work_does_not_load_the_kernel(monkeypatch):
     monkeypatch.setattr(fused, "kernel", lambda *kind: pytest.fail("loaded"))
+    monkeypatch.setattr(fused, "PATIENCE", 1 << 25)  # whatever ran before in this process
     monkeypatch.setattr(fused._Work, "entries", 0)
     Randomizer(PLAN).encoded(np.zeros((100, 3)), SecureRandom())
 
 
 def test_asking_whether_the_kernel_is_worth_it_changes_nothing(monkeypatch):
     monkeypatch.setattr(fused, "kernel", lambda *kind: pytest.fail("loaded"))
+    monkeypatch.setattr(fused, "PATIENCE", 1 << 25)  # whatever ran before in this process
     monkeypatch.setattr(fused._Work, "entries", 0)
     (unit,) = clip_to_ball(LinearVectors.of(np.zeros((100, 3))), 1.0)
     for _ in range(3):
