@@ -26,6 +26,7 @@ from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom, VectorSum
 from ..validation import ArgumentError, real
 from .http import Server, ServerError
+from .packing import width_for
 from .task import Task, TaskRound
 from .transport import sealed_report
 from .wire import Document
@@ -293,8 +294,9 @@ class Client:
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
-        bits = VectorSum(task_round.phase_of(task).plan).randomize(gradient, random)
-        return sealed_report(task.transport, document.digest, bits, task_round.key).to_bytes()
+        plan = task_round.phase_of(task).plan
+        bits, width = VectorSum(plan).randomize(gradient, random), width_for(task.transport, plan)
+        return sealed_report(task.transport, document.digest, bits, task_round.key, width).to_bytes()
 
     def _require_promise(self, task: Task) -> None:
         promise = task.schedule.guarantee
