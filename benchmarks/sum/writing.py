@@ -112,7 +112,7 @@ def losses(results: dict[str, Any]) -> list[str]:
         f"**Bits, {SKELLAM_16}**: Croupier sends {ranged(ratio('bits', OURS, SKELLAM_16))} times as many bits; as a masked sum "
         f"{ranged(ratio('bits', MASKED, SKELLAM_16))} times.",
         f"**Bits, {SKELLAM_ENOUGH}**: {min(widths)} to {max(widths)} bits a coordinate (before padding) give secure aggregation "
-        f"{ranged(ratio('error', SKELLAM_ENOUGH, OURS), 2)} times Croupier's error; Croupier's own messages take {min(ours):.0f} to "
+        f"{ranged(ratio('error', SKELLAM_ENOUGH, OURS), 2)} times Croupier's error; Croupier's messages take {min(ours):.0f} to "
         f"{max(ours):,.0f} bits. With many users they grow nearly like sqrt(n), those of aggregation like log n.",
         f"**Bits, {SKELLAM_ENOUGH}, like for like**: both hide a count modulo a power of two, and both masks come from seeds that "
         f"are not counted here. Croupier's masked sum takes {min(counts)} to {max(counts)} bits a coordinate and is not padded: "
@@ -141,8 +141,8 @@ def wins(results: dict[str, Any]) -> list[str]:
         said.append(f"**Error, {name}**: {first} times Croupier's at {few:,} users, {last} times at {many:,}{why}.")
     against = ratio("bits", MASKED, SKELLAM_ENOUGH)
     said.append(
-        f"**Bits, {SKELLAM_ENOUGH}**: as a masked sum Croupier's counts take fewer bits in {sum(value < 1 for value in against)} of "
-        f"{len(against)} cells, by up to {1 - min(against):.0%}; a good part of it is padding to a power of two, which it does not need."
+        f"**Bits, {SKELLAM_ENOUGH}**: as a masked sum Croupier takes fewer bits in {sum(value < 1 for value in against)} of "
+        f"{len(against)} cells, by up to {1 - min(against):.0%}. Part of that is padding to a power of two, which it does not need."
     )
     more = (ranged(ratio(figure, PAPER, OURS)) for figure in ("error", "bits"))
     return [*said, "**{}**: {} times the error, {} times the bits.".format(PAPER[0].upper() + PAPER[1:], *more)]
@@ -153,8 +153,8 @@ def headline(results: dict[str, Any]) -> str:
     ratio = ratios(results)
     return (
         f"The error of a private mean is {ranged(ratio('error', OURS, CENTRAL), 2)} times a trusted curator's, for "
-        f"{ranged(ratio('bits', MASKED, SKELLAM_ENOUGH))} times the bits of secure aggregation that does about as well, as a masked "
-        f"sum, and {ranged(ratio('bits', OURS, SKELLAM_ENOUGH))} times as single messages."
+        f"{ranged(ratio('bits', MASKED, SKELLAM_ENOUGH))} times the bits of secure aggregation that does about as well (as a "
+        f"masked sum; {ranged(ratio('bits', OURS, SKELLAM_ENOUGH))} times as single messages)."
     )
 
 
