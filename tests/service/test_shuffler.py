@@ -139,7 +139,10 @@ def misshapen(world: World, document: Document) -> dict[str, tuple[bytes, str]]:
         "a byte more": (good + b"\0", "bytes where its header makes"),
         "another version": (good[:4] + b"\2" + good[5:], "version 2"),
         "an unknown transport": (good[:5] + b"\7" + good[6:], "transport 7"),
-        "another width": (good[:6] + b"\1" + good[7:], "header makes|masked counts of 1 bits"),
+        "another width": (
+            good[:6] + b"\1" + good[7:],
+            {"masked-sum": "header makes", "messages": "1 bits by"}[world.task.transport],
+        ),
         "the other transport": (sealed(other, document.digest, right), f"by {other}"),
         "another round": (sealed(world.task.transport, b"\1" * 32, right), "another round"),
         "a coordinate more": (sealed(world.task.transport, document.digest, wide), "6 coordinates"),
