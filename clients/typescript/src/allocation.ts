@@ -106,13 +106,17 @@ class Curve {
   gaussian(slack: number): number {
     let largest = -Infinity;
     let telling = false;
+    let [one, other] = [0, 0];
     for (let place = 0; place < this.levels.length; place += 1) {
       const needed = this.powers[place] - slack;
       const level = this.levels[place];
       if (needed <= 0) continue;
       telling = true;
       if (level <= 0 || (needed >= 1 && level < 1)) return Infinity;
-      if (needed < 1 && level < 1) largest = Math.max(largest, quantile(needed) - quantile(level));
+      if (needed < 1 && level < 1) {
+        [one, other] = [quantile(needed, one), quantile(level, other)];
+        largest = Math.max(largest, one - other);
+      }
     }
     return telling && largest > -Infinity ? Math.max(0, largest + QUANTILES * (1 + Math.abs(largest))) : 0;
   }

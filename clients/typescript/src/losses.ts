@@ -1,5 +1,5 @@
 /** The losses of tasks, by the names and parameters of the Python package. All are functions of scores z = <theta, x>. */
-import { list, object, oneOf, real, text, whole } from "./checks.ts";
+import { list, names, object, oneOf, real, text, whole } from "./checks.ts";
 import { WireError } from "./errors.ts";
 import { type Json, JsonNumber } from "./json.ts";
 
@@ -133,11 +133,31 @@ function weighted(loss: Loss, weights: number[]): Loss {
   };
 }
 
+const LOSS_WORDS: Record<string, string[]> = {
+  SmoothedHinge: ["width"],
+  Multinomial: ["classes"],
+  Squared: ["target_bound"],
+  Huber: ["kappa"],
+  Pinball: ["quantile"],
+  EpsilonInsensitive: ["width"],
+  Weighted: ["loss", "weights"],
+};
+
+const DOMAIN_WORDS = {
+  Ball: ["radius", "center"],
+  Box: ["lower", "upper"],
+  Simplex: ["total"],
+  L1Ball: ["radius"],
+  WholeSpace: ["distance"],
+} as const;
+
 /** A loss by its name and parameters; another name is refused. */
 export function readLoss(value: Json | undefined): Loss {
   const words = object("loss", value);
+  const kind = text("loss.kind", words.get("kind"));
+  names("loss", words, ["kind", ...(LOSS_WORDS[kind] ?? [])]);
   const positive = (name: string, limits = {}): number => real(name, words.get(name), { above: 0, ...limits });
-  switch (text("loss.kind", words.get("kind"))) {
+  switch (kind) {
     case "Logistic":
       return margin("Logistic", (z, y) => -y * expit(-y * z), logisticProx, (b) => expit(b));
     case "Hinge":
@@ -214,7 +234,9 @@ export function readDomain(value: Json | undefined): { dim: number; normBound: n
     return numbers;
   };
   const norm = (numbers: number[]): number => Math.hypot(...numbers);
-  switch (oneOf("domain.kind", words.get("kind"), ["Ball", "Box", "Simplex", "L1Ball", "WholeSpace"] as const)) {
+  const kind = oneOf("domain.kind", words.get("kind"), ["Ball", "Box", "Simplex", "L1Ball", "WholeSpace"] as const);
+  names("domain", words, ["kind", "dim", ...DOMAIN_WORDS[kind]]);
+  switch (kind) {
     case "Ball": {
       const radius = real("radius", words.get("radius"), { above: 0 });
       return { dim, normBound: radius + ((words.get("center") ?? null) === null ? 0 : norm(point("center"))) };

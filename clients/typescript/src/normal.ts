@@ -42,9 +42,10 @@ export function tailScore(logQ: number, start?: number): number {
   return t;
 }
 
-/** Phi^-1(q) for 0 < q < 1. */
-export function quantile(q: number): number {
-  return q <= 0.5 ? -tailScore(Math.log(q)) : tailScore(Math.log(1 - q));
+/** Phi^-1(q) for 0 < q < 1; `near` is a number that it is near to, if one is known. */
+export function quantile(q: number, near?: number): number {
+  const start = near === undefined ? undefined : Math.abs(near);
+  return q <= 0.5 ? -tailScore(Math.log(q), start) : tailScore(Math.log(1 - q), start);
 }
 
 /** deltaG(epsilon; mu) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), rounded up; at most 1. */

@@ -1,5 +1,5 @@
 /** What a task minimises, and the gradient of a user's rows: what is clipped and randomized. */
-import { object, real } from "./checks.ts";
+import { names, object, real } from "./checks.ts";
 import { dot } from "./encoding.ts";
 import { RecordError, WireError } from "./errors.ts";
 import type { Json } from "./json.ts";
@@ -16,6 +16,7 @@ export interface Problem {
 
 export function readProblem(value: Json | undefined): Problem {
   const words = object("problem", value);
+  names("problem", words, ["loss", "domain", "feature_norm", "l2"]);
   const loss = readLoss(words.get("loss"));
   const domain = readDomain(words.get("domain"));
   const featureNorm = real("feature_norm", words.get("feature_norm"), { above: 0, atMost: 1e100 });

@@ -175,6 +175,7 @@ export const slotOf = (task: Task, roundId: string): string => `${task.id}-${tas
 export async function readRound(data: Bytes, task: Task, analyzer: Bytes): Promise<TaskRound> {
   const document = readDocument(data);
   const values = await verified(document, ROUND, analyzer);
+  names("round", values, ["task", "id", "number", "phase", "theta", "key"]);
   const id = text("round.id", values.get("id"));
   if (!/^[0-9A-Za-z_-]{1,64}$/.test(id)) throw new WireError("a round whose id is not 1 to 64 letters and digits");
   const number = whole("round.number", values.get("number"), { atLeast: 1 });

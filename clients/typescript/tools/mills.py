@@ -32,7 +32,9 @@ def coefficients():
 
 if __name__ == "__main__":
     series = coefficients()
-    cut = max(abs(sum(c * chebyt(k, y) for k, c in enumerate(series)) / smooth(y) - 1) for y in (mpf(j) / 50 for j in range(-50, 51)))
+    cut = max(
+        abs(sum(c * chebyt(k, y) for k, c in enumerate(series)) / smooth(y) - 1) for y in (mpf(j) / 50 for j in range(-50, 51))
+    )
     print("the series cut off is wrong by", mp.nstr(cut, 3), "the last coefficient is", mp.nstr(series[-1], 3))
     lines = ",\n".join(f"  {float(c)!r}" for c in series)
     text = (
