@@ -17,6 +17,8 @@ from .scores import Score
 Floats = NDArray[np.float64]
 # Half the width of a 95 per cent interval, in standard deviations.
 Z95 = 1.96
+# The share of people at either end of whom nothing is said: at least, and at most.
+LEAST_TAIL, MOST_TAIL = 0.005, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +90,20 @@ class NumberSummary:
         weights = np.tril(np.ones((len(self.shares) - 1, len(self.shares))))
         weights[:, -1] = 0.0
         gradient = (weights - self.reached[:, np.newaxis] * weights[-1]) / present
-        noise = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
+        noise = np.sum((gradient @ self.covariance) * gradient, axis=1)
         sampling = self.reached * (1 - self.reached) / (self.users * present)
         return np.asarray(np.sqrt(np.maximum(noise, 0.0) + np.maximum(sampling, 0.0)))
 
     @property
-    def noise_std(self) -> float:
-        """The largest standard error of a share of people at or below some number."""
-        return float(self.rank_std.max())
+    def tail_noise(self) -> float:
+        """The standard deviation of the privacy noise in the share of people at one end: root mean square over the bins."""
+        sums = np.cumsum(np.cumsum(self.covariance, axis=0), axis=1).diagonal()[:-1]
+        return float(np.sqrt(max(float(np.mean(sums)), 0.0)))
+
+    @property
+    def tail(self) -> float:
+        """The share of people at either end that cannot be told from noise, at least half a per cent and at most a tenth."""
+        return min(max(LEAST_TAIL, 3 * self.tail_noise), MOST_TAIL)
 
     def quantile(self, q: float) -> float:
         """Return the number below which a share q of those who have one lies, spread evenly within a bin.
@@ -156,6 +164,11 @@ class NumberSummary:
     def mean(self) -> Score:
         """Of numbers within the guess; those outside count as its ends."""
         return self.mean_within(self.guess.low, self.guess.high)
+
+    @property
+    def middle_mean(self) -> Score:
+        """The mean of numbers clipped to a range that leaves out half a per cent at either end, or what noise may have made."""
+        return self.mean_within(self.quantile(self.tail), self.quantile(1 - self.tail))
 
     def mean_within(self, low: float, high: float) -> Score:
         """Return the mean of numbers clipped to a range: the narrower it is, the smaller is the error bar.

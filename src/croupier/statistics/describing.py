@@ -84,6 +84,20 @@ class Description:
         of = "" if self.aside is None else f" of {self.of:,}" if self.of is not None else f", about {self.aside.share:.0%} of all,"
         return f"{self.users:,}{of} people"
 
+    @property
+    def hints(self) -> dict[str, str]:
+        """What to guess otherwise next time, by column: guesses that many people lie outside of."""
+        found = {}
+        for name, summary in self.columns.items():
+            if isinstance(summary, NumberSummary):
+                odd = {"missing or no number": summary.missing, "below the guess": summary.below, "above it": summary.above}
+            else:
+                odd = {"missing": summary.missing, "none of the levels": summary.other}
+            many = [f"{score.value:.0%} {what}" for what, score in odd.items() if score.value > max(0.05, 3 * score.std)]
+            if many:
+                found[name] = ", ".join(many)
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """Return every column's figures with error bars, and the guarantee, in plain JSON types.
 
