@@ -42,7 +42,9 @@ class Rule:
         if isinstance(problem, Problem):
             clip, smoothness = problem.usual_lipschitz, problem.usual_smoothness
         trust = 1 / 3 if problem.smoothness is None else 1 / 12
-        return cls(clip, smoothness, bounded=False, nearer=3.0, trust=trust, full_rounds=Enough(1.25, 100), secret_rounds=Enough(1.15, 200))
+        return cls(
+            clip, smoothness, bounded=False, nearer=3.0, trust=trust, full_rounds=Enough(1.25, 100), secret_rounds=Enough(1.15, 200)
+        )
 
     def clipped(self, clip: float, lipschitz: float) -> Rule:
         """No gradient is longer than the Lipschitz constant: clipping further out would only add noise."""
