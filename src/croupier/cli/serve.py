@@ -75,9 +75,7 @@ def shuffler(
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the analyzer.")] = None,
     smallest: Annotated[int, typer.Option(help="Fewest users in a batch that this shuffler agrees to.")] = 100,
     page: Annotated[bool, typer.Option("--page", help="Serve the page with which people take part in a browser.")] = False,
-    allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Origin of pages elsewhere that may send here.")
-    ] = None,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages elsewhere that may send here.")] = None,
     database: DatabaseUrl = None,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
