@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from helpers_exclusions import batch_made
 from helpers_roles import DIM, World, answer_round, pieces, refused, round_of, sizes, soon
 
 from croupier.protocol import Report as Bits
-from croupier.protocol import SecureRandom
 from croupier.service import store as tables
 from croupier.service import taking
 from croupier.service.analyzer import RemotePopulation
@@ -24,7 +24,7 @@ from croupier.service.lots import draw_lots
 from croupier.service.outcomes import RefusedError, Taken
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import Database
-from croupier.service.transport import sealed_report, shuffled
+from croupier.service.transport import sealed_report
 from croupier.service.wire import ROUND, Document, SealedBatch, SealedReport, WireError
 
 TRANSPORTS = ["masked-sum", "messages"]
@@ -339,7 +339,7 @@ def test_a_batch_has_all_envelopes_in_another_order_each_time(make_world, transp
     length = 49 if transport == "messages" else 80
     orders = []
     for _ in range(2):
-        batch = shuffled(reports, SecureRandom())
+        batch = batch_made(reports, world.plan(document))
         orders.append([bytes(envelope) for envelope in batch.sealed.reshape(-1, length)])
     sent = [report.sealed.reshape(-1, length) for report in reports]
     rows = len(sent[0]) // (DIM if transport == "messages" else 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers_roles import DIM, Web, answer_round, round_of, sizes, soon, training, wrong
+from helpers_exclusions import wrong
+from helpers_roles import DIM, Web, answer_round, round_of, sizes, soon, training
 
 from croupier.service.web import analyzer_app, shuffler_app
 
@@ -119,7 +120,7 @@ def test_the_analyzer_takes_batches_over_http_and_says_why_it_does_not(make_worl
             16
             + 32
             + 64
-            + (8 * DIM + 80 * 4 if transport == "masked-sum" else 49 * DIM * 4 * world.plan(document).bits_per_coordinate)
+            + (80 * 4 if transport == "masked-sum" else 49 * DIM * 4 * world.plan(document).bits_per_coordinate)
         )
         for data, reason in wrong(world, document)[0].values():
             answer = client.post("/v1/batch", data)
