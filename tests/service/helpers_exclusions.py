@@ -15,6 +15,7 @@ from croupier.protocol import Report as Bits
 from croupier.protocol import SecureRandom, permutation
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.checked import batch_of, checked_transport
+from croupier.service.packing import width_for
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.transport import opened, sealed_report, shuffled
 from croupier.service.wire import Document, SealedBatch, SealedReport
@@ -70,6 +71,7 @@ def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]
 
     def sealed(bits, **changed):
         about = {"transport": transport, "round_digest": document.digest, "key": sealed_for} | changed
+        about["width"] = width_for(about["transport"], plan)
         return sealed_report(bits=Bits(bits, private=False), **about)
 
     good = batch(reports[:4])
@@ -99,11 +101,7 @@ def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]
         "by the other transport": (batch(small), "another shape"),
         "of another dimension": (of_wide, "another shape"),
     }
-    spoiled = [
-        [replace(reports[0], sealed=tampered), *reports[1:4]],
-        [sealed(zeros, key=stranger), *reports[1:4]],
-        [odd, *reports[1:4]],
-    ]
+    bad = [replace(reports[0], sealed=tampered), sealed(zeros, key=stranger), odd]
     return refused, [batch([one, *reports[1:4]]) for one in bad]
 
 

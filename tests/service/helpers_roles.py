@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from croupier.protocol import Secret, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.outcomes import RefusedError
+from croupier.service.packing import width_for
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import Database
 from croupier.service.task import Task, TaskRound
@@ -54,7 +55,9 @@ def randomness(user: int, number: int):
 class World:
     """A task, its keys, its users' records, and the folder with both databases. Roles are made, dropped and made again."""
 
-    def __init__(self, folder: Path, *, transport="masked-sum", users=12, databases=None, patience=None, **asked) -> None:
+    def __init__(
+        self, folder: Path, *, transport="masked-sum", users=12, databases=None, patience=None, premise=None, **asked
+    ) -> None:
         self.folder, self.users = folder, users
         generator = np.random.default_rng(users)
         self.X = generator.normal(size=(users, DIM)) / DIM
@@ -63,6 +66,8 @@ class World:
         problem = cr.Problem(loss=cr.losses.Logistic(), domain=domain, feature_norm=3.0)
         options = {"epsilon": 8.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1e9}
         chosen = cr.schedule(problem, users, **options | asked, lots="open")
+        if premise is not None:  # a larger share is honest than the plans count on: the margin for reports that are left out
+            chosen = replace(chosen, honest=premise)
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
@@ -112,7 +117,8 @@ class World:
 
     def report(self, user: int, document) -> bytes:
         key = self.read(document).key
-        return sealed_report(self.task.transport, document.digest, self.bits(user, document), key).to_bytes()
+        width = width_for(self.task.transport, self.plan(document))
+        return sealed_report(self.task.transport, document.digest, self.bits(user, document), key, width).to_bytes()
 
     def members(self) -> list[list[int]]:
         """Who answers which round where users come in order."""
@@ -360,6 +366,7 @@ def sizes(world: World) -> tuple[int, int]:
 def pieces(reports: list[bytes], transport: str) -> tuple[list[bytes], list[bytes]]:
     """Random bytes that say which report it is: those that never leave the shuffler, and those of envelopes."""
     read = [SealedReport.from_bytes(report) for report in reports]
-    own = [bytes(report.masked.tobytes()[:24]) for report in read] if transport == "masked-sum" else []
+    # Masked counts are short: with the seed before them, which is permuted away from them, they are random enough to be found.
+    own = [report[128 - 24 :] for report in reports] if transport == "masked-sum" else []
     envelopes = [bytes(report.sealed.reshape(-1)[:40]) for report in read]
     return own, envelopes

@@ -35,6 +35,7 @@ from croupier.service import client as client_module
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
+from croupier.service.packing import width_for
 from croupier.service.records import Reader, described
 from croupier.service.roles import Served
 from croupier.service.shuffler import ShufflerRole
@@ -169,7 +170,8 @@ class Service:
         for user in range(count):
             client = self.seat_of(f"{name} {user}" if full else f"{name} {made.id} {user}", drawn)
             bits = VectorSum(made.phase_of(self.task).plan).randomize([0.0, 0.0], SeededRandom(user))
-            self.shuffler.receive(client, sealed_report(self.task.transport, document.digest, bits, made.key).to_bytes())
+            width = width_for(self.task.transport, made.phase_of(self.task).plan)
+            self.shuffler.receive(client, sealed_report(self.task.transport, document.digest, bits, made.key, width).to_bytes())
 
     @property
     def url(self) -> str:

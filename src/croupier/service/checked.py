@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..privacy import SumPlan
 from ..protocol import Counts
+from .packing import modulo, width_for
 from .transport import ENCAPSULATED, mask, open_envelope, seed_info
 from .wire import SealedBatch, SealedReport
 
@@ -47,6 +48,21 @@ class CheckedTransport(ABC):
     """
 
     name: str
+
+    def width(self, plan: SumPlan) -> int:
+        """Return the bits of a number in a release.
+
+        Parameters
+        ----------
+        plan : SumPlan
+            The round's plan.
+
+        Returns
+        -------
+        int
+            64 unless they are packed.
+        """
+        return 64
 
     @abstractmethod
     def part(self, report: SealedReport, plan: SumPlan) -> NDArray[np.uint8]:
@@ -136,6 +152,9 @@ class MaskedSum(CheckedTransport):
 
     name = "masked-sum"
 
+    def width(self, plan: SumPlan) -> int:
+        return width_for(self.name, plan)
+
     def part(self, report: SealedReport, plan: SumPlan) -> NDArray[np.uint8]:
         return report.sealed
 
@@ -148,7 +167,7 @@ class MaskedSum(CheckedTransport):
             if seed is None:
                 bad.append(place)
             else:
-                share += mask(seed, plan.dim)
+                share += mask(seed, plan.dim, self.width(plan))
         return Verdict(tuple(bad), share)
 
     def summed(self, reports: Sequence[SealedReport], plan: SumPlan) -> NDArray[np.uint64]:
@@ -156,10 +175,10 @@ class MaskedSum(CheckedTransport):
         for report in reports:
             if report.masked is not None:
                 total += report.masked
-        return total
+        return modulo(total, self.width(plan))
 
     def counts(self, released: NDArray[np.uint64], share: NDArray[np.uint64], users: int, plan: SumPlan) -> Counts | None:
-        total = released - share  # modulo 2^64
+        total = modulo(released - share, self.width(plan))
         if total.max(initial=0) > users * plan.bits_per_coordinate:
             return None
         return Counts(total.astype(np.int64), users, private=True)

@@ -23,11 +23,11 @@ from ..files import lock, write_whole
 from ..invalid import numbers_or_nan, one_by_one
 from ..privacy import round_up
 from ..privacy.rounding import exact
-from ..protocol import RandomSource, SecureRandom, VectorSum
+from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError, real
 from .http import Server, ServerError
+from .reporting import report_of
 from .task import Task, TaskRound
-from .transport import sealed_report
 from .wire import Document
 
 # The status of a report whose round has ended.
@@ -293,8 +293,7 @@ class Client:
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
-        bits = VectorSum(task_round.phase_of(task).plan).randomize(gradient, random)
-        return sealed_report(task.transport, document.digest, bits, task_round.key).to_bytes()
+        return report_of(task, task_round, document, gradient, random).to_bytes()
 
     def _require_promise(self, task: Task) -> None:
         promise = task.schedule.guarantee

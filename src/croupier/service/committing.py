@@ -134,7 +134,7 @@ def take_release(store: Database, task: Task, task_round: TaskRound, release: Re
             raise WireError("a release of another list of exclusions")
         if row.share is None:
             return  # it is here, or the round was given up
-        if release.users != row.users or release.sums.shape != (phase.plan.dim,):
+        if (release.users, release.width, release.sums.shape) != (row.users, transport.width(phase.plan), (phase.plan.dim,)):
             raise WireError("a release of another shape than the task's")
         counts = transport.counts(release.sums, np.frombuffer(row.share, "<u8").astype(np.uint64), release.users, phase.plan)
         here = found.round == task_round.id

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from numpy.typing import NDArray
 
 from .documents import header, signed_bytes
+from .packing import MOST_WIDTH, packed, packed_bytes, require_padding, unpacked
 from .wire import (
     DIGEST_BYTES,
     EXCLUSIONS,
@@ -24,7 +25,8 @@ from .wire import (
     verified_bytes,
 )
 
-_RELEASE = struct.Struct("<4sBBHII")  # CRPS, version, transport, 0, dim, users
+_RELEASE = struct.Struct("<4sBBHII")  # CRPS, version, transport, bits of a number, dim, users
+_WORD = 64  # bits of numbers that are not packed
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ class Release:
         How many reports are in the sum.
     sums : ndarray of uint64
         One number per coordinate.
+    width : int, default 64
+        Bits of a number; fewer than 64 are packed.
     """
 
     transport: str
@@ -119,6 +123,7 @@ class Release:
     exclusions: bytes
     users: int
     sums: NDArray[np.uint64]
+    width: int = _WORD
 
     def to_bytes(self, key: Ed25519PrivateKey) -> bytes:
         """Return the release as it travels, with the shuffler's signature at the end.
@@ -133,8 +138,9 @@ class Release:
         bytes
             Header, digests, sums and signature.
         """
-        head = _RELEASE.pack(b"CRPS", VERSION, TRANSPORTS[self.transport], 0, len(self.sums), self.users)
-        data = head + self.round + self.exclusions + self.sums.astype("<u8").tobytes()
+        head = _RELEASE.pack(b"CRPS", VERSION, TRANSPORTS[self.transport], self.width, len(self.sums), self.users)
+        sums = self.sums.astype("<u8").tobytes() if self.width == _WORD else packed(self.sums, self.width)
+        data = head + self.round + self.exclusions + sums
         return data + key.sign(signed_bytes(RELEASE, data))
 
     @classmethod
@@ -158,29 +164,32 @@ class Release:
         WireError
             Where the header or the signature is wrong, or the length is not what the header says.
         """
-        number, zero, dim, users = header(_RELEASE, b"CRPS", data)
-        if zero or len(data) != release_bytes(dim):
+        number, width, dim, users = header(_RELEASE, b"CRPS", data)
+        if not (width == _WORD or 1 <= width <= MOST_WIDTH) or len(data) != release_bytes(dim, width):
             raise WireError("a release of another length than its header says")
         content = verified_bytes(RELEASE, data, key)[_RELEASE.size :]
-        round_digest, commitment, sums = (
-            content[:DIGEST_BYTES],
-            content[DIGEST_BYTES : 2 * DIGEST_BYTES],
-            content[2 * DIGEST_BYTES :],
-        )
-        return cls(transport_of(number), round_digest, commitment, users, np.frombuffer(sums, "<u8").astype(np.uint64))
+        digests, numbers = content[: 2 * DIGEST_BYTES], np.frombuffer(content, np.uint8, offset=2 * DIGEST_BYTES)
+        if width == _WORD:
+            sums = numbers.view("<u8").astype(np.uint64)
+        else:
+            require_padding(numbers, dim, width)
+            sums = unpacked(numbers, dim, width)
+        return cls(transport_of(number), digests[:DIGEST_BYTES], digests[DIGEST_BYTES:], users, sums, width)
 
 
-def release_bytes(dim: int) -> int:
+def release_bytes(dim: int, width: int = _WORD) -> int:
     """Return the length of a release.
 
     Parameters
     ----------
     dim : int
         Coordinates.
+    width : int, default 64
+        Bits of a number.
 
     Returns
     -------
     int
         Bytes, the signature included.
     """
-    return _RELEASE.size + 2 * DIGEST_BYTES + 8 * dim + SIGNATURE_BYTES
+    return _RELEASE.size + 2 * DIGEST_BYTES + packed_bytes(dim, width) + SIGNATURE_BYTES

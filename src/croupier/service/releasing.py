@@ -173,7 +173,8 @@ class Releases:
             log.error("round %d is given up: %d reports are bad, more than the %d allowed", task_round.number, len(out), most)
         else:
             rest = [SealedReport.from_bytes(row.body) for row in rows if row.place not in out]
-            release = Release(task.transport, rest[0].round, commitment, left, transport.summed(rest, phase.plan))
+            sums, width = transport.summed(rest, phase.plan), transport.width(phase.plan)
+            release = Release(task.transport, rest[0].round, commitment, left, sums, width)
             values = {"state": "summed", "batch": release.to_bytes(self._key)}
             if out:
                 log.warning("round %d: %d reports are left out; croupier serve excluded names them", task_round.number, len(out))
