@@ -26,7 +26,8 @@ from ..privacy import SumPlan, round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
 from .task import Task, TaskRound
-from .wire import ARRIVALS, Document, WireError, report_bytes
+from .transport import report_length
+from .wire import ARRIVALS, Document, WireError
 
 # Rounds beyond this many are shown in groups, so that a run of 10 000 rounds is no page of a megabyte.
 MOST_POINTS = 240
@@ -36,6 +37,8 @@ _TRANSPORTS = {
     "messages": "every bit in an envelope of its own, which the shuffler permutes",
     "masked-sum": "masked counts, which the shuffler adds up, and the seed of the mask in an envelope",
 }
+# How a person's noisy bits get into a report.
+_TRAVEL = {"messages": "each in an envelope of its own", "masked-sum": "as masked counts"}
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ def run_state(
     return {
         "croupier": __version__,
         "task": task.id,
+        "name": task.name,
         "status": status,
         "end": end,
         "rounds": {
@@ -201,7 +205,8 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
         "person": task.schedule.bits_per_user,
         "round": plan.bits_per_user,
         "rounds": phase.rounds if full else 1,
-        "bytes": report_bytes(task.transport, plan.dim, plan.bits_per_coordinate),
+        "bytes": report_length(task.transport, plan),
+        "travel": _TRAVEL[task.transport],
     }
 
 

@@ -17,10 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .analyzer import RemotePopulation
 from .dashboard import POLICY, Dashboard, page
+from .exclusions import release_bytes
 from .http import BINARY, FOR_GOOD
 from .outcomes import RefusedError
 from .shuffler import ShufflerRole
-from .wire import Document, WireError, report_bytes
+from .transport import report_length
+from .wire import Document, WireError
 
 # What is answered together, at most.
 _MOST_TOGETHER = 256
@@ -132,6 +134,14 @@ def analyzer_app(population: RemotePopulation) -> FastAPI:
             batches.inc()
         return answer
 
+    @app.get("/v1/exclusions/{round_id}")
+    async def exclusions(round_id: str) -> Response:
+        return _document(await run_in_threadpool(population.exclusions, round_id))
+
+    @app.post("/v1/release")
+    async def release(request: Request) -> Response:
+        return await _handed(request, release_bytes(population.task.problem.dim), population.take_release)
+
     dashboard = Dashboard(population)
     app.state.stopping, app.state.streams = False, 0
 
@@ -236,7 +246,7 @@ def _longest_report(shuffler: ShufflerRole) -> int:
         raise RefusedError(503, "no task yet")
     task = shuffler.task
     plans = [phase.plan for phase in task.schedule.phases]
-    return max(report_bytes(task.transport, plan.dim, plan.bits_per_coordinate) for plan in plans)
+    return max(report_length(task.transport, plan) for plan in plans)
 
 
 async def _body(request: Request, most: int) -> bytes:
