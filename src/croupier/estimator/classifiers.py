@@ -211,7 +211,7 @@ class ShuffleLogisticRegression(LinearClassifier):
         weights = np.asarray(loss.weights) if isinstance(loss, Weighted) else 1.0
         lengths = self._row_lengths(X)[:, np.newaxis] * slopes * weights
         shorter = np.log(np.maximum(1.0, lengths / self.schedule_.phases[-1].plan.norm))
-        return scores[:, 0] + shorter[:, 1] - shorter[:, 0] if scores.shape[1] == 1 else scores + shorter
+        return np.asarray(scores[:, 0] + shorter[:, 1] - shorter[:, 0] if scores.shape[1] == 1 else scores + shorter)
 
     def predict_proba(self, X: Any) -> Floats:
         """Return one probability per row and class.
