@@ -136,6 +136,8 @@ def encoding_vector(number: int) -> dict[str, Any]:
 def gradient_cases() -> list[tuple[dict[str, Any], float, float | None]]:
     plain: list[dict[str, Any]] = [
         {"kind": "Logistic"},
+        {"kind": "CappedLogistic"},
+        {"kind": "CappedMultinomial", "classes": 3},
         {"kind": "Hinge"},
         {"kind": "SmoothedHinge", "width": 0.5},
         {"kind": "SquaredHinge"},
@@ -168,7 +170,7 @@ def gradient_vector(number: int, loss_values: dict[str, Any], l2: float, beta: f
     kinds = (loss_values["kind"], loss_values.get("loss", {}).get("kind"))
     if loss.outputs > 1:
         y = rng.integers(0, loss.outputs, rows).astype(float)
-    elif {"Logistic", "Hinge", "SmoothedHinge", "SquaredHinge"} & set(kinds):
+    elif {"Logistic", "CappedLogistic", "Hinge", "SmoothedHinge", "SquaredHinge"} & set(kinds):
         y = rng.integers(0, 2, rows).astype(float)
     else:
         y = rng.uniform(-1.5, 1.5, rows)
