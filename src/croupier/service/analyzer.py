@@ -19,6 +19,7 @@ from ..population.population import Test
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError
 from . import store as tables
+from .finishing import AnalyzerEnding
 from .packing import width_for
 from .store import Database
 from .task import Task, TaskRound
@@ -94,6 +95,8 @@ class RemotePopulation:
         "person": a client has all rows of whoever runs it.
     document : Document
         The signed task.
+    ending : AnalyzerEnding
+        Where the task's end is declared.
 
     Guarantee
     ---------
@@ -107,6 +110,7 @@ class RemotePopulation:
     def __init__(self, task: Task, store: Database, key: Ed25519PrivateKey, *, pool: Executor | None = None) -> None:
         self.task, self.store, self._key, self._pool = task, store, key, pool
         self.document = task.document(key)
+        self.ending = AnalyzerEnding(task, store, key)
         with store.begin() as connection:
             store.keep_task(connection, task.id, self.document)
         self._arrived = threading.Condition()
