@@ -21,9 +21,12 @@ from croupier.protocol import Report as Bits
 from croupier.service import store as tables
 from croupier.service.analyzer import SpoiledError
 from croupier.service.exclusions import Exclusions, Release
+from croupier.service.http import Server, ServerError
 from croupier.service.margin import fewest, most_excluded
 from croupier.service.packing import modulo, width_for
+from croupier.service.roles import Errands, Served
 from croupier.service.transport import sealed_report
+from croupier.service.web import analyzer_app, shuffler_app
 from croupier.service.wire import Document, SealedReport, WireError
 
 TRANSPORTS = ["masked-sum", "messages"]
@@ -386,3 +389,56 @@ def test_a_round_does_not_end_with_fewer_than_the_premise_says_are_honest(world)
     shuffler.receive(world.names[7], world.report(7, document))
     shuffler.close_late()
     assert shuffler.waiting_batch() is not None
+
+
+# A crowd with cheats of every kind that is known here, by real roles over sockets.
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_task_of_fifty_clients_of_whom_five_cheat_in_every_way_ends_normally(make_world, transport):
+    """By masked-sum without those whose seals do not open, who are named; by messages each moves a coordinate by g + b at most."""
+    world = make_world(transport=transport, users=50, interactivity="full", honest=0.8, premise=0.9, patience=60.0, rounds=2)
+    shuffler, expected = world.shuffler(with_task=False), []
+    with (
+        training(world) as running,
+        Served(analyzer_app(running.population)) as analyzer,
+        Served(shuffler_app(shuffler)) as served,
+        Errands(shuffler, analyzer.url),
+    ):
+        soon(lambda: shuffler.document)
+        world.seat()
+        server = Server(served.url)
+
+        def status(user: int, body: bytes) -> int:
+            try:
+                server.send("/v1/report", body, {"Authorization": f"Bearer {world.tokens[user]}"})
+            except ServerError as refusal:
+                return refusal.status
+            return 200
+
+        for number in (1, 2):
+            document = running.next_round(after=number - 1)
+            soon(lambda asked=document: shuffler.current() == asked)
+            plan, key = world.plan(document), world.read(document).key
+            reports = {user: world.report(user, document) for user in range(4, 50)}
+            assert {status(user, report) for user, report in reports.items() if user > 4} == {200}
+            # no client: a wrong length, a report of another round, another's envelopes, another's bytes
+            honest = world.report(0, document)
+            wrong = [honest[:-1], honest[:20] + bytes(32) + honest[52:], reports[30]]
+            assert [status(0, body) for body in wrong] == [400, 400, 400]
+            assert status(30, honest) == 409
+            # clients that cheat: seals that do not open, all ones in every coordinate, and another report after the first
+            full = Bits(np.ones((DIM, plan.bits_per_coordinate), dtype=np.uint8), private=False)
+            most = sealed_report(transport, document.digest, full, key, width_for(transport, plan)).to_bytes()
+            kinds = ["no point", "for another key", "for another key"]
+            assert [status(user, broken(world, document, user, how)) for user, how in enumerate(kinds)] == [200] * 3
+            assert (status(4, reports[4]), status(4, most)) == (200, 409)
+            assert status(3, most) == 200
+            expected.append((ones_of(world, document, range(4, 50)) + plan.bits_per_coordinate).tolist())
+        assert np.isfinite(running.result()).all()
+        soon(lambda: world.rows("shuffler", "SELECT state FROM rounds") == [("forwarded",)] * 2)
+    rows = world.rows("analyzer", "SELECT ones, users FROM asked ORDER BY number")
+    assert [json.loads(ones) for ones, _ in rows] == expected
+    assert [users for _, users in rows] == [50 if transport == "messages" else 47] * 2
+    named = sorted(2 * world.names[:3]) if transport == "masked-sum" else []
+    assert sorted(name for (name,) in world.rows("shuffler", "SELECT client FROM excluded")) == named
