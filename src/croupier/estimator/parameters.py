@@ -161,6 +161,7 @@ _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "plan_": ("SumPlan", "The plan of the one round."),
     "estimate_": ("SumEstimate", "The noisy sum that the round released."),
     "result_": ("Result", "The transcript: every round's point and private mean gradient."),
+    "rounds_": ("GroupRounds", "The noisy sums that the three groups' rounds released, with their plans."),
     "read_off_data_": ("tuple of str", "Public facts that were read off the data, which the guarantee does not cover."),
     "unit_": ("str or None", 'Whom the guarantee protects: "row", "person" (with all rows) or "user".'),
 }

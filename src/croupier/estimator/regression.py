@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..population import Population
 from ..privacy import Guarantee, words
-from ..problem.rows import clip_rows, row_norms, with_constant
+from ..problem.rows import clip_rows, row_norms
 from ..statistics import LeastSquares, Moments, MomentSums, least_squares, plan_for
 from ..statistics.asking import answered
 from ..validation import ArgumentError, real, whole
@@ -24,6 +24,7 @@ from .files import require_range
 from .parameters import documented
 from .private import Floats, PrivateEstimator
 from .regression_table import RegressionTable
+from .unit_rows import coefficient_units, sent_rows
 
 _RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
 _NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
@@ -319,10 +320,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
 
     def _sent(self, X: Any, y: NDArray[Any]) -> tuple[Any, NDArray[Any] | None]:
         """Rows of norm at most 1 with their constant, targets in [-1, 1]; several targets are columns beside the rows."""
-        scale = 1 / (self.feature_norm_ * math.hypot(1.0, self.constant_))
-        rows = clip_rows(X, self.feature_norm_)
-        rows = rows if scale == 1 else rows * scale
-        rows = with_constant(rows, self.constant_ / math.hypot(1.0, self.constant_)) if self.constant_ else rows
+        rows = sent_rows(X, self.feature_norm_, self.constant_)
         scales = [self._scale(target) for target in range(len(self.target_range_))]
         columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         middles, halves = np.array(scales).T
@@ -339,11 +337,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     def _units(self, columns: int, target: int) -> tuple[Floats, Floats]:
         """What to multiply coefficients by, and to add to them, to have them in the units of the data."""
         middle, half = self._scale(target)
-        length = math.hypot(1.0, self.constant_)
-        scale, shift = np.full(columns, half / (self.feature_norm_ * length)), np.zeros(columns)
-        if self.constant_:
-            scale, shift = np.append(scale, half * self.constant_ / length), np.append(shift, middle)
-        return scale, shift
+        scale = half * coefficient_units(columns, self.feature_norm_, self.constant_)
+        return scale, np.append(np.zeros(columns), middle) if self.constant_ else np.zeros(columns)
 
     def _set_coefficients(self) -> None:
         every, several, width = (
