@@ -17,6 +17,7 @@ from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole
+from .enrolment import EnrollerKeys, check_enroller
 from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, batch_bytes, canonical, sha256
 
 # Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
@@ -50,6 +51,8 @@ class Task:
         Tells apart tasks that ask the same.
     pace : float, default 10.0
         How many seconds after it has asked for a round a client answers it, whatever its records are.
+    enroller : EnrollerKeys, optional
+        Whoever signs tokens for enrolled people, one of which is in every report; None counts reports that anybody could have made.
 
     Attributes
     ----------
@@ -68,6 +71,7 @@ class Task:
     patience: float | None = None  # seconds after which a round with the plan's honest minimum ends; None waits for all
     name: str = ""
     pace: float = PACE
+    enroller: EnrollerKeys | None = None
     _as_read: str | None = field(default=None, init=False, compare=False)  # its id, where it was read
 
     @property
@@ -128,7 +132,7 @@ class Task:
             "records": self.records,
             "patience": self.patience,
             "pace": self.pace,
-        }
+        } | ({} if self.enroller is None else {"enroller": self.enroller.words()})
 
     @classmethod
     def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
@@ -167,8 +171,11 @@ class Task:
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
             about = (values[name] for name in ("records", "patience", "name", "pace"))
-            task = cls(values["transport"], values["users"], problem, schedule, shuffler, *about)
+            enroller = EnrollerKeys.of_words(values["enroller"]) if "enroller" in values else None
+            task = cls(values["transport"], values["users"], problem, schedule, shuffler, *about, enroller)
             check_schedule(schedule, task.users)
+            if enroller is not None:
+                check_enroller(enroller, schedule, task.transport)
             if task.patience is not None:
                 real("patience", task.patience, at_least=0, remedy="Give seconds, or nothing.")
             real("pace", task.pace, above=0, at_most=LONGEST_PACE, remedy="A place in a round is kept for a minute.")
