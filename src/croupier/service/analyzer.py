@@ -19,6 +19,7 @@ from ..population.population import Test
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError
 from . import store as tables
+from .packing import width_for
 from .store import Database
 from .task import Task, TaskRound
 from .transport import opened
@@ -245,7 +246,9 @@ class RemotePopulation:
         task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
         plan = task_round.phase_of(self.task).plan
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
-        if batch.transport != self.task.transport or batch.dim != plan.dim or not plan.honest_users <= batch.users <= plan.users:
+        if batch.dim != plan.dim or not plan.honest_users <= batch.users <= plan.users:
+            raise WireError("a batch of another shape than the task's")
+        if batch.transport != self.task.transport or batch.width != width_for(batch.transport, plan):
             raise WireError("a batch of another shape than the task's")
         here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:

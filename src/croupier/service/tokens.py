@@ -1,4 +1,4 @@
-"""Tokens: proof that a report is of an enrolled person, whoever that is. Signed blindly by the enroller, counted once by the analyzer.
+"""Tokens: proof that a report is of an enrolled person, whoever that is. Signed blindly, and counted once.
 
 A token is 32 random bytes and the enroller's signature of them, the task and the slot. It travels in the envelope of its report's
 seed, so that no one but the analyzer sees it, and nobody can put it into another report.
