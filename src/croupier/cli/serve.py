@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from ..report import promise_lines
-from ..service.task_file import TaskFile, public_key
+from ..service.task_file import TaskFile
 from ..table import TableModel
 from ..validation import ArgumentError, whole
 from .files import check_output
@@ -75,25 +75,19 @@ def shuffler(
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the analyzer.")] = None,
     smallest: Annotated[int, typer.Option(help="Fewest users in a batch that this shuffler agrees to.")] = 100,
     database: DatabaseUrl = None,
+    processes: Annotated[int, typer.Option(help="Processes that share the port and the database; one of them leads.")] = 1,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
-    from ..service import store  # noqa: PLC0415
-    from ..service.roles import Errands, Served, signing_key  # noqa: PLC0415
-    from ..service.shuffler import ShufflerRole  # noqa: PLC0415
-    from ..service.web import shuffler_app  # noqa: PLC0415
-    from ..service.wire import WireError  # noqa: PLC0415
+    from .serve_processes import ShufflerOptions, serve_shuffler, serve_shufflers  # noqa: PLC0415
 
+    whole("--processes", processes, at_least=1, at_most=256, remedy="Take about as many as there are cores.")
     tls = _tls(folder, host, certificate, private_key, dev)
-    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
-    try:
-        role = ShufflerRole(kept, signing_key(folder), public_key("--analyzer-key", analyzer_key), smallest=smallest)
-    except WireError as problem:
-        remedy = "Use the options that it was begun with, or a new folder."
-        raise ArgumentError("--dir", str(folder), f"a folder whose task can be served ({problem})", remedy) from None
-    errands = Errands(role, analyzer, ca=ca)
-    with _until_stopped() as stopped, Served(shuffler_app(role), host=host, port=port, tls=tls) as served, errands:
-        typer.echo(f"shuffler on {served.url}")
-        stopped.wait()
+    url = database or _sqlite(folder, "shuffler")
+    options = ShufflerOptions(folder, url, analyzer, analyzer_key, host, port, tls, ca, smallest)
+    if processes == 1:
+        serve_shuffler(options)
+    else:
+        serve_shufflers(options, processes)
 
 
 @app.command()
