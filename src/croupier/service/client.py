@@ -5,41 +5,35 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from ..files import lock, write_whole
-from ..invalid import numbers_or_nan, one_by_one
 from ..privacy import round_up
 from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError, real
+from .budget import DeviceBudget
 from .http import Server, ServerError
+from .means import Records, beside, blanked_mean, checked_mean
+from .outcomes import RefusedTaskError
 from .reporting import report_of
 from .task import Task, TaskRound
+from .tokens import slot_of
+from .wallet import Wallet
 from .wire import Document
 
 # The status of a report whose round has ended.
 TOO_LATE = 410
-# What an error says in place of a record's value: errors may travel, to whoever collects an app's.
-NOT_SHOWN = "a value that is not shown"
-Records = Callable[[], tuple[ArrayLike, Any]]
-T = TypeVar("T")
-
-
-class RefusedTaskError(Exception):
-    """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +79,23 @@ class Client:
         Seconds after which the shuffler is out of reach.
     at_once : bool, default False
         Answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
+    budget : DeviceBudget or path-like, optional
+        The ledger of everything that the owner's devices have answered, and its limit; a file in `folder` unless given. All clients
+        of one owner should share one.
+    invitation : str, optional
+        What the task's enroller knows this person by, where the task has one.
+    enroller_ca : path-like, optional
+        A file of certificates to trust for the enroller instead of the system's.
+
+    Attributes
+    ----------
+    budget : DeviceBudget
+        The ledger.
 
     Guarantee
     ---------
+    Nothing is sent that would take what all tasks on the ledger may learn beyond its limit (`DeviceBudget`).
+
     Unless `at_once`, a report leaves the task's `pace` after the round came, whatever the records are and however long it takes to
     read them: what is not ready in half of that time is answered by a blank report, that of a user whose gradient is 0.
     """
@@ -104,6 +112,9 @@ class Client:
         ca: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
         at_once: bool = False,
+        budget: DeviceBudget | str | os.PathLike[str] | None = None,
+        invitation: str | None = None,
+        enroller_ca: str | os.PathLike[str] | None = None,
     ) -> None:
         self._token = token.strip()
         if not re.fullmatch(r"[!-~]+", self._token):
@@ -120,6 +131,8 @@ class Client:
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
+        self._invitation, self._enroller_ca, self._timeout = invitation, enroller_ca, timeout
+        self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._folder / "budget.json")
 
     def task(self) -> Task:
         """The task, its signature and its promise checked here, not believed.
@@ -132,7 +145,7 @@ class Client:
         Raises
         ------
         RefusedTaskError
-            It promises less than is demanded.
+            It promises less than is demanded, or would take its owner beyond the limit on the ledger.
         WireError
             It is not signed by the analyzer, or cannot be proved.
         ServerError
@@ -141,6 +154,7 @@ class Client:
         if self._task is None:
             task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
             self._require_promise(task)
+            self.budget.check(task.id, task.schedule.guarantee)
             self._task = task
         return self._task
 
@@ -158,6 +172,25 @@ class Client:
             return None
         document = Document.from_bytes(data)
         return document, TaskRound.read(document, task, self._key)
+
+    def collect(self) -> None:
+        """Get this user's tokens from the task's enroller: all of them at once, at a time that does not depend on records.
+
+        Where the task has no enroller, or the tokens are here, nothing is sent.
+
+        Raises
+        ------
+        ArgumentError
+            There is no invitation, or the enroller does not take it.
+        WireError
+            What the enroller answers is not signed by its keys.
+        ServerError
+            The enroller could not be reached, or says to come later.
+        """
+        task = self.task()
+        if task.enroller is not None:
+            server = Server(task.enroller.address, ca=self._enroller_ca, timeout=self._timeout)
+            Wallet(self._folder, task).collect(server, self._invitation)
 
     def answered(self) -> int:
         """How many answers to the task are in the ledger, whatever was heard of them.
@@ -229,6 +262,7 @@ class Client:
         waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
+            self.collect()
             if (now := self.round()) is None:
                 return None
             came = time.monotonic()
@@ -240,9 +274,14 @@ class Client:
             gradient = self._gradient(task, task_round, records, came + task.pace / 2)
             blank, due = gradient is None, came + task.pace
             report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
+            self._charge(task)
             self._count({"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase})
             waiting = self._folder / f"{slot}.report"
             self._write(waiting, report)
+            if task.enroller is not None:
+                Wallet(self._folder, task).forget(slot_of(task, task_round))
+        else:  # it counts from when it is sent
+            self._charge(task, again=True)
         entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
         if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
             entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
@@ -266,7 +305,7 @@ class Client:
         """
 
         def computed() -> NDArray[np.float64] | None:
-            return _blanked_mean(task, task_round, records) if task.blanks else _checked_mean(task, task_round, records)
+            return blanked_mean(task, task_round, records) if task.blanks else checked_mean(task, task_round, records)
 
         if self._at_once:
             return computed()
@@ -293,7 +332,13 @@ class Client:
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
-        return report_of(task, task_round, document, gradient, random).to_bytes()
+        token = b"" if task.enroller is None else Wallet(self._folder, task).token(slot_of(task, task_round))
+        return report_of(task, task_round, document, gradient, random, token).to_bytes()
+
+    def _charge(self, task: Task, *, again: bool = False) -> None:
+        """On the owner's ledger, before anything leaves."""
+        analyzer = self._key.public_bytes_raw().hex()
+        self.budget.charge(task.id, task.name, analyzer, task.schedule.guarantee, again=again)
 
     def _require_promise(self, task: Task) -> None:
         promise = task.schedule.guarantee
@@ -339,59 +384,6 @@ class Client:
 
     def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
         return self._server.send(path, body, headers)
-
-
-def _checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64]:
-    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it."""
-    X, y = records()
-    refusal: tuple[str, str, str] | None = None
-    try:
-        mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
-        if np.isfinite(mean).all():
-            return mean
-    except ArgumentError as problem:
-        refusal = problem.name, problem.allowed, problem.remedy
-    except (TypeError, ValueError):
-        pass
-    # Outside of what caught it: no trace leads back to an error that quotes a record.
-    name, allowed, remedy = refusal or ("X, y", "finite numbers", "Impute what is missing.")
-    raise ArgumentError(name, NOT_SHOWN, allowed, f"{remedy} Nothing was sent.")
-
-
-def _blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64] | None:
-    """The same where a record that is not valid has gradient 0; None where they cannot be read at all, however that shows."""
-    with suppress(Exception):
-        X, y = records()
-        rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))
-        mean = task_round.gradient(task, rows, np.atleast_1d(one_by_one(y)))
-        if np.isfinite(mean).all():
-            return mean
-    return None
-
-
-def beside(work: Callable[[], T]) -> Future[T]:
-    """What a thread of its own makes of the work. The process ends without waiting for it.
-
-    Parameters
-    ----------
-    work : callable
-        What is to be done.
-
-    Returns
-    -------
-    Future
-        Of its result.
-    """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as problem:  # for whoever asks for the result
-            future.set_exception(problem)
-
-    threading.Thread(target=run, name="records", daemon=True).start()
-    return future
 
 
 def _sleep_until(moment: float) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from ..files import write_whole
 from ..validation import ArgumentError
 from .blind import Blinded
-from .enrolment import EnrollerKeys
 from .http import Server, ServerError
 from .task import Task
 from .tokens import TokenRequests
@@ -133,23 +132,3 @@ class Wallet:
             remedy = "Bring it back: the enroller signs no other tokens for you."
             raise ArgumentError("folder", str(path), "a file that can be read", remedy) from None
         return values
-
-
-def enroller_of(enroller: EnrollerKeys, ca: Any = None, timeout: float = 30.0) -> Server:
-    """Return the server that signs tokens.
-
-    Parameters
-    ----------
-    enroller : EnrollerKeys
-        The task's.
-    ca : path-like, optional
-        A file of certificates to trust instead of the system's.
-    timeout : float, default 30
-        Seconds after which it is out of reach.
-
-    Returns
-    -------
-    Server
-        Where requests are sent.
-    """
-    return Server(enroller.address, ca=ca, timeout=timeout)
