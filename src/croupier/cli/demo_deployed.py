@@ -161,7 +161,7 @@ def _judged(model: TableModel, task: Task, folders: tuple[Path, Path, Path], sec
         accuracy_without_privacy=float(plain.score(X_new, y_new)),
         accuracy_of_one_answer=max(share, 1 - share),
         bits_per_user=plan.bits_per_user * task.schedule.rounds,
-        bytes_per_user=report_length(task.transport, plan) * task.schedule.rounds,
+        bytes_per_user=(report_length(task.transport, plan) + task.token_bytes) * task.schedule.rounds,
         analyzer_database=_held(at_analyzer / "analyzer.db", _ANALYZER_HOLDS),
         shuffler_database=_held(at_shuffler / "shuffler.db", _SHUFFLER_HOLDS),
         enroller_database=_held(at_enroller / "enroller.db", _ENROLLER_HOLDS),

@@ -10,7 +10,7 @@ from . import store as tables
 from .blind import PREFIX_BYTES
 from .store import Database
 from .task import Task, TaskRound
-from .tokens import TOKEN_BYTES, is_token, slot_of
+from .tokens import is_token, slot_of
 
 # Tokens that are looked up together.
 _TOGETHER = 500
@@ -41,11 +41,6 @@ class Admission:
             spent = tables.spent.c
             query = select(spent.token).where(spent.round != task_round.id)
             self._earlier = set(connection.execute(query).scalars()) if task.enroller is not None else set[str]()
-
-    @property
-    def token_bytes(self) -> int:
-        """How many bytes of an envelope are the token."""
-        return 0 if self._task.enroller is None else TOKEN_BYTES
 
     def admits(self, token: bytes) -> bool:
         """Count a token.

@@ -21,7 +21,7 @@ from .places import any_place_left, promise_places, who_has_places
 from .store import Database
 from .taking import make_batch, state_of, take_reports
 from .task import Task, TaskRound
-from .transport import check_shape
+from .transport import check_shape, report_length
 from .wire import ARRIVALS, Document, SealedReport, WireError
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
@@ -293,6 +293,8 @@ class ShufflerRole:
             task_round = self._read.get(report.round) or self._round(self._document(report.round))
             plan = task_round.phase_of(task).plan
             check_shape(report, task.transport, report.round, plan)
+            if len(body) != report_length(task.transport, plan) + task.token_bytes:
+                raise WireError(f"a report {'without' if task.token_bytes else 'with'} a token, where the task has another length")
         except WireError as problem:
             return RefusedError(400, str(problem))
         except RefusedError as refusal:

@@ -19,7 +19,7 @@ from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole
 from .enrolment import EnrollerKeys, check_enroller
 from .transport import batch_length
-from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, canonical, sha256
+from .wire import ROUND, TASK, TOKEN_BYTES, TRANSPORTS, Document, WireError, canonical, sha256
 
 # Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
 PACE, LONGEST_PACE = 10.0, 30.0
@@ -61,6 +61,8 @@ class Task:
         The digest of all that the task says.
     blanks : bool
         Whether a record that is not valid counts as a blank.
+    token_bytes : int
+        How many bytes of a report's envelope are a token.
     """
 
     transport: str
@@ -79,6 +81,11 @@ class Task:
     def id(self) -> str:
         """The digest of all that the task says. Rounds name it, and reports are bound to rounds: so to every word of the task."""
         return self._as_read or sha256(canonical(self._words()))
+
+    @property
+    def token_bytes(self) -> int:
+        """How many bytes of a report's envelope are a token."""
+        return 0 if self.enroller is None else TOKEN_BYTES
 
     @property
     def blanks(self) -> bool:
@@ -205,7 +212,7 @@ class Task:
             Where that is more than a database keeps.
         """
         plans = [phase.plan for phase in self.schedule.phases]
-        longest = max(batch_length(self.transport, plan) for plan in plans)
+        longest = max(batch_length(self.transport, plan) + plan.users * self.token_bytes for plan in plans)
         if longest > MOST_BATCH_BYTES:
             raise WireError(f"a task with batches of {longest:.2g} bytes, more than {MOST_BATCH_BYTES:.2g}: use masked-sum")
         return longest

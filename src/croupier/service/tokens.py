@@ -16,9 +16,9 @@ from .blind import PREFIX_BYTES, Blinded, blinded, is_signed, unblinded
 from .documents import VERSION, WireError, header
 from .enrolment import KEY_BITS, EnrollerKeys
 from .task import Task, TaskRound
+from .wire import TOKEN_BYTES
 
 SIGNED_BYTES = KEY_BITS // 8
-TOKEN_BYTES = PREFIX_BYTES + SIGNED_BYTES
 _REQUESTS = struct.Struct("<4sBBHII")  # CRPT, version, 0, 0, slots, bytes of a request
 
 

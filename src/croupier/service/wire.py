@@ -44,6 +44,7 @@ __all__ = [
     "SEAL_BYTES",
     "SIGNATURE_BYTES",
     "TASK",
+    "TOKEN_BYTES",
     "TRANSPORTS",
     "VERSION",
     "Document",
@@ -61,6 +62,8 @@ DIGEST_BYTES = 32
 # HPKE, X25519 and AES-128-GCM: an encapsulated key and a tag around what is sealed.
 SEAL_BYTES = 32 + 16
 SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + 32
+# In a task with an enroller there is a token beside the seed in its envelope: 32 random bytes, and an RSA signature.
+TOKEN_BYTES = 32 + 256
 
 _REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, bits of a masked count, dim, messages per coordinate
 _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, bits of a masked count, dim, users
@@ -136,13 +139,14 @@ class SealedReport:
         number, width, dim, messages = header(_REPORT, b"CRPR", data)
         transport = _transport(number, width)
         length = report_bytes(transport, dim, messages, width)
-        if len(data) != length:
+        token = len(data) - length
+        if token and (token != TOKEN_BYTES or transport == "messages"):
             raise WireError(f"a report of {len(data)} bytes where its header makes {length}")
         body, after = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :]
         if transport == "messages":
             return cls(transport, after[:DIGEST_BYTES], messages, body.reshape(dim, messages, SEALED_BIT))
-        masked = _counts(body[SEALED_SEED:], dim, width)
-        return cls(transport, after[:DIGEST_BYTES], messages, body[:SEALED_SEED], masked, width)
+        masked = _counts(body[SEALED_SEED + token :], dim, width)
+        return cls(transport, after[:DIGEST_BYTES], messages, body[: SEALED_SEED + token], masked, width)
 
 
 def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int:
