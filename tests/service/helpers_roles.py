@@ -56,7 +56,9 @@ def randomness(user: int, number: int):
 class World:
     """A task, its keys, its users' records, and the folder with both databases. Roles are made, dropped and made again."""
 
-    def __init__(self, folder: Path, *, transport="masked-sum", users=12, databases=None, patience=None, **asked) -> None:
+    def __init__(
+        self, folder: Path, *, transport="masked-sum", users=12, databases=None, patience=None, enroller=None, **asked
+    ) -> None:
         self.folder, self.users = folder, users
         generator = np.random.default_rng(users)
         self.X = generator.normal(size=(users, DIM)) / DIM
@@ -66,7 +68,7 @@ class World:
         options = {"epsilon": 8.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1e9}
         chosen = cr.schedule(problem, users, **options | asked, lots="open")
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience)
+        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience, enroller=enroller)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
         self.stores: list[Database] = []
         kept = self.store("shuffler")

@@ -108,7 +108,10 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
     analyzing = Role("analyzer", folder, "--task", folder / "task.toml", "--dir", at_analyzer)
     with enrolling as enroller:
         (folder / "enroller.json").write_text(json.dumps(EnrollerKeys(enroller.url, moduli).words()))
-        with analyzing as analyzer, Role("shuffler", folder, *_options(at_shuffler, analyzer, keys[0], trusted[0], users)) as shuffler:
+        with (
+            analyzing as analyzer,
+            Role("shuffler", folder, *_options(at_shuffler, analyzer, keys[0], trusted[0], users)) as shuffler,
+        ):
             where = f"{_page_of(analyzer.url, trusted[0])} Shuffler: {shuffler.url}. Enroller: {enroller.url}."
             say(console, f"{where} All on this machine alone; they stop by themselves.")
             clients = [
@@ -237,7 +240,11 @@ def _show(outcome: Outcome) -> None:
         f"A client's answers are {outcome.bits_per_user:,} noisy bits in all; as a masked sum they travelled in "
         f"{outcome.bytes_per_user:,} bytes.",
     )
-    databases = {"analyzer": outcome.analyzer_database, "shuffler": outcome.shuffler_database, "enroller": outcome.enroller_database}
+    databases = {
+        "analyzer": outcome.analyzer_database,
+        "shuffler": outcome.shuffler_database,
+        "enroller": outcome.enroller_database,
+    }
     for name, held in databases.items():
         say(console, f"\nIn the {name}'s database now:")
         for what, number in held.items():

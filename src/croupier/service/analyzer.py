@@ -19,11 +19,12 @@ from ..population.population import Test
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError
 from . import store as tables
+from .admission import Admission
 from .packing import width_for
 from .store import Database
 from .task import Task, TaskRound
 from .transport import opened
-from .wire import Document, SealedBatch, WireError
+from .wire import Document, SealedBatch, WireError, batch_bytes
 
 
 class SpoiledError(Exception):
@@ -250,6 +251,9 @@ class RemotePopulation:
             raise WireError("a batch of another shape than the task's")
         if batch.transport != self.task.transport or batch.width != width_for(batch.transport, plan):
             raise WireError("a batch of another shape than the task's")
+        without = batch_bytes(batch.transport, batch.dim, batch.users, plan.bits_per_coordinate, batch.width)
+        if len(data) != without + batch.users * self.task.token_bytes:
+            raise WireError("a batch of another shape than the task's")
         here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:
             first = columns.key.is_not(None) & columns.batch.is_(None)
@@ -276,14 +280,17 @@ class RemotePopulation:
         here = tables.asked.c.id == name
         with self.store.look() as connection:
             document, private = connection.execute(select(tables.asked.c.document, tables.asked.c.key).where(here)).one()
-        plan = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase_of(self.task).plan
+        task_round = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key())
+        plan = task_round.phase_of(self.task).plan
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
+        admission = Admission(self.store, self.task, task_round)
         try:
-            counts = opened(batch, plan, X25519PrivateKey.from_private_bytes(private), self._pool)
+            counts = opened(batch, plan, X25519PrivateKey.from_private_bytes(private), self._pool, admission.admits)
             values = {"ones": json.dumps(counts.ones.tolist()), "users": counts.users}
         except WireError as problem:
             values = {"spoiled": str(problem)}
         with self.store.begin() as connection:
+            admission.spend(connection)
             connection.execute(update(tables.asked).where(here).values(**values, key=None, batch=None))
         self.store.wipe()
 

@@ -9,7 +9,7 @@ together they see all. Every envelope is bound to the signed round, and a bit to
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 import numpy as np
@@ -23,10 +23,10 @@ from ..protocol import Counts, RandomSource, permutation
 from ..protocol import Report as Bits
 from ..protocol.randomness import KeyedRandom
 from .packing import modulo, packed_bytes, unpacked, width_for
-from .wire import SEALED_BIT, SEALED_SEED, SealedBatch, SealedReport, WireError, batch_bytes, report_bytes
+from .wire import SEALED_BIT, SealedBatch, SealedReport, WireError, batch_bytes, report_bytes
 
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
-_SEED = 0xFFFFFFFF  # in the place of a label
+_SEED, _SEED_BYTES = 0xFFFFFFFF, 32  # in the place of a label
 
 
 def sealed_report(
@@ -189,7 +189,13 @@ def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBat
     return SealedBatch(first.transport, first.round, len(reports), seeds, modulo(total, first.width), first.width)
 
 
-def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Counts:
+def opened(
+    batch: SealedBatch,
+    plan: SumPlan,
+    key: X25519PrivateKey,
+    pool: Executor | None = None,
+    admits: Callable[[bytes], bool] | None = None,
+) -> Counts:
     """Open a batch and count its ones.
 
     One envelope that does not open, or holds what no client puts there, spoils all of it. To leave that one out would be a second
@@ -205,6 +211,8 @@ def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Execu
         The round's private key.
     pool : Executor, optional
         Shares the work of opening many envelopes.
+    admits : callable, optional
+        For "masked-sum" in a task with an enroller: whether a token admits its report.
 
     Returns
     -------
@@ -224,7 +232,10 @@ def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Execu
     info = _info(batch.transport, batch.round, _SEED)
     total = np.zeros(batch.dim, dtype=np.uint64) if batch.masked is None else batch.masked.copy()
     for envelope in batch.sealed:
-        total -= mask(_open(envelope.tobytes(), key, info, SEALED_SEED), batch.dim, batch.width)
+        content = _open(envelope.tobytes(), key, info, batch.sealed.shape[1])
+        if admits is not None and not admits(content[_SEED_BYTES:]):
+            raise WireError("a report without a token of an enrolled person, or with one that was used before")
+        total -= mask(content[:_SEED_BYTES], batch.dim, batch.width)
     total = modulo(total, batch.width)
     if total.max(initial=0) > batch.users * plan.bits_per_coordinate:
         raise WireError("counts that no users could have sent: a report was not made by the protocol")

@@ -139,14 +139,36 @@ class SealedReport:
         number, width, dim, messages = header(_REPORT, b"CRPR", data)
         transport = _transport(number, width)
         length = report_bytes(transport, dim, messages, width)
-        token = len(data) - length
-        if token and (token != TOKEN_BYTES or transport == "messages"):
+        token = tokens_in(transport, len(data) - length, 1)
+        if token is None:
             raise WireError(f"a report of {len(data)} bytes where its header makes {length}")
         body, after = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :]
         if transport == "messages":
             return cls(transport, after[:DIGEST_BYTES], messages, body.reshape(dim, messages, SEALED_BIT))
         masked = _counts(body[SEALED_SEED + token :], dim, width)
         return cls(transport, after[:DIGEST_BYTES], messages, body[: SEALED_SEED + token], masked, width)
+
+
+def tokens_in(transport: str, more: int, users: int) -> int | None:
+    """Return how many bytes of each envelope are a token, by how much longer they all are than without.
+
+    Parameters
+    ----------
+    transport : {"messages", "masked-sum"}
+        How reports travel; by "messages" there are no tokens.
+    more : int
+        Bytes beyond those without tokens.
+    users : int
+        How many envelopes there are.
+
+    Returns
+    -------
+    int or None
+        0 or `TOKEN_BYTES`; None where it is neither.
+    """
+    if more == 0:
+        return 0
+    return TOKEN_BYTES if transport != "messages" and more == users * TOKEN_BYTES else None
 
 
 def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int:
@@ -251,7 +273,8 @@ class SealedBatch:
         """
         number, width, dim, users = header(_BATCH, b"CRPB", data)
         transport, content = _transport(number, width), data[:-SIGNATURE_BYTES]
-        if len(data) != batch_bytes(transport, dim, users, messages, width):
+        token = tokens_in(transport, len(data) - batch_bytes(transport, dim, users, messages, width), users)
+        if token is None:
             raise WireError("a batch of another length than its header says")
         try:
             key.verify(data[-SIGNATURE_BYTES:], signed_bytes(BATCH, content))
@@ -262,7 +285,9 @@ class SealedBatch:
         if transport == "messages":
             return cls(transport, about, users, rest.reshape(dim, users * messages, SEALED_BIT))
         sums = packed_bytes(dim, width)
-        return cls(transport, about, users, rest[sums:].reshape(users, SEALED_SEED), _counts(rest[:sums], dim, width), width)
+        return cls(
+            transport, about, users, rest[sums:].reshape(users, SEALED_SEED + token), _counts(rest[:sums], dim, width), width
+        )
 
 
 def batch_bytes(transport: str, dim: int, users: int, messages: int, width: int = 0) -> int:
