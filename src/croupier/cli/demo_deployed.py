@@ -237,8 +237,8 @@ def _show(outcome: Outcome) -> None:
     say(console, f"Promised: {outcome.guarantee}.")
     say(
         console,
-        f"A client's answers are {outcome.bits_per_user:,} noisy bits in all; as a masked sum they travelled in "
-        f"{outcome.bytes_per_user:,} bytes.",
+        f"A client's answers are {outcome.bits_per_user:,} noisy bits in all. They travelled as masked counts, in reports of "
+        f"{outcome.bytes_per_user:,} bytes together, seals and headers included.",
     )
     databases = {
         "analyzer": outcome.analyzer_database,

@@ -38,6 +38,8 @@ class ShufflerOptions:
     tls: tuple[Path, Path] | None
     ca: Path | None
     smallest: int
+    page: bool = False
+    origins: tuple[str, ...] = ()
     shared: bool = False  # several processes listen on the port
 
 
@@ -61,13 +63,17 @@ def opened_role(options: ShufflerOptions) -> Any:
 
 def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> None:
     """One process, until it is stopped."""
+    from ..service.own_page import add_page, allow_origins  # noqa: PLC0415
     from ..service.roles import Errands, Served  # noqa: PLC0415
     from ..service.web import shuffler_app  # noqa: PLC0415
     from .serve import _until_stopped  # noqa: PLC0415
 
     role = opened_role(options)
-    errands = Errands(role, options.analyzer, ca=options.ca)
-    served = Served(shuffler_app(role), host=options.host, port=options.port, tls=options.tls, shared=options.shared)
+    errands, web = Errands(role, options.analyzer, ca=options.ca), shuffler_app(role)
+    if options.page:
+        add_page(web)
+    allow_origins(web, list(options.origins))
+    served = Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared)
     with _until_stopped() as stopped, served, errands:
         if ready is None:
             typer.echo(f"shuffler on {served.url}")

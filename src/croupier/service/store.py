@@ -7,12 +7,14 @@ made, their sealed reports; the analyzer's knows rounds and their counts, and no
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Float,
@@ -124,6 +126,7 @@ class Database:
 
     def __init__(self, url: str, tables: MetaData) -> None:
         self.engine = create_engine(url, pool_size=_CONNECTIONS)
+        _make_private(self.engine.url)
         if self.engine.dialect.name == "sqlite":
             event.listen(self.engine, "connect", _durable)
             event.listen(self.engine, "begin", _begin)
@@ -189,10 +192,17 @@ class Database:
 
 def enrol(store: Database, client: str) -> str:
     """A token for a client: it is told once, and only its hash is kept."""
-    token = secrets.token_urlsafe(32)
-    with store.begin() as connection:
-        connection.execute(insert(clients).values(id=client, token_hash=hash_of(token)))
+    [token] = enrol_all(store, [client])
     return token
+
+
+def enrol_all(store: Database, names: Sequence[str]) -> list[str]:
+    """A token for each of these clients, in one transaction."""
+    tokens = [secrets.token_urlsafe(32) for _ in names]
+    rows = [{"id": name, "token_hash": hash_of(token)} for name, token in zip(names, tokens, strict=True)]
+    with store.begin() as connection:
+        connection.execute(insert(clients), rows)
+    return tokens
 
 
 def new_name() -> str:
@@ -211,6 +221,17 @@ def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
 
 def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _make_private(url: URL) -> None:
+    """A database in a file is for its owner alone: it holds keys of open rounds, or who took part. So is what lies beside it."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return
+    with suppress(OSError):  # a folder that is not there is said when the database is opened
+        os.close(os.open(url.database, os.O_RDWR | os.O_CREAT, 0o600))
+        for file in (url.database, f"{url.database}-wal", f"{url.database}-shm"):
+            if os.path.exists(file):
+                os.chmod(file, 0o600)
 
 
 def _begin(connection: Connection) -> None:
