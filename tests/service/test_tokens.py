@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -303,6 +304,15 @@ def test_clients_collect_tokens_and_answer(tmp_path):
         [file] = (tmp_path / f"client{user}").glob("*.tokens")
         assert file.read_text() == '[""]'  # used, and forgotten
     database.close()
+    there.world.close()
+
+
+def test_an_invitation_does_not_travel_in_clear_to_another_machine(tmp_path):
+    there = Deployment(tmp_path)
+    client = Client("http://127.0.0.1:9", "token", "ab" * 32, folder=tmp_path / "c", invitation="a-secret-of-enough-letters")
+    client._task = replace(there.task, enroller=keys_of(1, "http://enroller.example"))
+    with pytest.raises(ArgumentError, match=r"enroller = 'http://enroller.example' is not allowed: it must be an https address"):
+        client.collect()
     there.world.close()
 
 

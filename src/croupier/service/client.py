@@ -190,6 +190,7 @@ class Client:
         """
         task = self.task()
         if task.enroller is not None:
+            require_private_way(task.enroller.address, "enroller")
             server = Server(task.enroller.address, ca=self._enroller_ca, timeout=self._timeout)
             Wallet(self._folder, task).collect(server, self._invitation)
 

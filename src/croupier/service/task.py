@@ -180,9 +180,9 @@ class Task:
             )
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
-            about = (values[name] for name in ("records", "patience", "name", "pace"))
+            about = {name: values[name] for name in ("records", "patience", "name", "pace")}
             enroller = EnrollerKeys.of_words(values["enroller"]) if "enroller" in values else None
-            task = cls(values["transport"], values["users"], problem, schedule, shuffler, *about, enroller)
+            task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about, enroller=enroller)
             check_schedule(schedule, task.users)
             if enroller is not None:
                 check_enroller(enroller, schedule, task.transport)
