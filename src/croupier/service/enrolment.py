@@ -18,6 +18,8 @@ from .blind import EXPONENT
 
 # Bits of an enroller's modulus. A token is worth something until its task has ended, and blindness does not depend on the length.
 KEY_BITS = 2048
+# Transports whose reports carry a token, in the envelope that a report is checked by.
+WITH_TOKENS = ("masked-sum",)
 _HOW = "croupier serve enroller-keys prints it."
 
 
@@ -173,11 +175,11 @@ def check_enroller(enroller: EnrollerKeys, schedule: Schedule, transport: str) -
     Raises
     ------
     ArgumentError
-        By "messages", with secret lots, or with another number of keys than slots.
+        By a transport without tokens, such as "messages", with secret lots, or with another number of keys than slots.
     """
-    if transport == "messages":
-        remedy = "Nothing ties a token to single bits, which a shuffler could exchange for its own: use masked-sum."
-        raise ArgumentError("enroller", enroller.address, "left out of a task by messages", remedy)
+    if transport not in WITH_TOKENS:
+        remedy = f"Nothing ties a token to a report there, which a shuffler could exchange for its own: use {WITH_TOKENS[0]}."
+        raise ArgumentError("enroller", enroller.address, f"left out of a task by {transport}", remedy)
     if any(phase.lots is not None for phase in schedule.phases):
         remedy = 'Blanks are of nobody, and who checks tokens would see which they are: take lots = "open", or no enroller.'
         raise ArgumentError("enroller", enroller.address, "left out of a task with secret lots", remedy)

@@ -53,7 +53,7 @@ rounds = Table(
     Column("document", LargeBinary, nullable=False),
     Column("opened", Float, nullable=False),  # seconds since 1970
     Column("batch", LargeBinary),  # made, and not yet known to have arrived
-    Column("state", String, nullable=False),  # open, made, forwarded, refused
+    Column("state", String, nullable=False),  # open, made, checked, summed, forwarded, refused
     Column("digest", String),  # of the document
     Column("arrived", Integer),  # how many reports it has, or had
     Index("rounds_digest", "digest", unique=True),
@@ -88,6 +88,38 @@ lots = Table(
     Column("last", Integer, nullable=False),
 )
 
+# Reports of a full round whose transport is checked, by their places in the batch, until the analyzer has said which are left out.
+checking = Table(
+    "checking",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("client", ForeignKey("clients.id")),
+    Column("body", LargeBinary, nullable=False),
+)
+# The batch that the analyzer checks, and its signed list of exclusions, which is taken once.
+commitments = Table(
+    "commitments",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("batch", String, nullable=False),  # its digest
+    Column("document", LargeBinary),
+)
+# Whose reports were left out, and in which round.
+excluded = Table(
+    "excluded",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+)
+# Encapsulated keys of the reports of the present round: none is taken twice.
+seals = Table(
+    "seals",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("seal", String, primary_key=True),
+)
+
 # The analyzer's.
 asked = Table(
     "asked",
@@ -100,6 +132,17 @@ asked = Table(
     Column("users", Integer),
     Column("batch", LargeBinary),  # arrived, and not yet opened
     Column("spoiled", String),  # why the batch did not open: the end of the task
+)
+
+# What was found in a round's batch, and the list of exclusions as it was signed: written before it is said.
+found = Table(
+    "found",
+    ANALYZER,
+    Column("round", ForeignKey("asked.id"), primary_key=True),
+    Column("bad", Integer, nullable=False),  # reports that are left out, or envelopes that count as a zero
+    Column("exclusions", LargeBinary),  # the signed list, of a transport whose reports are checked
+    Column("share", LargeBinary),  # the analyzer's share of the sum of the others, until the shuffler's is here
+    Column("dropped", String),  # why nothing was made of the round's sum
 )
 
 # Tokens that were counted, by the digest of their random part, and in which round.
