@@ -19,8 +19,8 @@ from croupier.table import Schema
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "deploy"
 UNITS = ["croupier-shuffler.service", "croupier-analyzer.service", "croupier-enroller.service"]
-ROLES = ("key", "enrol", "shuffler", "analyzer", "enroller", "enroller-keys", "invitations")
-PAGES = ["deploy.md", "threat-model.md", "protocol.md"]
+ROLES = ("key", "enrol", "shuffler", "analyzer", "page", "enroller", "enroller-keys", "invitations")
+PAGES = ["deploy.md", "threat-model.md", "protocol.md", "browser.md"]
 
 
 def options_of(words: list[str]) -> tuple[list[str], dict[str, bool]]:
