@@ -219,8 +219,6 @@ def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Execu
         The round's private key.
     pool : Executor, optional
         Shares the work of opening many envelopes.
-    admits : callable, optional
-        For "masked-sum" in a task with an enroller: whether a token admits its report.
 
     Returns
     -------
