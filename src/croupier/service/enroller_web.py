@@ -15,7 +15,7 @@ from .web import Allowance, _app, _body, _refusal, _token
 
 def enroller_app(enroller: EnrollerRole) -> FastAPI:
     """For clients: where tokens are signed."""
-    app, registry = _app("croupier enroller")
+    app, registry = _app("croupier enroller", enroller.store)
     issued = Counter("croupier_tokens_issued", "Requests that were signed, retries included", registry=registry)
     refused = Counter("croupier_tokens_refused", "Requests that were refused", ["status"], registry=registry)
     allowance, longest = Allowance(), requests_bytes(enroller.slots)
