@@ -53,7 +53,8 @@ def test_a_whole_deployment_trains_and_leaves_nothing(tmp_path, monkeypatch):
     assert analyzer == [demo_deployed.ROUNDS, 0, 40 * demo_deployed.ROUNDS, 0]
     assert enroller == [40, 40, 0]
     assert shuffler == [40, 40 * demo_deployed.ROUNDS, 0, 0]
-    assert figures["bytes_per_user"] == demo_deployed.ROUNDS * (128 + 288 + 9)  # a token, and six counts of 12 bits
+    width = (40 * figures["bits_per_user"] // (6 * demo_deployed.ROUNDS)).bit_length()  # of the counts of all, in 6 coordinates
+    assert figures["bytes_per_user"] == demo_deployed.ROUNDS * (128 + 288 + -(-6 * width // 8))
     assert "https://127.0.0.1:" in result.stderr
     assert list(tmp_path.iterdir()) == []
     assert running(tmp_path) == []

@@ -63,7 +63,7 @@ for (const [kind, within] of Object.entries(stores)) {
       assert.equal(await made(shuffler, again()).answered(), 1);
       assert.equal(await made(shuffler, again()).waits(), true);
       shuffler.answers["/v1/report"] = undefined;
-      assert.deepEqual(await made(shuffler, again()).answer(rows), { round: 1, firstTime: false, blank: false });
+      assert.deepEqual(await made(shuffler, again()).answer(rows), { round: 1, firstTime: false, blank: false, cover: false });
       assert.equal(shuffler.sent.length, 2);
       assert.deepEqual(shuffler.sent[0], shuffler.sent[1]);
       assert.equal(await made(shuffler, again()).answer(rows), null); // once
@@ -135,7 +135,7 @@ test("records that are not ready in time are answered by a blank, at the same ti
   try {
     const begun = performance.now();
     const sent = await made(shuffler, new client.MemoryStore(), { atOnce: false }).answer(slow);
-    assert.deepEqual(sent, { round: 1, firstTime: true, blank: true });
+    assert.deepEqual(sent, { round: 1, firstTime: true, blank: true, cover: false });
     assert.ok(performance.now() - begun >= 10_000);
   } finally {
     Object.assign(globalThis, { setTimeout: real.setTimeout });

@@ -137,7 +137,7 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
 
 
 def _options(folder: Path, analyzer: Role, key: str, ca: Path, users: int) -> tuple[Any, ...]:
-    return "--dir", folder, "--analyzer", analyzer.url, "--analyzer-key", key, "--ca", ca, "--smallest", min(users, 20)
+    return "--dir", folder, "--analyzer", analyzer.url, "--analyzer-key", key, "--ca", ca, "--smallest", min(users // 2, 20)
 
 
 def _encoded(people: Piece) -> tuple[NDArray[Any], NDArray[Any]]:
