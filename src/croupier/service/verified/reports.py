@@ -217,13 +217,14 @@ def decided(
     for start in range(0, len(parts), 256):
         some = parts[start : start + 256]
         shares = [opens(row.tobytes()) for row in some[:, :envelope]]
+        whole = [share for share in shares if share is not None and len(share) == vdaf.helper_bytes]
         good = np.array([share is not None and len(share) == vdaf.helper_bytes for share in shares], np.bool_)
         if not good.any():
             continue
         rows = some[good, envelope:]
         nonces, publics, told = np.split(rows, [NONCE_BYTES, NONCE_BYTES + vdaf.public_bytes], axis=1)
-        helper = np.frombuffer(b"".join(share for share, is_good in zip(shares, good, strict=True) if is_good), np.uint8)
-        mine = vdaf.prepare(verify_key, 1, nonces, publics, helper.reshape(len(rows), vdaf.helper_bytes))
+        helper = np.frombuffer(b"".join(whole), np.uint8).reshape(len(rows), vdaf.helper_bytes)
+        mine = vdaf.prepare(verify_key, 1, nonces, publics, helper)
         _, holds = vdaf.decide([told, mine.verifier_shares])
         # Both servers have used the joint randomness of all true parts if and only if these are the ones in the public share.
         parted = np.concatenate([told[:, -SEED_BYTES:], mine.verifier_shares[:, -SEED_BYTES:]], axis=1)
