@@ -7,6 +7,8 @@ is the gadget's polynomial by its values at roots of unity, and a seed for each 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,7 +80,10 @@ class SumVecCircuit:
         self.verifier_length = 2 * self.chunk + 2
         self._last_weight = max_measurement - (2 ** (self.bits - 1) - 1)
         self._weights = field.elements([2**bit for bit in range(self.bits - 1)] + [self._last_weight])
-        self._roots = field.roots(2 * self.nodes)
+
+    @cached_property
+    def _roots(self) -> Elements:
+        return self.field.roots(2 * self.nodes)
 
     def encoded(self, measurement: NDArray[np.int64]) -> Elements:
         """Encode a vector of counts.
