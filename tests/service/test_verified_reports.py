@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -144,3 +148,39 @@ def test_each_share_by_itself_is_the_same_for_all_counts():
     assert (ones == 1).all()  # what differs is the measurement, nothing else
     fresh = shared_counts(np.zeros(DIM, np.int64), MOST, DIGEST)
     assert fresh[0] != shared_counts(np.zeros(DIM, np.int64), MOST, DIGEST)[0]
+
+
+VECTORS = Path(__file__).parent / "vectors"
+
+
+def maker():
+    spec = importlib.util.spec_from_file_location("make_verified", VECTORS / "make_verified.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_vectors_are_those_that_the_specification_makes():
+    assert json.loads((VECTORS / "verified.json").read_text()) == maker().made()
+
+
+def test_reports_are_the_vectors_for_the_same_random_bytes():
+    """Written from docs/protocol.md by other means: whole numbers, interpolation, another HPKE."""
+    vectors = json.loads((VECTORS / "verified.json").read_text())
+    digest, private = bytes.fromhex(vectors["round"]), vectors["recipient"]["private"]
+    shuffler = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(vectors["shuffler"]["private"]))
+    seal = X25519PrivateKey.from_private_bytes(bytes.fromhex(private))
+    secret = keys.verify_key(keys.exchange_key(shuffler), seal.public_key(), digest)
+    assert secret.hex() == vectors["verify key"]
+    for vector in vectors["reports"]:
+        counts, most = np.array(vector["counts"]), vector["messages a coordinate"]
+        rand = bytes.fromhex(vector["seeds (helper, helper's blind, leader's blind, prove)"])
+        helper, rest = shared_counts(counts, most, digest, nonce=bytes.fromhex(vector["nonce"]), rand=rand)
+        assert vdaf_for(len(counts), most, digest).circuit.chunk == vector["chunk length"]
+        report = bytes.fromhex(vector["report"])
+        sizes = VerifiedSizes(len(counts), most)
+        assert helper.hex() == vector["helper share"]
+        assert report[48 + sizes.sealed :] == rest.tobytes()
+        sealed = np.frombuffer(report[48 : 48 + sizes.sealed], np.uint8)
+        part = checkable(sealed[None], rest[None], most, len(counts), digest, secret)
+        assert part.tobytes().hex() == vector["part"]
