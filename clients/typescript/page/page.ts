@@ -1,0 +1,2 @@
+import { Client } from "../src/index.ts";
+console.log(Client);

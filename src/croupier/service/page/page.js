@@ -1,0 +1,1 @@
+import{Client as o}from"./croupier-client.js";console.log(o);
