@@ -5,41 +5,33 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from ..files import lock, write_whole
-from ..invalid import numbers_or_nan, one_by_one
 from ..privacy import round_up
 from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError, real
-from .http import Server, ServerError
+from .budget import DeviceBudget
+from .http import Server, ServerError, require_private_way
+from .means import Records, beside, blanked_mean, checked_mean
+from .outcomes import RefusedTaskError
 from .reporting import report_of
 from .task import Task, TaskRound
 from .wire import Document
 
 # The status of a report whose round has ended.
 TOO_LATE = 410
-# What an error says in place of a record's value: errors may travel, to whoever collects an app's.
-NOT_SHOWN = "a value that is not shown"
-Records = Callable[[], tuple[ArrayLike, Any]]
-T = TypeVar("T")
-
-
-class RefusedTaskError(Exception):
-    """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ class Client:
     Parameters
     ----------
     shuffler : str
-        Its address.
+        Its address: https, or http on this machine alone.
     token : str
         What the user was enrolled with.
     analyzer_key : str
@@ -85,9 +77,19 @@ class Client:
         Seconds after which the shuffler is out of reach.
     at_once : bool, default False
         Answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
+    budget : DeviceBudget or path-like, optional
+        The ledger of everything that the owner's devices have answered, and its limit; a file in `folder` unless given. All clients
+        of one owner should share one.
+
+    Attributes
+    ----------
+    budget : DeviceBudget
+        The ledger.
 
     Guarantee
     ---------
+    Nothing is sent that would take what all tasks on the ledger may learn beyond its limit (`DeviceBudget`).
+
     Unless `at_once`, a report leaves the task's `pace` after the round came, whatever the records are and however long it takes to
     read them: what is not ready in half of that time is answered by a blank report, that of a user whose gradient is 0.
     """
@@ -104,6 +106,7 @@ class Client:
         ca: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
         at_once: bool = False,
+        budget: DeviceBudget | str | os.PathLike[str] | None = None,
     ) -> None:
         self._token = token.strip()
         if not re.fullmatch(r"[!-~]+", self._token):
@@ -113,6 +116,7 @@ class Client:
         except ValueError:
             remedy = "Ask the analyzer's operator for it; do not take it from the shuffler."
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
+        require_private_way(shuffler)
         self._folder = Path(folder).expanduser()
         remedy = "It is the weakest promise that you accept for the whole task."
         self._max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
@@ -120,6 +124,7 @@ class Client:
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
+        self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._folder / "budget.json")
 
     def task(self) -> Task:
         """The task, its signature and its promise checked here, not believed.
@@ -132,7 +137,7 @@ class Client:
         Raises
         ------
         RefusedTaskError
-            It promises less than is demanded.
+            It promises less than is demanded, or would take its owner beyond the limit on the ledger.
         WireError
             It is not signed by the analyzer, or cannot be proved.
         ServerError
@@ -141,6 +146,7 @@ class Client:
         if self._task is None:
             task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
             self._require_promise(task)
+            self.budget.check(task.id, task.schedule.guarantee)
             self._task = task
         return self._task
 
@@ -197,6 +203,38 @@ class Client:
         """
         return self.answer(lambda: (X, y), random=random)
 
+    def take_part_with(
+        self, records: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, random: RandomSource | None = None
+    ) -> Sent | None:
+        """Answer the present round with this user's records, by the columns of the task's schema: `answer` for a table's task.
+
+        Parameters
+        ----------
+        records : mapping or sequence of mappings
+            One record or several, each with a value for every column of the schema and its target.
+        random : RandomSource, optional
+            Where the noise comes from; the system's secure source unless given.
+
+        Returns
+        -------
+        Sent or None
+            None where there is nothing to answer, or it was answered before.
+
+        Raises
+        ------
+        RefusedTaskError
+            The task is not about tables.
+        ArgumentError
+            A record does not fit the schema; nothing was sent. Its text holds nothing of a record. Not in a task that blanks.
+        """
+        from .records import Reader  # noqa: PLC0415  (tables are not needed for rows)
+
+        task = self.task()
+        if task.records is None:
+            raise RefusedTaskError("the task is not about tables: give rows to take_part. Nothing was sent.")
+        reader = Reader(task.records)
+        return self.answer(lambda: reader.of_records(records), random=random)
+
     def answer(self, records: Records, *, random: RandomSource | None = None) -> Sent | None:
         """Answer the present round with the rows and targets that `records` returns, read in a thread of their own.
 
@@ -240,9 +278,12 @@ class Client:
             gradient = self._gradient(task, task_round, records, came + task.pace / 2)
             blank, due = gradient is None, came + task.pace
             report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
+            self._charge(task)
             self._count({"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase})
             waiting = self._folder / f"{slot}.report"
             self._write(waiting, report)
+        else:  # it counts from when it is sent
+            self._charge(task, again=True)
         entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
         if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
             entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
@@ -266,7 +307,7 @@ class Client:
         """
 
         def computed() -> NDArray[np.float64] | None:
-            return _blanked_mean(task, task_round, records) if task.blanks else _checked_mean(task, task_round, records)
+            return blanked_mean(task, task_round, records) if task.blanks else checked_mean(task, task_round, records)
 
         if self._at_once:
             return computed()
@@ -294,6 +335,11 @@ class Client:
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
         return report_of(task, task_round, document, gradient, random).to_bytes()
+
+    def _charge(self, task: Task, *, again: bool = False) -> None:
+        """On the owner's ledger, before anything leaves."""
+        analyzer = self._key.public_bytes_raw().hex()
+        self.budget.charge(task.id, task.name, analyzer, task.schedule.guarantee, again=again)
 
     def _require_promise(self, task: Task) -> None:
         promise = task.schedule.guarantee
@@ -339,59 +385,6 @@ class Client:
 
     def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
         return self._server.send(path, body, headers)
-
-
-def _checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64]:
-    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it."""
-    X, y = records()
-    refusal: tuple[str, str, str] | None = None
-    try:
-        mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
-        if np.isfinite(mean).all():
-            return mean
-    except ArgumentError as problem:
-        refusal = problem.name, problem.allowed, problem.remedy
-    except (TypeError, ValueError):
-        pass
-    # Outside of what caught it: no trace leads back to an error that quotes a record.
-    name, allowed, remedy = refusal or ("X, y", "finite numbers", "Impute what is missing.")
-    raise ArgumentError(name, NOT_SHOWN, allowed, f"{remedy} Nothing was sent.")
-
-
-def _blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64] | None:
-    """The same where a record that is not valid has gradient 0; None where they cannot be read at all, however that shows."""
-    with suppress(Exception):
-        X, y = records()
-        rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))
-        mean = task_round.gradient(task, rows, np.atleast_1d(one_by_one(y)))
-        if np.isfinite(mean).all():
-            return mean
-    return None
-
-
-def beside(work: Callable[[], T]) -> Future[T]:
-    """What a thread of its own makes of the work. The process ends without waiting for it.
-
-    Parameters
-    ----------
-    work : callable
-        What is to be done.
-
-    Returns
-    -------
-    Future
-        Of its result.
-    """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as problem:  # for whoever asks for the result
-            future.set_exception(problem)
-
-    threading.Thread(target=run, name="records", daemon=True).start()
-    return future
 
 
 def _sleep_until(moment: float) -> None:

@@ -29,6 +29,10 @@ class RefusedError(Exception):
         self.status = status
 
 
+class RefusedTaskError(Exception):
+    """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
+
+
 @dataclass(frozen=True)
 class Taken:
     """That a report was taken.
@@ -59,12 +63,15 @@ class Written:
         Its round.
     plan : SumPlan
         The round's plan.
+    seal : str
+        The encapsulated key of its first envelope, hex. No two reports share one.
     """
 
     client: str
     body: bytes
     round: TaskRound
     plan: SumPlan
+    seal: str
 
 
 @dataclass(frozen=True)
