@@ -16,7 +16,7 @@ from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
 from .records import described
 from .task import LONGEST_PACE, PACE, Task
-from .wire import WireError
+from .wire import TRANSPORTS, WireError
 
 # The names that a task file may state, and of which type each is. docs/deploy.md explains them.
 FIELDS = {
@@ -52,7 +52,7 @@ class TaskFile:
         The estimator that is trained.
     users : int
         How many users take part.
-    transport : {"masked-sum", "messages"}
+    transport : {"masked-sum", "verified-sum", "messages"}
         How reports travel.
     shuffler_key : str
         The shuffler's public key, 64 hex digits.
@@ -121,7 +121,7 @@ class TaskFile:
             facts,
             Request(task_for(facts, values.get("task")), parameters, values.get("delta")),
             whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
-            one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
+            one_of("transport", values.get("transport", "masked-sum"), tuple(TRANSPORTS), "Mend the file."),
             values["shuffler_key"],
             values.get("patience"),
             values.get("name", ""),

@@ -34,6 +34,7 @@ from .documents import (
     signed_bytes,
 )
 from .packing import MOST_WIDTH, packed, packed_bytes, require_padding, unpacked
+from .verified.reports import VerifiedSizes
 
 __all__ = [
     "ARRIVALS",
@@ -63,34 +64,40 @@ __all__ = [
     "verified_bytes",
 ]
 
-TRANSPORTS = {"messages": 1, "masked-sum": 2}
+TRANSPORTS = {"messages": 1, "masked-sum": 2, "verified-sum": 3}
 DIGEST_BYTES = 32
 # HPKE, X25519 and AES-128-GCM: an encapsulated key and a tag around what is sealed.
 SEAL_BYTES = 32 + 16
 SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + 32
 
+# Coordinates, and messages of each, that proofs are about.
+_MOST_VERIFIED = 1 << 31
 _REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, bits of a masked count, dim, messages per coordinate
 _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
 
 
 @dataclass(frozen=True, eq=False)
 class SealedReport:
-    """What one user sends in a round: sealed bits, one row per coordinate, or a sealed seed and a masked vector.
+    """What one user sends in a round: sealed bits, one row per coordinate; or a sealed seed and a masked vector; or two shares.
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How the report travels.
     round : bytes
         Digest of the round's signed document.
     messages : int
         Messages per coordinate.
     sealed : ndarray of uint8
-        Sealed bits of shape (dim, messages, 49), or a sealed seed of shape (80,).
+        Sealed bits of shape (dim, messages, 49), a sealed seed of shape (80,), or a sealed share of shape (112,).
     masked : ndarray of uint64, optional
         For "masked-sum": `dim` numbers modulo 2^width.
     width : int, default 0
         For "masked-sum": bits of a masked count.
+    shares : ndarray of uint8, optional
+        For "verified-sum": nonce, public share and the shuffler's share.
+    coordinates : int, default 0
+        For "verified-sum": coordinates.
 
     Attributes
     ----------
@@ -104,11 +111,13 @@ class SealedReport:
     sealed: NDArray[np.uint8]
     masked: NDArray[np.uint64] | None = None
     width: int = 0
+    shares: NDArray[np.uint8] | None = None
+    coordinates: int = 0
 
     @property
     def dim(self) -> int:
         """Coordinates."""
-        return len(self.sealed if self.masked is None else self.masked)
+        return self.coordinates or len(self.sealed if self.masked is None else self.masked)
 
     def to_bytes(self) -> bytes:
         """Return the report as it travels.
@@ -116,10 +125,11 @@ class SealedReport:
         Returns
         -------
         bytes
-            Header, round, envelopes and masked counts.
+            Header, round, envelopes, and masked counts or shares.
         """
         head = _REPORT.pack(b"CRPR", VERSION, TRANSPORTS[self.transport], self.width, self.dim, self.messages)
-        return head + self.round + self.sealed.tobytes() + (b"" if self.masked is None else packed(self.masked, self.width))
+        rest = b"" if self.shares is None else self.shares.tobytes()
+        return head + self.round + self.sealed.tobytes() + (rest if self.masked is None else packed(self.masked, self.width))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -148,6 +158,9 @@ class SealedReport:
         body, after = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :]
         if transport == "messages":
             return cls(transport, after[:DIGEST_BYTES], messages, body.reshape(dim, messages, SEALED_BIT))
+        if transport == "verified-sum":
+            sealed = VerifiedSizes(dim, messages).sealed
+            return cls(transport, after[:DIGEST_BYTES], messages, body[:sealed], shares=body[sealed:], coordinates=dim)
         masked = _counts(body[SEALED_SEED:], dim, width)
         return cls(transport, after[:DIGEST_BYTES], messages, body[:SEALED_SEED], masked, width)
 
@@ -157,7 +170,7 @@ def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How it travels.
     dim : int
         Coordinates.
@@ -171,6 +184,9 @@ def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int
     int
         Bytes.
     """
+    if transport == "verified-sum":
+        sizes = _verified_sizes(dim, messages)
+        return _REPORT.size + DIGEST_BYTES + sizes.sealed + sizes.open
     body = dim * messages * SEALED_BIT if transport == "messages" else SEALED_SEED + packed_bytes(dim, width)
     return _REPORT.size + DIGEST_BYTES + body
 
@@ -181,7 +197,7 @@ class SealedBatch:
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How reports travelled.
     round : bytes
         Digest of the round's signed document.
@@ -256,7 +272,7 @@ def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How reports travel.
     dim : int
         Coordinates.
@@ -279,7 +295,7 @@ def part_bytes(transport: str, dim: int, messages: int) -> int:
 
     Parameters
     ----------
-    transport : {"masked-sum"}
+    transport : {"masked-sum", "verified-sum"}
         How reports travel.
     dim : int
         Coordinates.
@@ -291,7 +307,13 @@ def part_bytes(transport: str, dim: int, messages: int) -> int:
     int
         Bytes.
     """
-    return SEALED_SEED
+    return _verified_sizes(dim, messages).part if transport == "verified-sum" else SEALED_SEED
+
+
+def _verified_sizes(dim: int, messages: int) -> VerifiedSizes:
+    if not 1 <= dim <= _MOST_VERIFIED or not 1 <= messages <= _MOST_VERIFIED:
+        raise WireError(f"{dim} coordinates of {messages} messages, which no proof is about")
+    return VerifiedSizes(dim, messages)
 
 
 def verified_bytes(kind: int, data: bytes, key: Ed25519PublicKey) -> bytes:
