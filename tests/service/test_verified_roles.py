@@ -98,7 +98,10 @@ def cheats(world, document, plan, honest):
         "the analyzer's altered part": (changed(60), None),
         "an altered blind": (changed(sizes.open - 1), None),
         "no numbers of the field": (replace(not_numbers, shares=numbers).to_bytes(), None),
-        "a seal that does not open": (replace(fresh.pop(), sealed=np.frombuffer(os.urandom(sizes.sealed), np.uint8)).to_bytes(), None),
+        "a seal that does not open": (
+            replace(fresh.pop(), sealed=np.frombuffer(os.urandom(sizes.sealed), np.uint8)).to_bytes(),
+            None,
+        ),
         "a seal of another share": (sealed_as(other_helper, fresh.pop()), None),
         "another client's bytes": (honest, 400),
         "another client's seal": (replace(fresh.pop(), sealed=good.sealed).to_bytes(), 400),

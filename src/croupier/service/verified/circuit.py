@@ -119,14 +119,14 @@ class SumVecCircuit:
         meas : ndarray of shape (reports, elements)
             Encoded vectors, or shares of such.
         fast : bool, optional
-            Whether to use the compiled path; where it is to be had unless said.
+            Whether to use the compiled path; where it is to be had and pays unless said.
 
         Returns
         -------
         ndarray of shape (reports, length)
             Counts, or shares of such.
         """
-        compiled = kernels() if fast is not False and self.field is FIELD64 else None
+        compiled = kernels(fast, meas.size) if self.field is FIELD64 else None
         if compiled is not None:
             return compiled.truncated(meas, self._weights)
         counts = meas.reshape(len(meas), self.length, self.bits)
@@ -144,14 +144,14 @@ class SumVecCircuit:
         joint : ndarray of shape (proofs, calls)
             The joint randomness.
         fast : bool, optional
-            Whether to use the compiled path; where it is to be had unless said.
+            Whether to use the compiled path; where it is to be had and pays unless said.
 
         Returns
         -------
         ndarray of shape (proofs, proof_length)
             The proofs.
         """
-        compiled = kernels() if fast is not False and self.field is FIELD64 else None
+        compiled = kernels(fast, meas.size * len(seeds)) if self.field is FIELD64 else None
         if compiled is not None:
             values = compiled.gadget_values(meas, seeds, joint, self._roots, self.calls, 1)
         else:
@@ -176,7 +176,7 @@ class SumVecCircuit:
         shares : int
             Among how many the vectors are shared.
         fast : bool, optional
-            Whether to use the compiled path; where it is to be had unless said.
+            Whether to use the compiled path; where it is to be had and pays unless said.
 
         Returns
         -------
@@ -190,7 +190,7 @@ class SumVecCircuit:
         for _ in range(self.nodes.bit_length() - 1):
             powers = field.multiply(powers, powers)
         refused = (powers == field.elements(1)).any(axis=1)
-        compiled = kernels() if fast is not False and field is FIELD64 else None
+        compiled = kernels(fast, meas.size * points.shape[1]) if field is FIELD64 else None
         if compiled is not None:
             return compiled.queried(meas, proofs, points, joint, self._roots, self.calls, shares), refused
         chunks = self._chunks(meas)  # (reports, calls, chunk)

@@ -73,7 +73,7 @@ class Prio3SumVec:
     algorithm : int, default SUM_VEC_WITH_MULTIPROOF
         The draft's number of the algorithm.
     fast : bool, optional
-        Whether to use the compiled path; where it is to be had unless said.
+        Whether to use the compiled path; where it is to be had and pays unless said.
 
     Attributes
     ----------
