@@ -18,8 +18,15 @@ from ..protocol import Results
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
 from .sizes import QUICK, Sizes
+from .verifying import verified
 
-SECTIONS: dict[str, Callable[[Sizes], Any]] = {"speed": speed, "kills": kills, "ciphertexts": ciphertexts, "runs": whole_runs}
+SECTIONS: dict[str, Callable[[Sizes], Any]] = {
+    "speed": speed,
+    "kills": kills,
+    "ciphertexts": ciphertexts,
+    "verified": verified,
+    "runs": whole_runs,
+}
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -110,21 +110,21 @@ class World:
 
 
 @contextmanager
-def world(reports: int, tls: bool = False) -> Iterator[World]:
-    """A round of so many users, masked-sum, DIM coordinates."""
+def world(reports: int, tls: bool = False, *, transport: str = "masked-sum", dim: int = DIM) -> Iterator[World]:
+    """A round of so many users, who send reports of so many coordinates."""
     folder = Path(tempfile.mkdtemp(prefix="croupier-load-"))
     try:
-        problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
+        problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0))
         one_round = cr.schedule(problem, reports, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", interactivity="full")
         role_key = signing_key(folder / "shuffler")
         analyzer_key = Ed25519PrivateKey.generate()
-        task = Task("masked-sum", reports, problem, one_round, role_key.public_key())
+        task = Task(transport, reports, problem, one_round, role_key.public_key())
         population = RemotePopulation(task, Database(f"sqlite:///{folder / 'analyzer.db'}", tables.ANALYZER), analyzer_key)
         trained = threading.Event()
 
         def train() -> None:
             with suppress(KeyboardInterrupt):
-                run(problem, population, one_round, start=np.zeros(DIM))
+                run(problem, population, one_round, start=np.zeros(dim))
                 trained.set()
 
         clients, tokens = enrolled(folder / "shuffler" / "shuffler.db", reports)
@@ -160,10 +160,10 @@ def sealed_reports(document: Document, task: Task, key: Ed25519PrivateKey, count
     plan = opened_round.phase_of(task).plan
     width = width_for(task.transport, plan)
     protocol, source, rng = VectorSum(plan), SecureRandom(), np.random.default_rng(0)
-    bodies, ones = [], np.zeros(DIM, dtype=np.int64)
+    bodies, ones = [], np.zeros(plan.dim, dtype=np.int64)
     begun = time.perf_counter()
     for _ in range(count):
-        vector = rng.normal(size=DIM)
+        vector = rng.normal(size=plan.dim)
         bits = protocol.randomize(plan.norm * vector / np.linalg.norm(vector), source)
         ones += bits.bits.sum(axis=1, dtype=np.int64)
         bodies.append(sealed_report(task.transport, document.digest, bits, opened_round.key, width).to_bytes())
