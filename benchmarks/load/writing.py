@@ -135,11 +135,11 @@ def _verified(row: dict[str, Any]) -> str:
     micro = {name: 1e6 * row[f"{name}_seconds"] for name in ("verifying_shuffler", "verifying_analyzer", "adding_up", "opening")}
     how = "" if row["compiled"] else ", WITHOUT numba"
     return (
-        f"verified-sum, d = {row['dim']}, counts to {row['most']}, three proofs, one core{how}: a report has {row['bytes']:,} bytes, "
-        f"of which the analyzer is sent {row['part_bytes']:,}. Shares and proofs take {1e3 * row['proving_seconds']:.2f} ms, "
-        f"verification {micro['verifying_shuffler']:.0f} us a report at the shuffler and {micro['verifying_analyzer']:.0f} us at the "
-        f"analyzer, who also opens an envelope, {micro['opening']:.0f} us; adding up {micro['adding_up']:.1f} us. Seconds are of this "
-        f"process alone (CPU), medians of five. A shuffler process with {row['connections']} connections takes "
-        f"{row['durable_a_second']:.0f} such reports a second durably ({row['load']:,} of {row['load_bytes']:,} bytes), and until the "
-        f"analyzer has verified and counted all of them it is {row['verified_a_second']:.0f} a second.\n"
+        f"verified-sum, d = {row['dim']}, counts to {row['most']}, three proofs, one core{how}: a report has {row['bytes']:,} "
+        f"bytes, of which the analyzer is sent {row['part_bytes']:,}. Shares and proofs take {1e3 * row['proving_seconds']:.2f} ms, "
+        f"verification {micro['verifying_shuffler']:.0f} us a report at the shuffler and {micro['verifying_analyzer']:.0f} us at "
+        f"the analyzer, who also opens an envelope, {micro['opening']:.0f} us; adding up {micro['adding_up']:.1f} us. Seconds are "
+        f"of this process alone (CPU), medians of five. A shuffler process with {row['connections']} connections takes "
+        f"{row['durable_a_second']:.0f} such reports a second durably ({row['load']:,} of {row['load_bytes']:,} bytes), and until "
+        f"the analyzer has verified and counted all of them it is {row['verified_a_second']:.0f} a second.\n"
     )
