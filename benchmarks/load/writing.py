@@ -136,7 +136,7 @@ def _verified(row: dict[str, Any]) -> str:
     how = "" if row["compiled"] else ", WITHOUT numba"
     return (
         f"verified-sum, d = {row['dim']}, counts to {row['most']}, three proofs, one core{how}: a report has {row['bytes']:,} "
-        f"bytes, of which the analyzer is sent {row['part_bytes']:,}. Shares and proofs take {1e3 * row['proving_seconds']:.2f} ms, "
+        f"bytes, and the analyzer is sent {row['part_bytes']:,}. Shares and proofs take {1e3 * row['proving_seconds']:.2f} ms, "
         f"verification {micro['verifying_shuffler']:.0f} us a report at the shuffler and {micro['verifying_analyzer']:.0f} us at "
         f"the analyzer, who also opens an envelope, {micro['opening']:.0f} us; adding up {micro['adding_up']:.1f} us. Seconds are "
         f"of this process alone (CPU), medians of five. A shuffler process with {row['connections']} connections takes "

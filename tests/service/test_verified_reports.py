@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from croupier.service.verified.reports import (
     total_counts,
     vdaf_for,
 )
+from croupier.service.wire import SealedReport
 
 DIM, MOST, DIGEST, KEY = 6, 11, bytes(range(32)), bytes(32)
 
@@ -184,3 +186,30 @@ def test_reports_are_the_vectors_for_the_same_random_bytes():
         sealed = np.frombuffer(report[48 : 48 + sizes.sealed], np.uint8)
         part = checkable(sealed[None], rest[None], most, len(counts), digest, secret)
         assert part.tobytes().hex() == vector["part"]
+
+
+def test_a_report_is_read_strictly():
+    vectors = json.loads((VECTORS / "verified.json").read_text())
+    for vector in vectors["reports"]:
+        data = bytes.fromhex(vector["report"])
+        report = SealedReport.from_bytes(data)
+        assert report.to_bytes() == data
+        assert (report.transport, report.dim, report.messages) == (
+            "verified-sum",
+            len(vector["counts"]),
+            vector["messages a coordinate"],
+        )
+        for wrong in (data[:-1], data + b"\0", data[:200]):
+            with pytest.raises(WireError, match="bytes where its header makes"):
+                SealedReport.from_bytes(wrong)
+        with pytest.raises(WireError, match="masked counts of 1 bits"):
+            SealedReport.from_bytes(data[:6] + b"\1" + data[7:])
+
+
+@pytest.mark.parametrize(("dim", "messages"), [(0, 5), (2, 0), (2**32 - 1, 1), (1, 2**32 - 1)])
+def test_a_header_of_impossible_sizes_is_refused_at_once(dim, messages):
+    data = bytes.fromhex(json.loads((VECTORS / "verified.json").read_text())["reports"][0]["report"])
+    with pytest.raises(WireError, match="no proof is about"):
+        SealedReport.from_bytes(data[:8] + struct.pack("<II", dim, messages) + data[16:])
+    with pytest.raises(WireError, match="bytes where its header makes"):  # possible, and long: nothing is made of that length
+        SealedReport.from_bytes(data[:8] + struct.pack("<II", 2**31, 2**31) + data[16:])
