@@ -1,4 +1,4 @@
-"""verified-sum while any of the three roles is killed with kill -9: nothing is lost, nothing is counted twice, one sum is released."""
+"""verified-sum while any of the three roles is killed with kill -9: nothing is lost or counted twice, and one sum is released."""
 
 from __future__ import annotations
 
@@ -76,7 +76,3 @@ def test_20_random_kills_lose_nothing_and_count_nobody_twice(tmp_path):
     killed = played(tmp_path, kills_a_round=8, seed=int(os.environ.get("CROUPIER_SEED", "1")))
     assert sum(killed.values()) >= 20
     assert min(killed.values()) >= 1
-
-
-def test_a_kill_in_every_round_loses_nothing_and_counts_nobody_twice(tmp_path):
-    assert sum(played(tmp_path, kills_a_round=1, seed=3).values()) == 3
