@@ -15,6 +15,7 @@ import croupier as cr
 
 from ..command import read, store
 from ..protocol import Results
+from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
 from .sizes import QUICK, Sizes
@@ -26,6 +27,8 @@ SECTIONS: dict[str, Callable[[Sizes], Any]] = {
     "ciphertexts": ciphertexts,
     "verified": verified,
     "runs": whole_runs,
+    "processes": several,
+    "large": large,
 }
 
 

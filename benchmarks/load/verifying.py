@@ -71,7 +71,7 @@ def _inside(envelope: bytes) -> bytes:
 def _durable(sizes: Sizes, connections: int = 16) -> dict[str, Any]:
     """One shuffler process, reports that were made before, until the analyzer has verified and counted them all."""
     count = sizes.verified_load
-    with world(count, transport="verified-sum", dim=VERIFIED_DIM) as there:
+    with world(count, dim=VERIFIED_DIM, transport="verified-sum") as there:
         begun = time.perf_counter()
         with delivering(there, connections) as (_, _, ended):
             delivery = ended()

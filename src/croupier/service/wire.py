@@ -1,8 +1,7 @@
 """Bytes on the wire: signed documents, a user's report, a shuffled batch. docs/protocol.md is the specification.
 
 Whole numbers are little-endian. Everything has a header of 16 bytes, a magic word and a version, and is read strictly: a
-length that does not fit, an unknown version or a rest at the end is refused. Reading holds
-little more than it was given, and a few words for each masked count.
+length that does not fit, an unknown version or a rest at the end is refused. Reading holds little more than it was given.
 """
 
 from __future__ import annotations
@@ -49,6 +48,7 @@ __all__ = [
     "SEAL_BYTES",
     "SIGNATURE_BYTES",
     "TASK",
+    "TOKEN_BYTES",
     "TRANSPORTS",
     "VERSION",
     "Document",
@@ -69,16 +69,15 @@ DIGEST_BYTES = 32
 # HPKE, X25519 and AES-128-GCM: an encapsulated key and a tag around what is sealed.
 SEAL_BYTES = 32 + 16
 SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + 32
-
-# Coordinates, and messages of each, that proofs are about.
-_MOST_VERIFIED = 1 << 31
+# In a task with an enroller there is a token beside the seed in its envelope: 32 random bytes, and an RSA signature.
+TOKEN_BYTES = 32 + 256
 _REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, bits of a masked count, dim, messages per coordinate
 _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
 
 
 @dataclass(frozen=True, eq=False)
 class SealedReport:
-    """What one user sends in a round: sealed bits, one row per coordinate; or a sealed seed and a masked vector; or two shares.
+    """What one user sends in a round: sealed bits, one row per coordinate; a sealed seed and a masked vector; or two shares.
 
     Parameters
     ----------
@@ -97,7 +96,7 @@ class SealedReport:
     shares : ndarray of uint8, optional
         For "verified-sum": nonce, public share and the shuffler's share.
     coordinates : int, default 0
-        For "verified-sum": coordinates.
+        For "verified-sum".
 
     Attributes
     ----------
@@ -128,8 +127,8 @@ class SealedReport:
             Header, round, envelopes, and masked counts or shares.
         """
         head = _REPORT.pack(b"CRPR", VERSION, TRANSPORTS[self.transport], self.width, self.dim, self.messages)
-        rest = b"" if self.shares is None else self.shares.tobytes()
-        return head + self.round + self.sealed.tobytes() + (rest if self.masked is None else packed(self.masked, self.width))
+        rest = packed(self.masked, self.width) if self.masked is not None else b"" if self.shares is None else self.shares.tobytes()
+        return head + self.round + self.sealed.tobytes() + rest
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -153,16 +152,39 @@ class SealedReport:
         number, width, dim, messages = header(_REPORT, b"CRPR", data)
         transport = _transport(number, width)
         length = report_bytes(transport, dim, messages, width)
-        if len(data) != length:
+        token = tokens_in(transport, len(data) - length, 1)
+        if token is None:
             raise WireError(f"a report of {len(data)} bytes where its header makes {length}")
-        body, after = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :]
+        body, about = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :][:DIGEST_BYTES]
         if transport == "messages":
-            return cls(transport, after[:DIGEST_BYTES], messages, body.reshape(dim, messages, SEALED_BIT))
+            return cls(transport, about, messages, body.reshape(dim, messages, SEALED_BIT))
         if transport == "verified-sum":
-            sealed = VerifiedSizes(dim, messages).sealed
-            return cls(transport, after[:DIGEST_BYTES], messages, body[:sealed], shares=body[sealed:], coordinates=dim)
-        masked = _counts(body[SEALED_SEED:], dim, width)
-        return cls(transport, after[:DIGEST_BYTES], messages, body[:SEALED_SEED], masked, width)
+            sealed, shares = np.split(body, [VerifiedSizes(dim, messages).sealed + token])
+            return cls(transport, about, messages, sealed, shares=shares, coordinates=dim)
+        masked = _counts(body[SEALED_SEED + token :], dim, width)
+        return cls(transport, about, messages, body[: SEALED_SEED + token], masked, width)
+
+
+def tokens_in(transport: str, more: int, users: int) -> int | None:
+    """Return how many bytes of each envelope are a token, by how much longer they all are than without.
+
+    Parameters
+    ----------
+    transport : {"messages", "masked-sum"}
+        How reports travel; by "messages" there are no tokens.
+    more : int
+        Bytes beyond those without tokens.
+    users : int
+        How many envelopes there are.
+
+    Returns
+    -------
+    int or None
+        0 or `TOKEN_BYTES`; None where it is neither.
+    """
+    if more == 0:
+        return 0
+    return TOKEN_BYTES if transport != "messages" and more == users * TOKEN_BYTES else None
 
 
 def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int:
@@ -185,8 +207,7 @@ def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int
         Bytes.
     """
     if transport == "verified-sum":
-        sizes = _verified_sizes(dim, messages)
-        return _REPORT.size + DIGEST_BYTES + sizes.sealed + sizes.open
+        return _REPORT.size + DIGEST_BYTES + VerifiedSizes(dim, messages).report
     body = dim * messages * SEALED_BIT if transport == "messages" else SEALED_SEED + packed_bytes(dim, width)
     return _REPORT.size + DIGEST_BYTES + body
 
@@ -257,14 +278,15 @@ class SealedBatch:
         """
         number, zero, dim, users = header(_BATCH, b"CRPB", data)
         transport = transport_of(number)
-        if zero or len(data) != batch_bytes(transport, dim, users, messages):
+        token = tokens_in(transport, len(data) - batch_bytes(transport, dim, users, messages), users)
+        if zero or token is None:
             raise WireError("a batch of another length than its header says")
         content = verified_bytes(BATCH, data, key)
         about = content[_BATCH.size :][:DIGEST_BYTES]
         rest = np.frombuffer(content, np.uint8, offset=_BATCH.size + DIGEST_BYTES)
         if transport == "messages":
             return cls(transport, about, dim, users, rest.reshape(dim, users * messages, SEALED_BIT))
-        return cls(transport, about, dim, users, rest.reshape(users, part_bytes(transport, dim, messages)))
+        return cls(transport, about, dim, users, rest.reshape(users, part_bytes(transport, dim, messages) + token))
 
 
 def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:
@@ -307,13 +329,7 @@ def part_bytes(transport: str, dim: int, messages: int) -> int:
     int
         Bytes.
     """
-    return _verified_sizes(dim, messages).part if transport == "verified-sum" else SEALED_SEED
-
-
-def _verified_sizes(dim: int, messages: int) -> VerifiedSizes:
-    if not 1 <= dim <= _MOST_VERIFIED or not 1 <= messages <= _MOST_VERIFIED:
-        raise WireError(f"{dim} coordinates of {messages} messages, which no proof is about")
-    return VerifiedSizes(dim, messages)
+    return VerifiedSizes(dim, messages).part if transport == "verified-sum" else SEALED_SEED
 
 
 def verified_bytes(kind: int, data: bytes, key: Ed25519PublicKey) -> bytes:

@@ -14,11 +14,14 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..documents import WireError
 from .field import FIELD64
 from .prio3 import NONCE_BYTES, Prio3SumVec
 from .xof import SEED_BYTES
 
 PROOFS = 3
+# Coordinates, and messages of each, that proofs are about at most.
+_MOST = 1 << 31
 # What surrounds the helper's share: HPKE's encapsulated key and tag.
 _SEAL_BYTES = 32 + 16
 _Bytes = NDArray[np.uint8]
@@ -62,12 +65,18 @@ class VerifiedSizes:
         The envelope with the helper's share.
     open : int
         The rest of a report: nonce, public share and the leader's share.
+    report : int
+        All of a report, but for header and round.
     part : int
         What the analyzer checks of a report: envelope, nonce, public share and the leader's verifier share.
     """
 
     dim: int
     messages: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.dim <= _MOST or not 1 <= self.messages <= _MOST:
+            raise WireError(f"{self.dim} coordinates of {self.messages} messages, which no proof is about")
 
     @property
     def sealed(self) -> int:
@@ -78,6 +87,11 @@ class VerifiedSizes:
     def open(self) -> int:
         """The rest of a report: nonce, public share and the leader's share."""
         return NONCE_BYTES + self._vdaf.public_bytes + self._vdaf.leader_bytes
+
+    @property
+    def report(self) -> int:
+        """All of a report, but for header and round."""
+        return self.sealed + self.open
 
     @property
     def part(self) -> int:
@@ -188,6 +202,7 @@ def decided(
     round_digest: bytes,
     verify_key: bytes,
     opens: Callable[[bytes], bytes | None],
+    admits: Callable[[bytes], bool] | None = None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
     """Decide which reports of a batch count; the analyzer does, for both servers.
 
@@ -205,6 +220,9 @@ def decided(
         The servers' secret of the round.
     opens : callable
         Returns what an envelope holds; None where it does not open, or was here before.
+    admits : callable, optional
+        Takes the token of a report that is good otherwise, which stands after the helper's share in its envelope, and says whether
+        the report counts.
 
     Returns
     -------
@@ -214,22 +232,27 @@ def decided(
         The sum of the helper's shares of their counts.
     """
     vdaf, accepted, total = vdaf_for(dim, messages, round_digest), np.zeros(len(parts), np.bool_), np.zeros(dim, np.uint64)
-    envelope = _SEAL_BYTES + vdaf.helper_bytes
+    told_bytes = NONCE_BYTES + vdaf.public_bytes + vdaf.verifier_bytes
+    envelope = parts.shape[1] - told_bytes  # longer than the share where there are tokens
     for start in range(0, len(parts), 256):
         some = parts[start : start + 256]
-        shares = [opens(row.tobytes()) for row in some[:, :envelope]]
-        whole = [share for share in shares if share is not None and len(share) == vdaf.helper_bytes]
-        good = np.array([share is not None and len(share) == vdaf.helper_bytes for share in shares], np.bool_)
+        contents = [opens(row.tobytes()) for row in some[:, :envelope]]
+        good = np.array([content is not None for content in contents], np.bool_)
+        whole = [content for content in contents if content is not None]
         if not good.any():
             continue
         rows = some[good, envelope:]
         nonces, publics, told = np.split(rows, [NONCE_BYTES, NONCE_BYTES + vdaf.public_bytes], axis=1)
-        helper = np.frombuffer(b"".join(whole), np.uint8).reshape(len(rows), vdaf.helper_bytes)
+        helper = np.frombuffer(b"".join(content[: vdaf.helper_bytes] for content in whole), np.uint8)
+        helper = helper.reshape(len(rows), vdaf.helper_bytes)
         mine = vdaf.prepare(verify_key, 1, nonces, publics, helper)
         _, holds = vdaf.decide([told, mine.verifier_shares])
         # Both servers have used the joint randomness of all true parts if and only if these are the ones in the public share.
         parted = np.concatenate([told[:, -SEED_BYTES:], mine.verifier_shares[:, -SEED_BYTES:]], axis=1)
         holds &= (parted == publics).all(axis=1) & told.any(axis=1) & ~mine.refused
+        if admits is not None:
+            for place in np.flatnonzero(holds):
+                holds[place] = admits(whole[place][vdaf.helper_bytes :])
         accepted[start + np.flatnonzero(good)[holds]] = True
         total = FIELD64.add(total, FIELD64.sum(mine.out_shares[holds], axis=0))
     return accepted, total
