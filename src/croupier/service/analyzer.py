@@ -25,7 +25,7 @@ from .finishing import AnalyzerEnding
 from .margin import fewest
 from .store import Database
 from .task import Task, TaskRound
-from .wire import Document, SealedBatch, WireError
+from .wire import Document, SealedBatch, WireError, batch_bytes
 
 
 class SpoiledError(Exception):
@@ -163,7 +163,7 @@ class RemotePopulation:
         ArgumentError
             Where the question is not the task's next round; nothing was published.
         SpoiledError
-            Where the batch does not open.
+            Where the batch has more bad reports than the task can bear.
         KeyboardInterrupt
             After `stop`.
         """
@@ -193,7 +193,7 @@ class RemotePopulation:
         return None if stored is None else Document.from_bytes(stored)
 
     def spoiled(self) -> str | None:
-        """Return why the task has ended, if a batch did not open.
+        """Return why the task has ended, if a batch had too many bad reports.
 
         Returns
         -------
@@ -263,6 +263,9 @@ class RemotePopulation:
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
         enough = fewest(self.task, phase) <= batch.users <= plan.users
         if batch.transport != self.task.transport or batch.dim != plan.dim or not enough:
+            raise WireError("a batch of another shape than the task's")
+        without = batch_bytes(batch.transport, batch.dim, batch.users, plan.bits_per_coordinate)
+        if len(data) != without + batch.users * self.task.token_bytes:
             raise WireError("a batch of another shape than the task's")
         here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:
