@@ -15,11 +15,18 @@ import croupier as cr
 
 from ..command import read, store
 from ..protocol import Results
+from .clients import clients
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
 from .sizes import QUICK, Sizes
 
-SECTIONS: dict[str, Callable[[Sizes], Any]] = {"speed": speed, "kills": kills, "ciphertexts": ciphertexts, "runs": whole_runs}
+SECTIONS: dict[str, Callable[[Sizes], Any]] = {
+    "speed": speed,
+    "kills": kills,
+    "clients": clients,
+    "ciphertexts": ciphertexts,
+    "runs": whole_runs,
+}
 
 
 def options(parser: argparse.ArgumentParser) -> None:

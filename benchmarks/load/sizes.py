@@ -16,6 +16,8 @@ class Sizes:
     kills: int = KILLS
     envelopes: int = 20_000
     clients: int = 2_000
+    strangers: int = 1_500  # clients that open connections of their own, over TLS
+    enrolled: int = 1_000_000
     features: int = DIM - 1  # and the constant
     rounds: int = 10
     runs: tuple[tuple[str, str], ...] = (("masked-sum", "sequential"), ("masked-sum", "full"), ("messages", "sequential"))
@@ -27,6 +29,8 @@ QUICK = Sizes(
     kills=2,
     envelopes=500,
     clients=40,
+    strangers=60,
+    enrolled=2_000,
     features=4,
     rounds=2,
     runs=(("masked-sum", "sequential"), ("messages", "sequential")),
