@@ -16,6 +16,7 @@ import croupier as cr
 from ..command import read, store
 from ..protocol import Results
 from .clients import clients
+from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
 from .sizes import QUICK, Sizes
@@ -26,6 +27,8 @@ SECTIONS: dict[str, Callable[[Sizes], Any]] = {
     "clients": clients,
     "ciphertexts": ciphertexts,
     "runs": whole_runs,
+    "processes": several,
+    "large": large,
 }
 
 

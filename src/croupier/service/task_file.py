@@ -14,10 +14,13 @@ from ..estimator.linear import LinearModel
 from ..invalid import blanks
 from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
+from .enrolment import EnrollerKeys, check_enroller
 from .records import described
 from .task import LONGEST_PACE, PACE, Task
 from .wire import WireError
 
+# The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
+HONEST, PATIENCE = 0.9, 3600.0
 # The names that a task file may state, and of which type each is. docs/deploy.md explains them.
 FIELDS = {
     "name": str,
@@ -36,6 +39,7 @@ FIELDS = {
     "invalid": str,
     "patience": float,
     "pace": float,
+    "enroller": str,
     "output": str,
 }
 
@@ -64,6 +68,8 @@ class TaskFile:
         Seconds after it has asked for a round that a client answers it.
     output : Path
         Where the model goes.
+    enroller : EnrollerKeys or None
+        Whoever signs tokens for enrolled people.
     """
 
     facts: Schema
@@ -75,6 +81,7 @@ class TaskFile:
     name: str
     pace: float
     output: Path
+    enroller: EnrollerKeys | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TaskFile:
@@ -113,7 +120,8 @@ class TaskFile:
         facts = Schema.load(path.parent / values["schema"])
         if facts.user is not None:
             raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
-        passed = {name: values[name] for name in ("rounds", "radius", "honest", "rule", "invalid") if name in values}
+        names = ("rounds", "radius", "honest", "rule", "invalid")
+        passed = {"honest": HONEST} | {name: values[name] for name in names if name in values}
         blanks(passed.get("invalid", "refuse"))
         how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Mend the file.")
         parameters = {"epsilon": float(values.get("epsilon", 1.0)), "interactivity": how} | passed
@@ -123,12 +131,13 @@ class TaskFile:
             whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
             one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
             values["shuffler_key"],
-            values.get("patience"),
+            values.get("patience", PATIENCE if passed["honest"] < 1 else None),
             values.get("name", ""),
             real(
                 "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
             ),
             path.parent / values.get("output", "model.json"),
+            EnrollerKeys.load(path.parent / values["enroller"]) if "enroller" in values else None,
         )
 
     @property
@@ -141,6 +150,7 @@ class TaskFile:
         """The estimator that is trained, for the task's users; not fitted yet. A deployed shuffler deals openly."""
         estimator = self.request.estimator(self.facts, self.users)
         estimator.lots = "open"
+        estimator._exclusions = True
         return estimator
 
     def task(self) -> Task:
@@ -167,7 +177,10 @@ class TaskFile:
             patience=self.patience,
             name=self.name,
             pace=self.pace,
+            enroller=self.enroller,
         )
+        if task.enroller is not None:
+            check_enroller(task.enroller, task.schedule, task.transport)
         if task.schedule.honest < 1 and task.patience is None:
             remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
             raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)
