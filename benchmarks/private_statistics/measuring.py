@@ -25,6 +25,7 @@ from croupier.statistics import Moments, least_squares, plan_for
 from ..cells import Cells, fingerprint
 from ..datasets import loader
 from ..protocol import Results
+from .describing import schemas, summaries
 from .judging import R2
 
 DELTA, FITS, QUICK_FITS = 1e-6, 5, 2
@@ -165,6 +166,8 @@ def part(job: tuple[str, ...], *, folder: Path, quick: bool) -> list[dict[str, A
     name, *task = job
     if name == "regressions":
         return regressions(folder, *task, quick)
+    if name in ("summaries", "schemas"):
+        return {"summaries": summaries, "schemas": schemas}[name](folder, *task, quick)
     return diameters() if name == "diameters" else {"coverage": coverage, "evaluations": evaluations}[name](quick)
 
 
@@ -186,6 +189,7 @@ def measure(arguments: argparse.Namespace) -> Results:
     settings = {"quick": quick, "code": fingerprint(Path(__file__)), "data": fingerprint(folder / "load.py")}
     cells = Cells(arguments.folder / "private_statistics.cells.jsonl", settings, fresh=arguments.fresh)
     jobs = [*(("regressions", task) for task in TASKS), ("coverage",), ("evaluations",), ("diameters",)]
+    jobs += [("summaries",), ("schemas", "adult"), ("schemas", "stones")]
     results: Results = {"version": cr.__version__, "quick": quick}
     # one after the other, since regressions are timed
     found = cells.all(jobs, partial(part, folder=folder, quick=quick), description="statistics")
