@@ -117,12 +117,12 @@ export class Client {
    * Answer the present round. The report is on disk, and counted, before it is sent; a retry sends the same bytes. Null where there
    * is nothing to answer, it was answered before, or another tab or process of this user is at it.
    */
-  async answer(records: RecordsSource, watch?: (leaving: Leaving) => void): Promise<Sent | null> {
+  async answer(records: RecordsSource, options: AnswerOptions = {}): Promise<Sent | null> {
     const task = await this.task();
-    return this.#options.store.alone(() => this.#answer(task, records, watch));
+    return this.#options.store.alone(() => this.#answer(task, records, options));
   }
 
-  async #answer(task: Task, records: RecordsSource, watch?: (leaving: Leaving) => void): Promise<Sent | null> {
+  async #answer(task: Task, records: RecordsSource, { watch, signal }: AnswerOptions): Promise<Sent | null> {
     const { store } = this.#options;
     let waiting = await store.waiting(task.id);
     let [firstTime, blank, due] = [false, false, 0];
@@ -147,6 +147,10 @@ export class Client {
     }
     const number = (await store.entries()).find((entry) => entry.slot === waiting.slot)?.round ?? 0;
     if (!this.#options.atOnce) await until(due);
+    if (signal?.aborted) {
+      await store.sent(waiting.slot); // it stays counted, and is never made again
+      return null;
+    }
     try {
       await this.#send("/v1/report", waiting.report, true);
     } catch (problem) {
@@ -197,7 +201,7 @@ export class Client {
     let answered = 0;
     while (!signal?.aborted && answered < rounds && (full || (await this.answered()) === 0 || (await this.waits()))) {
       try {
-        const sent = await this.#patiently(() => this.answer(reading, watch), deadline, signal);
+        const sent = await this.#patiently(() => this.answer(reading, { watch, signal }), deadline, signal);
         if (sent !== null) {
           answered += 1;
           said?.(sent);
@@ -220,10 +224,20 @@ export class Client {
         return await ask();
       } catch (problem) {
         const later = problem instanceof ServerError && LATER.includes(problem.status);
-        if (!later || now() >= deadline || signal?.aborted) throw problem;
+        if (!later || now() >= deadline) throw problem;
+        if (signal?.aborted) {
+          await this.#forget();
+          throw problem;
+        }
         await until(now() + PAUSE);
       }
     }
+  }
+
+  /** Whoever leaves sends nothing more, also of what waits. */
+  async #forget(): Promise<void> {
+    const waiting = this.#task === undefined ? null : await this.#options.store.waiting(this.#task.id);
+    if (waiting !== null) await this.#options.store.sent(waiting.slot);
   }
 
   #requirePromise(task: Task): void {
@@ -284,15 +298,18 @@ export class Client {
   }
 }
 
-export interface JoinOptions {
-  /** Seconds to wait for rounds. */
-  wait?: number;
+export interface AnswerOptions {
   /** Hears what is about to leave. */
   watch?: (leaving: Leaving) => void;
+  /** Ends it: a report that was made and not sent is forgotten, and counted all the same. */
+  signal?: AbortSignal;
+}
+
+export interface JoinOptions extends AnswerOptions {
+  /** Seconds to wait for rounds. */
+  wait?: number;
   /** Hears of every answer; null of one that came too late, says the shuffler. */
   said?: (sent: Sent | null) => void;
-  /** Ends asking; a report that was made is still counted. */
-  signal?: AbortSignal;
 }
 
 /** Rows of records, by the task's own words where they are values of its columns. */

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..files import create_private
 from ..report import promise_lines
 from ..service.task_file import TaskFile, public_key
 from ..table import TableModel
@@ -35,6 +37,10 @@ Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 Dev = Annotated[bool, typer.Option("--dev", help="Make a certificate for this machine. For trying things out.")]
 DatabaseUrl = Annotated[str | None, typer.Option(help="Database URL; SQLite in the role's folder unless given.")]
 
+# Exit code of a task that has ended before its time: to start it again changes nothing.
+ENDED = 3
+# Clients that are enrolled in one transaction.
+_TOGETHER = 10_000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -50,15 +56,26 @@ def key(folder: Folder) -> None:
 def enrol(
     folder: Folder,
     clients: Annotated[int, typer.Option(help="How many clients to enrol.")] = 1,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="A new file for the tokens, for its owner alone; - is standard output.")
+    ] = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Enrol clients at a shuffler, and print a token for each. Only hashes are kept: a lost token is a lost client."""
+    """Enrol clients at a shuffler: a token for each, a line each. Only hashes are kept: a lost token is a lost client."""
     from ..service import store  # noqa: PLC0415
 
     whole("--clients", clients, at_least=1, remedy="Say how many tokens you need.")
+    if output is None and not sys.stdout.isatty():
+        remedy = "Name a file, which nobody else can read; or - where a program takes them over."
+        raise ArgumentError("--output", None, "given where tokens do not go to a terminal", remedy)
+    if output not in (None, "-"):
+        create_private(Path(str(output)), b"")  # before anybody is enrolled
     kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
-    for _ in range(clients):
-        typer.echo(store.enrol(kept, store.new_name()))
+    with nullcontext(sys.stdout) if output in (None, "-") else Path(str(output)).open("a") as file:
+        for first in range(0, clients, _TOGETHER):
+            names = [store.new_name() for _ in range(min(_TOGETHER, clients - first))]
+            file.writelines(f"{token}\n" for token in store.enrol_all(kept, names))
+            file.flush()
     kept.close()
 
 
@@ -74,10 +91,13 @@ def shuffler(
     dev: Dev = False,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the analyzer.")] = None,
     smallest: Annotated[int, typer.Option(help="Fewest users in a batch that this shuffler agrees to.")] = 100,
+    page: Annotated[bool, typer.Option("--page", help="Serve the page with which people take part in a browser.")] = False,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages elsewhere that may send here.")] = None,
     database: DatabaseUrl = None,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
     from ..service import store  # noqa: PLC0415
+    from ..service.own_page import add_page, allow_origins  # noqa: PLC0415
     from ..service.roles import Errands, Served, signing_key  # noqa: PLC0415
     from ..service.shuffler import ShufflerRole  # noqa: PLC0415
     from ..service.web import shuffler_app  # noqa: PLC0415
@@ -90,10 +110,25 @@ def shuffler(
     except WireError as problem:
         remedy = "Use the options that it was begun with, or a new folder."
         raise ArgumentError("--dir", str(folder), f"a folder whose task can be served ({problem})", remedy) from None
-    errands = Errands(role, analyzer, ca=ca)
-    with _until_stopped() as stopped, Served(shuffler_app(role), host=host, port=port, tls=tls) as served, errands:
+    errands, web = Errands(role, analyzer, ca=ca), shuffler_app(role)
+    if page:
+        add_page(web)
+    allow_origins(web, allow_origin or [])
+    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served, errands:
         typer.echo(f"shuffler on {served.url}")
         stopped.wait()
+
+
+@app.command()
+def page(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the page into, to be hosted anywhere.")],
+) -> None:
+    """Write the page with which people take part in a browser, and the digests of its files."""
+    from ..service.own_page import copy_page  # noqa: PLC0415
+
+    copies = copy_page(output)
+    typer.echo((output / "SHA256SUMS").read_text(), nl=False)
+    say(messages(), f"{len(copies)} files in {output}. Start the shuffler with --allow-origin of where they are hosted.")
 
 
 @app.command()
@@ -117,7 +152,9 @@ def analyzer(
     from ..service.wire import WireError  # noqa: PLC0415
 
     task_file = TaskFile.load(task)
-    check_output(task_file.output, force)
+    saved = folder / "saved-model.json"
+    if not _is_copy(task_file.output, saved):  # otherwise this run was stopped after it had saved its model
+        check_output(task_file.output, force)
     tls = _tls(folder, host, certificate, private_key, dev)
     role_key = signing_key(folder)
     served_task = task_file.task()
@@ -141,11 +178,16 @@ def analyzer(
         except KeyboardInterrupt:
             raise Stopped("stopped; the same command goes on where it was") from None
         except SpoiledError as end:
-            raise Stopped(f"{end}.", 1) from None
+            raise Stopped(f"{end}.", ENDED) from None
         model = TableModel(task_file.facts, estimator)
+        model.save(saved)
         model.save(task_file.output)
         for line in [*promise_lines(estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
+
+
+def _is_copy(output: Path, saved: Path) -> bool:
+    return output.is_file() and saved.is_file() and output.read_bytes() == saved.read_bytes()
 
 
 def _end_with(parent: int) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError, real
 from .budget import DeviceBudget
-from .http import Server, ServerError
+from .http import Server, ServerError, require_private_way
 from .means import Records, beside, blanked_mean, checked_mean
 from .outcomes import RefusedTaskError
 from .reporting import report_of
@@ -60,7 +60,7 @@ class Client:
     Parameters
     ----------
     shuffler : str
-        Its address.
+        Its address: https, or http on this machine alone.
     token : str
         What the user was enrolled with.
     analyzer_key : str
@@ -116,6 +116,7 @@ class Client:
         except ValueError:
             remedy = "Ask the analyzer's operator for it; do not take it from the shuffler."
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
+        require_private_way(shuffler)
         self._folder = Path(folder).expanduser()
         remedy = "It is the weakest promise that you accept for the whole task."
         self._max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
@@ -201,6 +202,38 @@ class Client:
             None where there is nothing to answer, or it was answered before.
         """
         return self.answer(lambda: (X, y), random=random)
+
+    def take_part_with(
+        self, records: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, random: RandomSource | None = None
+    ) -> Sent | None:
+        """Answer the present round with this user's records, by the columns of the task's schema: `answer` for a table's task.
+
+        Parameters
+        ----------
+        records : mapping or sequence of mappings
+            One record or several, each with a value for every column of the schema and its target.
+        random : RandomSource, optional
+            Where the noise comes from; the system's secure source unless given.
+
+        Returns
+        -------
+        Sent or None
+            None where there is nothing to answer, or it was answered before.
+
+        Raises
+        ------
+        RefusedTaskError
+            The task is not about tables.
+        ArgumentError
+            A record does not fit the schema; nothing was sent. Its text holds nothing of a record. Not in a task that blanks.
+        """
+        from .records import Reader  # noqa: PLC0415  (tables are not needed for rows)
+
+        task = self.task()
+        if task.records is None:
+            raise RefusedTaskError("the task is not about tables: give rows to take_part. Nothing was sent.")
+        reader = Reader(task.records)
+        return self.answer(lambda: reader.of_records(records), random=random)
 
     def answer(self, records: Records, *, random: RandomSource | None = None) -> Sent | None:
         """Answer the present round with the rows and targets that `records` returns, read in a thread of their own.

@@ -11,17 +11,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from . import store as tables
 from .lots import draw_lots, who_answered, who_is_drawn
+from .margin import fewest
 from .outcomes import Arrivals, RefusedError, Taken, Written
 from .places import Places
+from .releasing import Releases, forget_batch
 from .store import Database
 from .taking import forget_places, make_batch, state_of, take_reports
 from .task import Task, TaskRound
-from .transport import check_shape
+from .transport import ENCAPSULATED, check_shape
 from .wire import ARRIVALS, Document, SealedReport, WireError
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
@@ -52,11 +54,14 @@ class ShufflerRole:
         The task's signed document.
     public_key : Ed25519PublicKey
         The key that batches are verified with.
+    releases : Releases
+        What follows a batch where reports are checked: the analyzer's list of exclusions, and one sum over the rest.
 
     Guarantee
     ---------
     A batch is forwarded in uniformly random order, has at least as many reports as its plan counts on, and holds at most one report
-    of each client. When it is written, the reports are deleted in the same transaction.
+    of each client. When it is written, the reports are deleted in the same transaction; where reports are checked, when the one sum
+    over those that are not left out is written.
     """
 
     def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
@@ -70,6 +75,7 @@ class ShufflerRole:
         self._places = Places([(row.round, row.client, row.until) for row in promised])
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
         self._read: dict[bytes, TaskRound] = {}  # rounds that were read, by digest
+        self.releases = Releases(store, key, analyzer)
         if (document := store.task()) is not None:
             self.take_task(document)
 
@@ -170,13 +176,13 @@ class ShufflerRole:
         if self.task is None or (document := self.current()) is None:
             return [None] * len(clients)
         task_round = self._round(document)
-        plan = task_round.phase_of(self.task).plan
+        enough = fewest(self.task, task_round.phase_of(self.task))
         with self._lock:
             with self.store.look() as connection:
                 state = state_of(connection, task_round.id)
                 drawn = who_is_drawn(connection, task_round, clients)
                 wanted = drawn - who_answered(connection, self.task, task_round, clients)
-            ends = state.state != "open" or (self._is_late(state) and state.arrived >= plan.honest_users)
+            ends = state.state != "open" or (self._is_late(state) and state.arrived >= enough)
             promised = {client: self._places.promise(task_round.id, client, ends=ends) for client in clients if client in wanted}
             rows = [{"round": task_round.id, "client": client, "until": until} for client, until in promised.items() if until]
             if rows:
@@ -220,9 +226,10 @@ class ShufflerRole:
         if self.task is None or (document := self.current()) is None:
             return None
         task_round = self._round(document)
-        plan = task_round.phase_of(self.task).plan
+        phase = task_round.phase_of(self.task)
         with self.store.look() as connection:
-            return Arrivals(task_round.number, state_of(connection, task_round.id).arrived, plan.users, plan.honest_users)
+            arrived = state_of(connection, task_round.id).arrived
+        return Arrivals(task_round.number, arrived, phase.plan.users, fewest(self.task, phase))
 
     def said(self, arrivals: Arrivals) -> Document:
         """Return how a round stands as a signed document, for the analyzer.
@@ -297,7 +304,7 @@ class ShufflerRole:
             return RefusedError(400, str(problem))
         except RefusedError as refusal:
             return refusal
-        return Written(client, body, task_round, plan)
+        return Written(client, body, task_round, plan, report.sealed.reshape(-1)[:ENCAPSULATED].tobytes().hex())
 
     def _round(self, document: Document) -> TaskRound:
         """A round of ours, read once."""
@@ -343,14 +350,14 @@ class ShufflerRole:
         if self.task is None or self.task.patience is None or (document := self.current()) is None:
             return
         task_round = self._round(document)
-        enough = task_round.phase_of(self.task).plan.honest_users
+        enough = fewest(self.task, task_round.phase_of(self.task))
         with self._lock:
             with self.store.begin() as connection:
                 state = state_of(connection, task_round.id, to_change=True)
                 waits = state.arrived < enough or not self._is_late(state) or self._places.any_left(task_round.id)
                 if state.state != "open" or waits:
                     return
-                make_batch(connection, task_round, self._key)
+                make_batch(connection, self.task, task_round, self._key)
             self.store.wipe()
 
     def waiting_batch(self) -> tuple[str, bytes] | None:
@@ -374,11 +381,10 @@ class ShufflerRole:
         round_id : str
             The batch's round.
         state : str, default "forwarded"
-            What is noted of the round.
+            What is noted of the round. Where reports are checked, the analyzer's list of exclusions is waited for first.
         """
         with self.store.begin() as connection:
-            forgotten = update(tables.rounds).where(tables.rounds.c.id == round_id).values(state=state, batch=None)
-            connection.execute(forgotten)
+            forget_batch(connection, self._serving, round_id, state)
         self.store.wipe()
 
     @property
