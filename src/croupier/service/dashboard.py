@@ -25,6 +25,7 @@ from ..optimizer.progress import noise_norms
 from ..privacy import SumPlan, round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
+from .queries import AskedQuery
 from .task import Task, TaskRound
 from .transport import report_length
 from .wire import ARRIVALS, Document, WireError
@@ -71,8 +72,9 @@ class Dashboard:
                 waiting, heard = self._population.waiting(), self._last_heard(now)
                 end = None if waiting else self._population.spoiled()
                 shows = len(self._answered), waiting.number if waiting else None, heard, end
-                if shows != self._shows:
+                if shows != self._shows or self._state["answer"] != (self._population.page is not None):
                     self._state = run_state(self._population.task, self._answered, waiting, heard, end)
+                    self._state["answer"] = self._population.page is not None
                 self._shows, self._looked = shows, now
             return self._state
 
@@ -135,6 +137,7 @@ def run_state(
         "noise": _noise(schedule),
         "plan": plan_words(task, number),
         "promise": promise_words(schedule),
+        "answer": False,
     }
 
 
@@ -219,7 +222,7 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         ends += f", or after {task.patience:,.4g} seconds with at least {plan.honest_users:,}"
     bound = "none" if schedule.bound is None else f"expected excess {schedule.bound_on} loss at most {schedule.bound:.4g}"
     rows = {
-        "model": _problem_words(task.problem),
+        "model": task.problem.in_words if isinstance(task.problem, AskedQuery) else _problem_words(task.problem),
         "method": f"{schedule.method}, {schedule.interactivity} interactivity; {schedule.why}",
         "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} people, by {phase.algorithm}",
         "a person": "is in every round" if full else "is in one round at most",

@@ -24,8 +24,8 @@ from .prefix_sums import known_total, possible_shares, unit_root
 
 Floats = NDArray[np.float64]
 MOST_COLUMNS = 1_000
-# Part of the squared norm of a column of levels, beside 1 for numbers: a prefix sum of 130 bins has 2.6 times the noise of a count, so
-# that this makes the sum of both variances least.
+# Part of the squared norm of a column of levels, beside 1 for numbers: a prefix sum of 130 bins has 2.6 times the noise of a count,
+# so that this makes the sum of both variances least.
 LEVELS_WEIGHT = 0.4
 
 
