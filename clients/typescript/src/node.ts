@@ -46,7 +46,8 @@ export class FolderStore implements Store {
     return files.map((name) => JSON.parse(readFileSync(join(this.#folder, name), "utf-8")) as Entry);
   }
 
-  async keep(entry: Entry, report: Bytes): Promise<boolean> {
+  async keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
+    if (!allowed(await this.entries())) return false;
     const draft = `${entry.slot}.${process.pid}.draft`;
     this.#write(draft, new TextEncoder().encode(`${JSON.stringify(entry)}\n`));
     // the answer counts first: a report without its entry could be made a second time
@@ -63,6 +64,19 @@ export class FolderStore implements Store {
 
   async sent(slot: string): Promise<void> {
     rmSync(join(this.#folder, `${slot}.report`), { force: true });
+  }
+
+  async keepLot(task: string, round: number | null): Promise<number | null> {
+    const draft = `${task}.${process.pid}.draft`;
+    this.#write(draft, new TextEncoder().encode(JSON.stringify({ round })));
+    this.#place(draft, `${task}.lot`);
+    return (await this.lot(task)) ?? null;
+  }
+
+  async lot(task: string): Promise<number | null | undefined> {
+    const name = `${task}.lot`;
+    if (!readdirSync(this.#folder).includes(name)) return undefined;
+    return (JSON.parse(readFileSync(join(this.#folder, name), "utf-8")) as { round: number | null }).round;
   }
 
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {

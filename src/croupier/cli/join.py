@@ -101,7 +101,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
     if reading.done() and not task.blanks:
         reading.result()
     full = task.schedule.interactivity == "full"
-    answered = 0
+    answered, end = 0, None
     while (full or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
         try:
             sent = _patiently(lambda: client.answer(reading.result), deadline)
@@ -115,7 +115,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
             say(messages(), f"Answered round {sent.round}; nothing but sealed noise left this machine.")
             if sent.blank:
                 say(messages(), f"It was blank: {_why_blank(reading, task)}.")
-        elif time.monotonic() < deadline:
+        elif time.monotonic() < deadline and (end := _patiently(client.ended, deadline)) is None:
             time.sleep(_PAUSE)
         else:
             break
@@ -124,6 +124,8 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
         why = (
             "this user has answered the task before, and is not asked again" if before else "no round wanted an answer of this user"
         )
+        if end is not None:
+            why = str(end).rstrip(".")
         raise Stopped(f"{why}; nothing was sent", 0)
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,10 @@ from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError, real
 from .budget import DeviceBudget
+from .ending import End
 from .http import Server, ServerError, require_private_way
 from .means import Records, beside, blanked_mean, checked_mean
-from .outcomes import RefusedTaskError
+from .outcomes import RefusedTaskError, Sent
 from .queries import AskedQuery
 from .reporting import report_of
 from .task import Task, TaskRound
@@ -34,26 +34,6 @@ from .wire import Document
 
 # The status of a report whose round has ended.
 TOO_LATE = 410
-
-
-@dataclass(frozen=True)
-class Sent:
-    """What came of taking part.
-
-    Parameters
-    ----------
-    round : int
-        The round's number.
-    first_time : bool
-        Whether the report is new; otherwise one that had waited was sent again.
-    blank : bool, default False
-        Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
-        answer is that of a user whose gradient is 0.
-    """
-
-    round: int
-    first_time: bool
-    blank: bool = False
 
 
 class Client:
@@ -166,6 +146,22 @@ class Client:
             return None
         document = Document.from_bytes(data)
         return document, TaskRound.read(document, task, self._key)
+
+    def ended(self) -> End | None:
+        """Whether the task has ended, by the analyzer's signed word.
+
+        Returns
+        -------
+        End or None
+            None while it goes on, as far as the shuffler knows.
+
+        Raises
+        ------
+        WireError
+            What the shuffler shows is not the analyzer's.
+        """
+        data = self._sent("/v1/end")
+        return End.read(Document.from_bytes(data), self.task().id, self._key) if data else None
 
     def answered(self) -> int:
         """How many answers to the task are in the ledger, whatever was heard of them.

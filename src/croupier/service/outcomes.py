@@ -34,6 +34,26 @@ class RefusedTaskError(Exception):
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What came of taking part.
+
+    Parameters
+    ----------
+    round : int
+        The round's number.
+    first_time : bool
+        Whether the report is new; otherwise one that had waited was sent again.
+    blank : bool, default False
+        Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
+        answer is that of a user whose gradient is 0.
+    """
+
+    round: int
+    first_time: bool
+    blank: bool = False
+
+
+@dataclass(frozen=True)
 class Taken:
     """That a report was taken.
 
