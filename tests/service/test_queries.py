@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers_roles import soon
 
-from croupier.cli.answers import figures, serve_answer
+from croupier.cli.answers import figures, write_answer
 from croupier.client import Client, ServerError
 from croupier.protocol import SumEstimate
 from croupier.report import answer_page
@@ -130,7 +129,7 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
     stores = {name: Database(f"sqlite:///{tmp_path / name}.db", tables) for name, tables in (("s", SHUFFLER), ("a", ANALYZER))}
     tokens = [enrol(stores["s"], f"user {n}") for n in range(USERS)]
     shuffler = ShufflerRole(stores["s"], shuffler_key, key.public_key(), smallest=2)
-    population, stopped = RemotePopulation(task, stores["a"], key), threading.Event()
+    population = RemotePopulation(task, stores["a"], key)
     with (
         ThreadPoolExecutor(1) as analyst,
         Served(analyzer_app(population)) as analyzer,
@@ -138,7 +137,7 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
         Errands(shuffler, analyzer.url),
     ):
         try:
-            running = analyst.submit(serve_answer, asked, population, tmp_path / "saved.json", analyzer.url, stopped)
+            running = analyst.submit(write_answer, asked, population, tmp_path / "saved.json", analyzer.url)
             soon(lambda: shuffler.document)
             public = key.public_key().public_bytes_raw().hex()
             for user, token in enumerate(tokens):
@@ -159,7 +158,6 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
             assert "<svg" in fetched(f"{analyzer.url}/answer")
             soon((tmp_path / "answer.json").exists)
         finally:
-            stopped.set()
             population.stop()
         running.result()
     values = json.loads((tmp_path / "answer.json").read_text())

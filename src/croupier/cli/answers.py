@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from ..table import schema_from
 from .progress import messages, say
 
 
-def serve_answer(asked: QueryFile, population: RemotePopulation, saved: Path, url: str, stopped: threading.Event) -> None:
-    """Ask, write the answer down, and show it until somebody stops this."""
+def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, url: str) -> None:
+    """Ask, write the answer down, and put it on the page."""
     answer = asked.answer(population)
     population.page = answer_page(answer, title=asked.name or f"The answer: {asked.query.kind}")
     page, text = asked.output.with_suffix(".html"), json.dumps(figures(answer), indent=2).encode()
@@ -30,7 +29,6 @@ def serve_answer(asked: QueryFile, population: RemotePopulation, saved: Path, ur
     write_whole(saved, text)
     write_whole(asked.output, text)
     say(messages(), f"Answer: {asked.output}; with pictures: {page}, and {url}/answer until this is stopped (Ctrl-C).")
-    stopped.wait()
 
 
 def figures(answer: Any) -> dict[str, Any]:

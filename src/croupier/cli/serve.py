@@ -152,7 +152,7 @@ def analyzer(
     from ..service.roles import Served, signing_key  # noqa: PLC0415
     from ..service.web import analyzer_app  # noqa: PLC0415
     from ..service.wire import WireError  # noqa: PLC0415
-    from .answers import serve_answer  # noqa: PLC0415
+    from .answers import write_answer  # noqa: PLC0415
 
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
     saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")
@@ -177,7 +177,9 @@ def analyzer(
         typer.echo(f"analyzer on {served.url}")
         try:
             if isinstance(task_file, QueryFile):
-                serve_answer(task_file, population, saved, served.url, stopped)
+                write_answer(task_file, population, saved, served.url)
+                _finish(population, folder, stopped, linger)
+                stopped.wait()
                 return
             features = len(task_file.encoder.names)
             estimator = task_file.estimator.fit_population(population, features, checkpoint=folder / "run.journal")
