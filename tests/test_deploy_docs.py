@@ -88,7 +88,7 @@ def test_commands_of_the_front_page_exist():
 
 def test_the_page_on_deploying_shows_every_role():
     names = {check(command) for command in blocks((ROOT / "docs" / "deploy.md").read_text())}
-    assert names == {"demo", "serve key", "serve enrol", "serve analyzer", "serve shuffler", "join"}
+    assert names == {"demo", "serve key", "serve enrol", "serve analyzer", "serve shuffler", "serve excluded", "serve bar", "join"}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -52,7 +52,8 @@ def test_a_whole_deployment_trains_and_leaves_nothing(tmp_path, monkeypatch):
     analyzer, shuffler = (list(figures[f"{role}_database"].values()) for role in ("analyzer", "shuffler"))
     assert analyzer == [demo_deployed.ROUNDS, 0, 0]
     assert shuffler == [40, 40 * demo_deployed.ROUNDS, 0, 0]
-    assert figures["bytes_per_user"] == demo_deployed.ROUNDS * (128 + 8 * 6)
+    width = (40 * figures["bits_per_user"] // (6 * demo_deployed.ROUNDS)).bit_length()  # of the counts of all, in 6 coordinates
+    assert figures["bytes_per_user"] == demo_deployed.ROUNDS * (128 + -(-6 * width // 8))
     assert "https://127.0.0.1:" in result.stderr
     assert list(tmp_path.iterdir()) == []
     assert running(tmp_path) == []

@@ -100,7 +100,7 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
     trusted = [development_certificate(role)[0] for role in (at_analyzer, at_shuffler)]
     with Role("analyzer", folder, "--task", folder / "task.toml", "--dir", at_analyzer) as analyzer:
         upstream = ("--analyzer", analyzer.url, "--analyzer-key", keys[0], "--ca", trusted[0])
-        with Role("shuffler", folder, "--dir", at_shuffler, *upstream, "--smallest", min(users, 20)) as shuffler:
+        with Role("shuffler", folder, "--dir", at_shuffler, *upstream, "--smallest", min(users // 2, 20)) as shuffler:
             where = f"{_page_of(analyzer.url, trusted[0])} Shuffler: {shuffler.url}."
             say(console, f"{where} Both on this machine alone; they stop by themselves.")
             clients = [

@@ -81,6 +81,36 @@ def enrol(
 
 
 @app.command()
+def excluded(folder: Folder, database: DatabaseUrl = None) -> None:
+    """List the clients whose reports were left out of a round: a name and a round a line."""
+    from ..service import releasing, store  # noqa: PLC0415
+
+    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    for name, number in releasing.excluded_clients(kept):
+        typer.echo(f"{name} {number}")
+    kept.close()
+
+
+@app.command()
+def bar(
+    folder: Folder,
+    client: Annotated[list[str], typer.Option(help="A client's name, as `serve excluded` prints it; may be given again.")],
+    database: DatabaseUrl = None,
+) -> None:
+    """Strike out clients' tokens, so that they take part no more."""
+    from ..service import releasing, store  # noqa: PLC0415
+
+    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    barred = releasing.bar(kept, client)
+    kept.close()
+    if unknown := sorted(set(client) - set(barred)):
+        remedy = "croupier serve excluded prints names. The others were barred."
+        raise ArgumentError("--client", unknown[0], "the name of an enrolled client", remedy)
+    for name in barred:
+        typer.echo(f"{name} is barred")
+
+
+@app.command()
 def shuffler(
     folder: Folder,
     analyzer: Annotated[str, typer.Option(help="The analyzer's address.")],

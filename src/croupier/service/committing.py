@@ -7,6 +7,7 @@ the same list, and no batch is opened for two.
 from __future__ import annotations
 
 import json
+import logging
 from concurrent.futures import Executor
 from typing import Any
 
@@ -26,6 +27,7 @@ from .task import Task, TaskRound
 from .transport import opened
 from .wire import Document, SealedBatch, WireError, sha256
 
+log = logging.getLogger("croupier")
 _IMPOSSIBLE = "counts that no users could have sent: a report was not made by the protocol"
 
 
@@ -78,6 +80,9 @@ def look_into(
             values = {"spoiled": f"{len(verdict.bad)} of {batch.users} reports are bad, more than the {most} allowed"}
         else:
             found["share"] = verdict.share.astype("<u8").tobytes()
+    if found["bad"]:
+        what = "envelopes count as zeros" if transport is None else "reports are left out"
+        log.warning("round %d: %d bad %s", task_round.number, found["bad"], what)
     with store.begin() as connection:
         connection.execute(insert(tables.found).values(round=task_round.id, **found))
         here = tables.asked.c.id == task_round.id
@@ -139,6 +144,8 @@ def take_release(store: Database, task: Task, task_round: TaskRound, release: Re
         counts = transport.counts(release.sums, np.frombuffer(row.share, "<u8").astype(np.uint64), release.users, phase.plan)
         here = found.round == task_round.id
         dropped = None if counts is not None else _IMPOSSIBLE
+        if dropped:
+            log.error("round %d is a step of length 0: %s", task_round.number, dropped)
         connection.execute(update(tables.found).where(here).values(share=None, dropped=dropped))
         ones = json.dumps(None if counts is None else counts.ones.tolist())
         connection.execute(update(tables.asked).where(tables.asked.c.id == task_round.id).values(ones=ones))

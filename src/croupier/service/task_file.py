@@ -18,6 +18,8 @@ from .records import described
 from .task import LONGEST_PACE, PACE, Task
 from .wire import WireError
 
+# The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
+HONEST, PATIENCE = 0.9, 3600.0
 # The names that a task file may state, and of which type each is. docs/deploy.md explains them.
 FIELDS = {
     "name": str,
@@ -113,7 +115,8 @@ class TaskFile:
         facts = Schema.load(path.parent / values["schema"])
         if facts.user is not None:
             raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
-        passed = {name: values[name] for name in ("rounds", "radius", "honest", "rule", "invalid") if name in values}
+        names = ("rounds", "radius", "honest", "rule", "invalid")
+        passed = {"honest": HONEST} | {name: values[name] for name in names if name in values}
         blanks(passed.get("invalid", "refuse"))
         how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Mend the file.")
         parameters = {"epsilon": float(values.get("epsilon", 1.0)), "interactivity": how} | passed
@@ -123,7 +126,7 @@ class TaskFile:
             whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
             one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
             values["shuffler_key"],
-            values.get("patience"),
+            values.get("patience", PATIENCE if passed["honest"] < 1 else None),
             values.get("name", ""),
             real(
                 "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
@@ -141,6 +144,7 @@ class TaskFile:
         """The estimator that is trained, for the task's users; not fitted yet. A deployed shuffler deals openly."""
         estimator = self.request.estimator(self.facts, self.users)
         estimator.lots = "open"
+        estimator._exclusions = True
         return estimator
 
     def task(self) -> Task:
