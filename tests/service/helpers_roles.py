@@ -56,7 +56,16 @@ class World:
     """A task, its keys, its users' records, and the folder with both databases. Roles are made, dropped and made again."""
 
     def __init__(
-        self, folder: Path, *, transport="masked-sum", users=12, databases=None, patience=None, premise=None, **asked
+        self,
+        folder: Path,
+        *,
+        transport="masked-sum",
+        users=12,
+        databases=None,
+        patience=None,
+        premise=None,
+        enroller=None,
+        **asked,
     ) -> None:
         self.folder, self.users = folder, users
         generator = np.random.default_rng(users)
@@ -69,7 +78,7 @@ class World:
         if premise is not None:  # a larger share is honest than the plans count on: the margin for reports that are left out
             chosen = replace(chosen, honest=premise)
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience)
+        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience, enroller=enroller)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
         self.stores: list[Database] = []
         kept = self.store("shuffler")

@@ -255,6 +255,7 @@ class Page {
       const answered = await client.join(records, {
         wait: WAIT,
         signal,
+        ended: ({ reason }) => this.#say(reason === null ? "The task has ended: all rounds are done." : `The task has ended: ${reason}`),
         watch: (leaving) => this.#showLeaving(task, leaving),
         said: (sent) => {
           if (sent === null) {

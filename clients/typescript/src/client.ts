@@ -10,7 +10,7 @@ import { type RandomSource, secureRandom } from "./random.ts";
 import type { RecordValues } from "./records.ts";
 import { sealedReport } from "./report.ts";
 import type { Entry, Store } from "./store.ts";
-import { phaseOf, readRound, readTask, slotOf, type Task, type TaskRound } from "./task.ts";
+import { type End, phaseOf, readEnd, readRound, readTask, slotOf, type Task, type TaskRound } from "./task.ts";
 
 const TOO_LATE = 410;
 const LATER = [null, 409, 429, 500, 502, 503, 504];
@@ -102,6 +102,13 @@ export class Client {
     const task = await this.task();
     const data = await this.#send("/v1/round", undefined, true);
     return data.length === 0 ? null : readRound(data, task, this.#key);
+  }
+
+  /** Whether the task has ended, by the analyzer's signed word; null while it goes on, as far as the shuffler knows. */
+  async ended(): Promise<End | null> {
+    const task = await this.task();
+    const data = await this.#send("/v1/end");
+    return data.length === 0 ? null : readEnd(data, task, this.#key);
   }
 
   /** In a task with secret lots, the round that this user is asked in, as the shuffler tells it alone, and seconds until then. */
@@ -219,7 +226,7 @@ export class Client {
 
   /** Every round that wants an answer, until the task needs no more of this user or `wait` seconds are over. */
   async join(records: RecordsSource, options: JoinOptions = {}): Promise<number> {
-    const { wait = 60, watch, said, signal } = options;
+    const { wait = 60, watch, said, ended, signal } = options;
     const deadline = now() + wait;
     const task = await this.#patiently(() => this.task(), deadline, signal);
     const lot = task.secret === null ? null : await this.#patiently(() => this.lot(), deadline, signal);
@@ -246,6 +253,11 @@ export class Client {
         continue;
       }
       if (now() >= deadline) break;
+      const end = await this.#patiently(() => this.ended(), deadline, signal);
+      if (end !== null) {
+        ended?.(end);
+        break;
+      }
       await until(now() + PAUSE);
     }
     return answered;
@@ -352,6 +364,8 @@ export interface JoinOptions extends AnswerOptions {
   wait?: number;
   /** Hears of every answer; null of one that came too late, says the shuffler. */
   said?: (sent: Sent | null) => void;
+  /** Hears that the task has ended. */
+  ended?: (end: End) => void;
 }
 
 const LOT_BYTES = 64;

@@ -2,7 +2,7 @@
 import { type Bytes, fromHex } from "./bytes.ts";
 import { flag, list, names, object, oneOf, real, text, whole } from "./checks.ts";
 import { honestInBatch, surelyHonest } from "./crowd.ts";
-import { ROUND, readDocument, TASK, taskId, verified } from "./documents.ts";
+import { END, ROUND, readDocument, TASK, taskId, verified } from "./documents.ts";
 import { WireError } from "./errors.ts";
 import { type Guarantee, worstOf } from "./guarantee.ts";
 import type { Json, JsonObject } from "./json.ts";
@@ -199,6 +199,25 @@ export const phaseOf = (task: Task, round: TaskRound): Phase => task.phases[roun
 
 /** What a user has once: the task where each user is asked once, otherwise each round. */
 export const slotOf = (task: Task, roundId: string): string => `${task.id}-${task.interactivity === "full" ? roundId : "task"}`;
+
+/** That a task has ended, by the analyzer's signed word. */
+export interface End {
+  /** How many rounds were answered. */
+  rounds: number;
+  /** Why it has ended before its time; null where all rounds are done. */
+  reason: string | null;
+}
+
+export async function readEnd(data: Bytes, task: Task, analyzer: Bytes): Promise<End> {
+  const values = await verified(readDocument(data), END, analyzer);
+  names("end", values, ["task", "rounds", "reason"]);
+  if (values.get("task") !== task.id) throw new WireError("the end of another task");
+  const reason = values.get("reason") ?? null;
+  return {
+    rounds: whole("end.rounds", values.get("rounds"), { atLeast: 0 }),
+    reason: reason === null ? null : text("end.reason", reason).slice(0, 500),
+  };
+}
 
 /** Read a round in a document of this analyzer and this task. */
 export async function readRound(data: Bytes, task: Task, analyzer: Bytes): Promise<TaskRound> {

@@ -59,6 +59,11 @@ def join(
     budget_file: Annotated[
         Path, typer.Option(envvar="CROUPIER_BUDGET_FILE", help="The ledger of all that you have answered, one for all tasks.")
     ] = Path("~/.croupier/budget.json"),
+    invitation: Annotated[
+        str | None,
+        typer.Option(envvar="CROUPIER_INVITATION", help="What the task's enroller knows you by, where the task has one."),
+    ] = None,
+    enroller_ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the enroller.")] = None,
     ledger: Annotated[bool, typer.Option("--ledger", help="Show the ledger, and answer nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The ledger as JSON.")] = False,
 ) -> None:
@@ -80,7 +85,16 @@ def join(
     if not secret:
         raise ArgumentError("--token", None, "given, or in CROUPIER_TOKEN", "The shuffler's operator enrols clients.")
     client = Client(
-        shuffler, secret, analyzer_key, folder=folder, max_epsilon=max_epsilon, max_delta=max_delta, ca=ca, budget=budget
+        shuffler,
+        secret,
+        analyzer_key,
+        folder=folder,
+        max_epsilon=max_epsilon,
+        max_delta=max_delta,
+        ca=ca,
+        budget=budget,
+        invitation=invitation,
+        enroller_ca=enroller_ca,
     )
     try:
         _answer(client, data, Dialect(sep, decimal, encoding), time.monotonic() + wait)
@@ -93,6 +107,7 @@ def join(
 def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> None:
     """Every round that wants an answer until the task needs no more of this user, or the time is up."""
     task = _patiently(client.task, deadline)
+    _patiently(client.collect, deadline)
     first_ask = time.monotonic() + task.pace
     reader = _reader(task, data)
     reading = beside(lambda: reader.of_file(data, dialect))

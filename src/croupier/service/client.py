@@ -30,6 +30,8 @@ from .outcomes import RefusedTaskError, Sent
 from .queries import AskedQuery
 from .reporting import report_of
 from .task import Task, TaskRound
+from .tokens import slot_of
+from .wallet import Wallet
 from .wire import Document
 
 # The status of a report whose round has ended.
@@ -62,6 +64,10 @@ class Client:
     budget : DeviceBudget or path-like, optional
         The ledger of everything that the owner's devices have answered, and its limit; a file in `folder` unless given. All clients
         of one owner should share one.
+    invitation : str, optional
+        What the task's enroller knows this person by, where the task has one.
+    enroller_ca : path-like, optional
+        A file of certificates to trust for the enroller instead of the system's.
 
     Attributes
     ----------
@@ -89,6 +95,8 @@ class Client:
         timeout: float = 30.0,
         at_once: bool = False,
         budget: DeviceBudget | str | os.PathLike[str] | None = None,
+        invitation: str | None = None,
+        enroller_ca: str | os.PathLike[str] | None = None,
     ) -> None:
         self._token = token.strip()
         if not re.fullmatch(r"[!-~]+", self._token):
@@ -106,6 +114,7 @@ class Client:
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
+        self._invitation, self._enroller_ca, self._timeout = invitation, enroller_ca, timeout
         self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._folder / "budget.json")
 
     def task(self) -> Task:
@@ -146,6 +155,26 @@ class Client:
             return None
         document = Document.from_bytes(data)
         return document, TaskRound.read(document, task, self._key)
+
+    def collect(self) -> None:
+        """Get this user's tokens from the task's enroller: all of them at once, at a time that does not depend on records.
+
+        Where the task has no enroller, or the tokens are here, nothing is sent.
+
+        Raises
+        ------
+        ArgumentError
+            There is no invitation, or the enroller does not take it.
+        WireError
+            What the enroller answers is not signed by its keys.
+        ServerError
+            The enroller could not be reached, or says to come later.
+        """
+        task = self.task()
+        if task.enroller is not None:
+            require_private_way(task.enroller.address, "enroller")
+            server = Server(task.enroller.address, ca=self._enroller_ca, timeout=self._timeout)
+            Wallet(self._folder, task).collect(server, self._invitation)
 
     def ended(self) -> End | None:
         """Whether the task has ended, by the analyzer's signed word.
@@ -267,6 +296,7 @@ class Client:
         waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
+            self.collect()
             if (now := self.round()) is None:
                 return None
             came = time.monotonic()
@@ -282,6 +312,8 @@ class Client:
             self._count({"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase})
             waiting = self._folder / f"{slot}.report"
             self._write(waiting, report)
+            if task.enroller is not None:
+                Wallet(self._folder, task).forget(slot_of(task, task_round))
         else:  # it counts from when it is sent
             self._charge(task, again=True)
         entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
@@ -334,7 +366,8 @@ class Client:
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
-        return report_of(task, task_round, document, gradient, random).to_bytes()
+        token = b"" if task.enroller is None else Wallet(self._folder, task).token(slot_of(task, task_round))
+        return report_of(task, task_round, document, gradient, random, token).to_bytes()
 
     def _charge(self, task: Task, *, again: bool = False) -> None:
         """On the owner's ledger, before anything leaves."""

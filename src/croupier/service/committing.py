@@ -19,6 +19,7 @@ from sqlalchemy import insert, select, update
 from ..privacy import SumPlan
 from ..protocol import Counts, SumEstimate, VectorSum
 from . import store as tables
+from .admission import Admission
 from .checked import checked_transport
 from .exclusions import Exclusions, Release
 from .margin import most_excluded
@@ -62,6 +63,7 @@ def look_into(
     phase = task_round.phase_of(task)
     batch = SealedBatch.from_bytes(data, phase.plan.bits_per_coordinate, task.shuffler)
     found: dict[str, Any]
+    admission = Admission(store, task, task_round)
     if (transport := checked_transport(task.transport)) is None:
         content = opened(batch, phase.plan, private, pool)
         found = {"bad": content.malformed}
@@ -72,7 +74,7 @@ def look_into(
                 "spoiled": f"{content.malformed} envelopes hold no bit, so that more than the {most} users allowed are cheats"
             }
     else:
-        verdict = transport.check(batch, phase.plan, private, pool)
+        verdict = transport.check(batch, phase.plan, private, pool, admission.admits)
         document = Exclusions(task.id, task_round.id, sha256(data), verdict.bad).document(key)
         found = {"bad": len(verdict.bad), "exclusions": document.to_bytes()}
         values = {"users": batch.users - len(verdict.bad)}
@@ -85,6 +87,7 @@ def look_into(
         log.warning("round %d: %d bad %s", task_round.number, found["bad"], what)
     with store.begin() as connection:
         connection.execute(insert(tables.found).values(round=task_round.id, **found))
+        admission.spend(connection)
         here = tables.asked.c.id == task_round.id
         connection.execute(update(tables.asked).where(here).values(**values, key=None, batch=None))
     store.wipe()

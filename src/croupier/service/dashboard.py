@@ -210,7 +210,7 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
         "person": task.schedule.bits_per_user,
         "round": plan.bits_per_user,
         "rounds": phase.rounds if full else 1,
-        "bytes": report_length(task.transport, plan),
+        "bytes": report_length(task.transport, plan) + task.token_bytes,
         "travel": _TRAVEL[task.transport],
     }
 

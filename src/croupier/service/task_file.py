@@ -14,6 +14,7 @@ from ..estimator.linear import LinearModel
 from ..invalid import blanks
 from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
+from .enrolment import EnrollerKeys, check_enroller
 from .records import described
 from .task import LONGEST_PACE, PACE, Task
 from .wire import WireError
@@ -38,6 +39,7 @@ FIELDS = {
     "invalid": str,
     "patience": float,
     "pace": float,
+    "enroller": str,
     "output": str,
 }
 
@@ -66,6 +68,8 @@ class TaskFile:
         Seconds after it has asked for a round that a client answers it.
     output : Path
         Where the model goes.
+    enroller : EnrollerKeys or None
+        Whoever signs tokens for enrolled people.
     """
 
     facts: Schema
@@ -77,6 +81,7 @@ class TaskFile:
     name: str
     pace: float
     output: Path
+    enroller: EnrollerKeys | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TaskFile:
@@ -132,6 +137,7 @@ class TaskFile:
                 "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
             ),
             path.parent / values.get("output", "model.json"),
+            EnrollerKeys.load(path.parent / values["enroller"]) if "enroller" in values else None,
         )
 
     @property
@@ -171,7 +177,10 @@ class TaskFile:
             patience=self.patience,
             name=self.name,
             pace=self.pace,
+            enroller=self.enroller,
         )
+        if task.enroller is not None:
+            check_enroller(task.enroller, task.schedule, task.transport)
         if task.schedule.honest < 1 and task.patience is None:
             remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
             raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)
