@@ -15,7 +15,7 @@ from ..table.describing import values_of
 from ..validation import ArgumentError
 
 
-class Kind(Protocol):
+class QuestionKind(Protocol):
     """A kind of question: its statistic, the columns that it reads, and what it makes of a record."""
 
     statistic: Any
@@ -26,7 +26,7 @@ class Kind(Protocol):
         ...
 
 
-def meant(words: dict[str, Any]) -> Kind:
+def meant(words: dict[str, Any]) -> QuestionKind:
     """Return what the words of a question mean.
 
     Parameters
@@ -36,7 +36,7 @@ def meant(words: dict[str, Any]) -> Kind:
 
     Returns
     -------
-    Kind
+    QuestionKind
         With the statistic that is asked.
 
     Raises
@@ -105,7 +105,7 @@ class _Evaluate:
         return self.encoder.rows(piece), self.encoder.targets(piece)
 
 
-_KINDS: dict[str, Callable[[dict[str, Any]], Kind]] = {
+_KINDS: dict[str, Callable[[dict[str, Any]], QuestionKind]] = {
     "describe": _Describe,
     "histogram": _Histogram,
     "regression": _Regression,
