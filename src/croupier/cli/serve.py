@@ -40,8 +40,6 @@ DatabaseUrl = Annotated[str | None, typer.Option(help="Database URL; SQLite in t
 
 # Exit code of a task that has ended before its time: to start it again changes nothing.
 ENDED = 3
-# Clients that are enrolled in one transaction.
-_TOGETHER = 10_000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -73,8 +71,8 @@ def enrol(
         create_private(Path(str(output)), b"")  # before anybody is enrolled
     kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
     with nullcontext(sys.stdout) if output in (None, "-") else Path(str(output)).open("a") as file:
-        for first in range(0, clients, _TOGETHER):
-            names = [store.new_name() for _ in range(min(_TOGETHER, clients - first))]
+        for first in range(0, clients, store.TOGETHER):
+            names = [store.new_name() for _ in range(min(store.TOGETHER, clients - first))]
             file.writelines(f"{token}\n" for token in store.enrol_all(kept, names))
             file.flush()
     kept.close()
