@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from croupier.cli.app import app
+from croupier.service.query_file import FIELDS as QUERY_FIELDS
 from croupier.service.task_file import FIELDS, TaskFile
 from croupier.table import Schema
 
@@ -134,7 +135,10 @@ def test_the_task_table_of_the_page_is_the_commands():
     table = text[text.index("| key | meaning | unless given |") :].split("\n\n")[0]
     named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert named == set(FIELDS)
-    (block,) = re.findall(r"```toml\n(.*?)```", text, flags=re.S)
+    block, question = re.findall(r"```toml\n(.*?)```", text, flags=re.S)
+    section = text[text.index("## Ask one question") : text.index("## TLS")]
+    assert set(tomllib.loads(question)) <= set(QUERY_FIELDS)
+    assert set(QUERY_FIELDS) <= set(re.findall(r"`(\w+)`", section))
     assert set(tomllib.loads(block)) <= set(FIELDS)
 
 
@@ -142,7 +146,11 @@ def test_the_sizes_of_reports_that_the_page_states():
     from croupier.service.wire import report_bytes  # noqa: PLC0415
 
     text = (ROOT / "docs" / "deploy.md").read_text()
-    assert "| 128 + d k / 8 bytes, k the bits of users (g + b) | 48 + 49 d (g + b) bytes |" in text
+    row = next(line for line in text.splitlines() if line.startswith("| a report, d coordinates |"))
+    assert "| 128 + d k / 8 bytes, k the bits of users (g + b) |" in row
+    assert "| 48 + 49 d (g + b) bytes |" in row
+    assert "7,544 bytes at d = 100, g + b = 50 |" in row
+    assert report_bytes("verified-sum", 100, 50) == 7544
     assert report_bytes("masked-sum", 30, 17, 20) == 128 + 30 * 20 / 8
     assert report_bytes("messages", 30, 17) == 48 + 49 * 30 * 17
 

@@ -15,15 +15,19 @@ import croupier as cr
 
 from ..command import read, store
 from ..protocol import Results
+from .clients import clients
 from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
 from .sizes import QUICK, Sizes
+from .verifying import verified
 
 SECTIONS: dict[str, Callable[[Sizes], Any]] = {
     "speed": speed,
     "kills": kills,
+    "clients": clients,
     "ciphertexts": ciphertexts,
+    "verified": verified,
     "runs": whole_runs,
     "processes": several,
     "large": large,

@@ -57,10 +57,14 @@ def page(results: Results) -> str:
         ),
         f"A client makes a report (randomize, seal) at {results['speed'][-1]['made_a_second']:.0f} a second and core; it has "
         f"{results['speed'][-1]['bytes']} bytes.\n",
+        "## Clients and their connections\n",
+        *_clients(results["clients"]),
         "## kill -9\n",
         _kills(results["kills"]),
         "## Ciphertexts\n",
         _ciphertexts(results["ciphertexts"]),
+        "## Verified reports\n",
+        _verified(results["verified"]),
         "## Whole runs\n",
         "Analyzer and shuffler as commands, clients in two further processes, each with a folder and connections of its own, "
         "over loopback. In memory: the same records and the same coins, added up. By *messages* most of the time is sealing, "
@@ -109,6 +113,26 @@ def _others(loads: dict[str, float]) -> str:
     return f"Load average at the end of each section, ourselves included: {said}.\n" if said else ""
 
 
+def _clients(found: dict[str, Any]) -> list[str]:
+    heads = ("connections a client", "clients", "a second", "CPU of the shuffler a client", "so a second and core")
+    rows = [
+        [
+            str(row["connections_a_client"]),
+            f"{row['clients']:,}",
+            f"{row['a_second']:.0f}",
+            f"{1e3 * row['shuffler_cpu_a_client']:.2f} ms",
+            f"{1 / row['shuffler_cpu_a_client']:.0f}",
+        ]
+        for row in found["rows"]
+    ]
+    return [
+        "Each client asks for the task and for its round and sends its report, over TLS, eight at a time from another process on "
+        "the same cores. *One* connection is what clients do; *three*, one for each request, is what they did.\n",
+        table(heads, rows),
+        f"To enrol {found['enrolled']:,} clients takes {found['enrolling_seconds']:.0f} seconds.\n",
+    ]
+
+
 def _kills(row: dict[str, Any]) -> str:
     lives = row["acknowledged_between_kills"]
     return (
@@ -128,4 +152,18 @@ def _ciphertexts(row: dict[str, Any]) -> str:
         f"One core: {row['opened_a_second']:,.0f} sealed bits opened a second, {row['sealed_a_second']:,.0f} sealed; by masked-sum "
         f"{row['seeds_opened_a_second']:,.0f} users a second (a seed opened, {row['dim']} masks taken away). Seconds are of this "
         f"process alone (CPU), medians of five.\n"
+    )
+
+
+def _verified(row: dict[str, Any]) -> str:
+    micro = {name: 1e6 * row[f"{name}_seconds"] for name in ("verifying_shuffler", "verifying_analyzer", "adding_up", "opening")}
+    how = "" if row["compiled"] else ", WITHOUT numba"
+    return (
+        f"verified-sum, d = {row['dim']}, counts to {row['most']}, three proofs, one core{how}: a report has {row['bytes']:,} "
+        f"bytes, and the analyzer is sent {row['part_bytes']:,}. Shares and proofs take {1e3 * row['proving_seconds']:.2f} ms, "
+        f"verification {micro['verifying_shuffler']:.0f} us a report at the shuffler and {micro['verifying_analyzer']:.0f} us at "
+        f"the analyzer, who also opens an envelope, {micro['opening']:.0f} us; adding up {micro['adding_up']:.1f} us. Seconds are "
+        f"of this process alone (CPU), medians of five. A shuffler process with {row['connections']} connections takes "
+        f"{row['durable_a_second']:.0f} such reports a second durably ({row['load']:,} of {row['load_bytes']:,} bytes), and until "
+        f"the analyzer has verified and counted all of them it is {row['verified_a_second']:.0f} a second.\n"
     )
