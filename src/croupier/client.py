@@ -8,5 +8,6 @@ client.take_part(x, y)       # once, or after each `client.round()` that is new
 
 from .service.client import Client, RefusedTaskError, Sent
 from .service.http import ServerError
+from .service.secrecy import Lot
 
-__all__ = ["Client", "RefusedTaskError", "Sent", "ServerError"]
+__all__ = ["Client", "Lot", "RefusedTaskError", "Sent", "ServerError"]

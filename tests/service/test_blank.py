@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_records import TARGETS, UNSORTED, person
 
-from croupier.service.client import _blanked_mean, _checked_mean
+from croupier.service.computing import blanked_mean, checked_mean
 from croupier.service.records import Reader, described
 from croupier.service.task import TaskRound
 from croupier.service.task_file import TaskFile
@@ -64,7 +64,7 @@ def asked(tmp_path):
     return make
 
 
-def mean_of(made, file, text, how=_blanked_mean):
+def mean_of(made, file, text, how=blanked_mean):
     file.write_text("age,ill\n" + text)
     return how(made.task, made.round, lambda: made.reader.of_file(file))
 
@@ -77,7 +77,7 @@ def test_a_bad_value_has_gradient_0_beside_the_users_other_rows(asked, tmp_path,
     assert np.array_equal(mean_of(made, file, bad), np.zeros(2))
     assert np.allclose(mean_of(made, file, f"30,yes\n{bad}"), good / 2, rtol=1e-15)
     with pytest.raises(ArgumentError):  # the same file where the task refuses
-        mean_of(asked(), file, bad, _checked_mean)
+        mean_of(asked(), file, bad, checked_mean)
 
 
 @pytest.mark.parametrize("bad", BAD_FILES)
@@ -85,12 +85,12 @@ def test_a_file_that_cannot_be_read_is_one_blank(asked, tmp_path, bad):
     file = tmp_path / "me.csv"
     assert mean_of(asked('invalid = "blank"'), file, bad) is None  # answered by zeros
     with pytest.raises(ArgumentError):
-        mean_of(asked(), file, bad, _checked_mean)
+        mean_of(asked(), file, bad, checked_mean)
 
 
 def test_valid_records_answer_the_same_in_both_kinds_of_task(asked, tmp_path):
     file, text = tmp_path / "me.csv", "30,yes\n71.5,no\n"
-    refusing = mean_of(asked(), file, text, _checked_mean)
+    refusing = mean_of(asked(), file, text, checked_mean)
     assert np.array_equal(mean_of(asked('invalid = "blank"'), file, text), refusing)
 
 
@@ -99,7 +99,7 @@ def test_rows_that_a_program_brings_are_blanked_too(asked, X):
     """Not numbers, not finite, of another length, or nothing of the kind: no exception, and the public default."""
     made = asked('invalid = "blank"')
     rows = [[X, 1.0]] if isinstance(X, float | str) else X
-    mean = _blanked_mean(made.task, made.round, lambda: (rows, [1]))
+    mean = blanked_mean(made.task, made.round, lambda: (rows, [1]))
     assert mean is None or np.array_equal(mean, np.zeros(2))
 
 

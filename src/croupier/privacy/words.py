@@ -326,9 +326,15 @@ def watched_line(guarantee: Guarantee, delta: float) -> str:
     str
         With every figure rounded up.
     """
-    if guarantee.if_watched.slack >= delta:
+    watched = guarantee.if_watched
+    if watched.slack >= delta:
         return f"no promise at delta {round_up(delta)}"
-    return f"epsilon {round_up(guarantee.if_watched.epsilon(delta))} at delta {round_up(delta)}"
+    come = (
+        f", if {crowd(watched.honest, 'users')} come to their round and add their noise"
+        if watched.honest < guarantee.honest
+        else ""
+    )
+    return f"epsilon {round_up(watched.epsilon(delta))} at delta {round_up(delta)}{come}"
 
 
 def not_private(why: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -54,7 +54,7 @@ class Answered:
     phase : int
         Its phase, counted from 1.
     users : int
-        How many users answered.
+        How many users answered; with secret lots how many reports there were, blanks included.
     length : float
         Length of their private mean gradient.
     """
@@ -162,7 +162,8 @@ class RemotePopulation:
         self._publish(name, query, question)
         while (counts := self._counts(name)) is None:
             self._open(name, self._batch(name))
-        return VectorSum(question.plan).analyze(counts)
+        estimate = VectorSum(question.plan).analyze(counts)
+        return replace(estimate, guarantee=question.promised(estimate.guarantee))
 
     def current(self) -> Document | None:
         """Return the round that is waited for, as its signed document.
@@ -223,7 +224,9 @@ class RemotePopulation:
         for number, document, ones, users in rows:
             phase = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
             counts = Counts(np.array(json.loads(ones), dtype=np.int64), users, private=True)
-            mean = VectorSum(self.task.schedule.phases[phase - 1].plan).analyze(counts).mean
+            asked = self.task.schedule.phases[phase - 1]
+            estimate = VectorSum(asked.plan).analyze(counts)
+            mean = estimate.mean if asked.lots is None else estimate.sum / asked.mean_of
             rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean))))
         return rounds
 
@@ -245,7 +248,8 @@ class RemotePopulation:
         task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
         plan = task_round.phase_of(self.task).plan
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
-        if batch.transport != self.task.transport or batch.dim != plan.dim or not plan.honest_users <= batch.users <= plan.users:
+        fewest = plan.honest_users if self.task.secret is None else plan.users  # a round of secret lots is filled up
+        if batch.transport != self.task.transport or batch.dim != plan.dim or not fewest <= batch.users <= plan.users:
             raise WireError("a batch of another shape than the task's")
         here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:

@@ -5,41 +5,35 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from ..files import lock, write_whole
-from ..invalid import numbers_or_nan, one_by_one
-from ..privacy import round_up
-from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError, real
+from .computing import NOT_SHOWN, Records, beside, blanked_mean, checked_mean, sleep_until
+from .demands import Demands, RefusedTaskError
 from .http import Server, ServerError
 from .reporting import report_of
+from .secrecy import Lot
 from .task import Task, TaskRound
-from .wire import Document
+from .wire import Document, WireError
+
+__all__ = ["MAX_EPSILON_IF_WATCHED", "NOT_SHOWN", "TOO_LATE", "Client", "Lot", "RefusedTaskError", "Sent", "beside"]
 
 # The status of a report whose round has ended.
 TOO_LATE = 410
-# What an error says in place of a record's value: errors may travel, to whoever collects an app's.
-NOT_SHOWN = "a value that is not shown"
-Records = Callable[[], tuple[ArrayLike, Any]]
-T = TypeVar("T")
-
-
-class RefusedTaskError(Exception):
-    """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
+# What a client accepts, unless it says otherwise, to somebody who also knows when each user answered.
+MAX_EPSILON_IF_WATCHED = 10.0
 
 
 @dataclass(frozen=True)
@@ -55,11 +49,14 @@ class Sent:
     blank : bool, default False
         Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
         answer is that of a user whose gradient is 0.
+    cover : bool, default False
+        Whether it was no answer but cover: a report that says nothing, in a round that is not this user's lot.
     """
 
     round: int
     first_time: bool
     blank: bool = False
+    cover: bool = False
 
 
 class Client:
@@ -79,12 +76,19 @@ class Client:
         The weakest promise that the user accepts for everything the task will ask.
     max_delta : float, default 1e-6
         At this delta.
+    max_epsilon_if_watched : float, default 10
+        In a task with secret lots, the weakest promise that is accepted to somebody who also knows when each user answered.
     ca : path-like, optional
         A file of certificates to trust instead of the system's.
     timeout : float, default 30
         Seconds after which the shuffler is out of reach.
     at_once : bool, default False
         Answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
+
+    Attributes
+    ----------
+    demands : Demands
+        The weakest promises that are accepted.
 
     Guarantee
     ---------
@@ -101,6 +105,7 @@ class Client:
         folder: str | os.PathLike[str],
         max_epsilon: float = 1.0,
         max_delta: float = 1e-6,
+        max_epsilon_if_watched: float = MAX_EPSILON_IF_WATCHED,
         ca: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
         at_once: bool = False,
@@ -115,8 +120,11 @@ class Client:
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
         self._folder = Path(folder).expanduser()
         remedy = "It is the weakest promise that you accept for the whole task."
-        self._max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
-        self._max_delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
+        self.demands = Demands(
+            real("max_epsilon", max_epsilon, above=0, remedy=remedy),
+            real("max_delta", max_delta, above=0, below=1, remedy=remedy),
+            real("max_epsilon_if_watched", max_epsilon_if_watched, above=0, remedy=remedy),
+        )
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
@@ -140,7 +148,7 @@ class Client:
         """
         if self._task is None:
             task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
-            self._require_promise(task)
+            self.demands.check(task)
             self._task = task
         return self._task
 
@@ -159,8 +167,33 @@ class Client:
         document = Document.from_bytes(data)
         return document, TaskRound.read(document, task, self._key)
 
+    def lot(self) -> Lot:
+        """The round that this user is asked in, as the shuffler tells it alone, in a task with secret lots.
+
+        Returns
+        -------
+        Lot
+            With how long it is until then at the least.
+
+        Raises
+        ------
+        RefusedTaskError
+            It is another one than was told before: lots are drawn once.
+        WireError
+            It is none of the task's rounds.
+        """
+        task = self.task()
+        told = Lot.from_bytes(self._sent("/v1/lot", headers=self._authorized))
+        if told.round is not None and told.round > task.schedule.rounds:
+            raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
+        file = self._folder / f"{task.id}.lot"
+        if file.exists() and json.loads(file.read_text()) != told.round:
+            raise RefusedTaskError("the shuffler tells another lot than before; lots are drawn once. Nothing was sent.")
+        self._write(file, json.dumps(told.round).encode())
+        return told
+
     def answered(self) -> int:
-        """How many answers to the task are in the ledger, whatever was heard of them.
+        """How many answers to the task are in the ledger, whatever was heard of them; cover is none.
 
         Returns
         -------
@@ -168,7 +201,7 @@ class Client:
             At most as many as the task's plan covers.
         """
         task = self.task()
-        return sum(entry["task"] == task.id for entry in self._ledger())
+        return len(self._answers(task))
 
     def waits(self) -> bool:
         """Whether a report is here that the shuffler is not known to have.
@@ -229,18 +262,24 @@ class Client:
         waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
+            lot = self._covered_lot(task)
             if (now := self.round()) is None:
                 return None
             came = time.monotonic()
             document, task_round = now
-            slot = f"{task.id}-{task.slot(task_round.id)}"
+            cover = task.secret is not None and task.secret.cover and lot != task_round.number
+            slot = f"{task.id}-cover-{task_round.number}" if cover else f"{task.id}-{task.slot(task_round.id)}"
             if any(entry["slot"] == slot for entry in self._ledger()):
                 return None
-            self._require_room(task, task_round)
-            gradient = self._gradient(task, task_round, records, came + task.pace / 2)
-            blank, due = gradient is None, came + task.pace
+            new = {"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase}
+            if cover:  # nothing of the records, and coins of its own: a second report of a record would be a second release
+                gradient, random, new["cover"] = None, SecureRandom(), True
+            else:
+                self._require_room(task, task_round)
+                gradient = self._gradient(task, task_round, records, came + task.pace / 2)
+            blank, due = gradient is None and not cover, came + task.pace
             report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
-            self._count({"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase})
+            self._count(new)
             waiting = self._folder / f"{slot}.report"
             self._write(waiting, report)
         entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
@@ -249,7 +288,7 @@ class Client:
             self._count(entry)
         body = waiting.read_bytes()
         if not self._at_once:
-            _sleep_until(due)
+            sleep_until(due)
         try:
             self._sent("/v1/report", body, self._authorized)
         except ServerError as refusal:
@@ -257,7 +296,14 @@ class Client:
                 waiting.unlink()
             raise
         waiting.unlink()
-        return Sent(entry["round"], first_time, blank)
+        return Sent(entry["round"], first_time, blank, bool(entry.get("cover")))
+
+    def _covered_lot(self, task: Task) -> int | None:
+        """In a task with cover, this user's round; asked for once."""
+        if task.secret is None or not task.secret.cover:
+            return None
+        file = self._folder / f"{task.id}.lot"
+        return json.loads(file.read_text()) if file.exists() else self.lot().round
 
     def _gradient(self, task: Task, task_round: TaskRound, records: Records, due: float) -> NDArray[np.float64] | None:
         """The mean of the records' gradients, when it is due and no sooner.
@@ -266,7 +312,7 @@ class Client:
         """
 
         def computed() -> NDArray[np.float64] | None:
-            return _blanked_mean(task, task_round, records) if task.blanks else _checked_mean(task, task_round, records)
+            return blanked_mean(task, task_round, records) if task.blanks else checked_mean(task, task_round, records)
 
         if self._at_once:
             return computed()
@@ -275,7 +321,7 @@ class Client:
         if not gradient.done():
             return None
         value = gradient.result()
-        _sleep_until(due)
+        sleep_until(due)
         return value
 
     @contextmanager
@@ -295,26 +341,16 @@ class Client:
     ) -> bytes:
         return report_of(task, task_round, document, gradient, random).to_bytes()
 
-    def _require_promise(self, task: Task) -> None:
-        promise = task.schedule.guarantee
-        if promise.neighbours != "replace-one":
-            raise RefusedTaskError(
-                f"the task promises for {promise.neighbours} neighbours; 'replace-one' is demanded. Nothing was sent."
-            )
-        epsilon = promise.epsilon(self._max_delta) if promise.slack < self._max_delta else float("inf")
-        if epsilon > self._max_epsilon:
-            raise RefusedTaskError(
-                f"the task reveals epsilon = {round_up(epsilon)} at delta = {exact(self._max_delta)}, more than the "
-                f"{exact(self._max_epsilon)} that is allowed here. Nothing was sent."
-            )
-
     def _require_room(self, task: Task, task_round: TaskRound) -> None:
         """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""
         plan = task_round.phase_of(task).plan
-        answers = [entry for entry in self._ledger() if entry["task"] == task.id]
+        answers = self._answers(task)
         elsewhere = [entry for entry in answers if entry["phase"] != task_round.phase]
         if elsewhere or len(answers) >= plan.rounds:
             raise RefusedTaskError(f"the task asks more often than its plan covers ({plan.rounds} rounds). Nothing was sent.")
+
+    def _answers(self, task: Task) -> list[dict[str, Any]]:
+        return [entry for entry in self._ledger() if entry["task"] == task.id and not entry.get("cover")]
 
     def _ledger(self) -> list[dict[str, Any]]:
         file = self._folder / "ledger.jsonl"
@@ -339,60 +375,3 @@ class Client:
 
     def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
         return self._server.send(path, body, headers)
-
-
-def _checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64]:
-    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it."""
-    X, y = records()
-    refusal: tuple[str, str, str] | None = None
-    try:
-        mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
-        if np.isfinite(mean).all():
-            return mean
-    except ArgumentError as problem:
-        refusal = problem.name, problem.allowed, problem.remedy
-    except (TypeError, ValueError):
-        pass
-    # Outside of what caught it: no trace leads back to an error that quotes a record.
-    name, allowed, remedy = refusal or ("X, y", "finite numbers", "Impute what is missing.")
-    raise ArgumentError(name, NOT_SHOWN, allowed, f"{remedy} Nothing was sent.")
-
-
-def _blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64] | None:
-    """The same where a record that is not valid has gradient 0; None where they cannot be read at all, however that shows."""
-    with suppress(Exception):
-        X, y = records()
-        rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))
-        mean = task_round.gradient(task, rows, np.atleast_1d(one_by_one(y)))
-        if np.isfinite(mean).all():
-            return mean
-    return None
-
-
-def beside(work: Callable[[], T]) -> Future[T]:
-    """What a thread of its own makes of the work. The process ends without waiting for it.
-
-    Parameters
-    ----------
-    work : callable
-        What is to be done.
-
-    Returns
-    -------
-    Future
-        Of its result.
-    """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as problem:  # for whoever asks for the result
-            future.set_exception(problem)
-
-    threading.Thread(target=run, name="records", daemon=True).start()
-    return future
-
-
-def _sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))

@@ -15,9 +15,12 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from . import store as tables
+from .known_rounds import KnownRounds
 from .lots import draw_lots, who_answered, who_is_drawn
+from .on_time import Blanks, hidden_among, told_lots
 from .outcomes import Arrivals, RefusedError, Taken, Written
 from .places import Places
+from .secrecy import Lot
 from .store import Database
 from .taking import forget_places, make_batch, state_of, take_reports
 from .task import Task, TaskRound
@@ -26,8 +29,6 @@ from .wire import ARRIVALS, Document, SealedReport, WireError
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
 _KNOWN = 30.0
-# Rounds that are kept as they were read.
-_ROUNDS_KEPT = 8
 
 
 class ShufflerRole:
@@ -56,7 +57,8 @@ class ShufflerRole:
     Guarantee
     ---------
     A batch is forwarded in uniformly random order, has at least as many reports as its plan counts on, and holds at most one report
-    of each client. When it is written, the reports are deleted in the same transaction.
+    of each client. When it is written, the reports are deleted in the same transaction. With secret lots it has as many reports as
+    the plan says, blanks among them, and its time does not depend on who came.
     """
 
     def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
@@ -68,8 +70,9 @@ class ShufflerRole:
             kept = tables.places.c
             promised = connection.execute(select(kept.round, kept.client, kept.until)).all()
         self._places = Places([(row.round, row.client, row.until) for row in promised])
+        self._blanks = Blanks()
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
-        self._read: dict[bytes, TaskRound] = {}  # rounds that were read, by digest
+        self._rounds = KnownRounds(store, analyzer)
         if (document := store.task()) is not None:
             self.take_task(document)
 
@@ -100,7 +103,7 @@ class ShufflerRole:
         task = Task.read(document, self._analyzer)
         if task.shuffler.public_bytes_raw() != self.public_key.public_bytes_raw():
             raise WireError("a task for another shuffler")
-        smallest = min(phase.plan.honest_users for phase in task.schedule.phases)
+        smallest = hidden_among(task)
         if smallest < self._smallest:
             raise WireError(f"a task with batches of {smallest} users; this shuffler makes none of less than {self._smallest}")
         with self.store.begin() as connection:
@@ -169,13 +172,16 @@ class ShufflerRole:
         """
         if self.task is None or (document := self.current()) is None:
             return [None] * len(clients)
-        task_round = self._round(document)
+        task_round = self._rounds.read(document, self.task)
         plan = task_round.phase_of(self.task).plan
         with self._lock:
             with self.store.look() as connection:
                 state = state_of(connection, task_round.id)
                 drawn = who_is_drawn(connection, task_round, clients)
                 wanted = drawn - who_answered(connection, self.task, task_round, clients)
+            if (secret := self.task.secret) is not None:  # nobody is waited for: the round ends on time
+                offered = state.state == "open" and time.time() < secret.offered(state.opened, self.task.pace)
+                return [document if offered and (secret.cover or client in wanted) else None for client in clients]
             ends = state.state != "open" or (self._is_late(state) and state.arrived >= plan.honest_users)
             promised = {client: self._places.promise(task_round.id, client, ends=ends) for client in clients if client in wanted}
             rows = [{"round": task_round.id, "client": client, "until": until} for client, until in promised.items() if until]
@@ -184,6 +190,21 @@ class ShufflerRole:
                     forget_places(connection, [client for client, until in promised.items() if until])
                     connection.execute(insert(tables.places), rows)
         return [document if promised.get(client) else None for client in clients]
+
+    def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
+        """Return for each client the round that is its secret lot. Nobody else is told.
+
+        Parameters
+        ----------
+        clients : sequence of str
+            Names of enrolled clients.
+
+        Returns
+        -------
+        list of Lot or RefusedError
+            One entry per client.
+        """
+        return told_lots(self.store, self._serving, clients)
 
     def _is_late(self, state: Any) -> bool:
         patience = self._serving.patience
@@ -215,11 +236,11 @@ class ShufflerRole:
         Returns
         -------
         Arrivals or None
-            None where no round takes reports.
+            None where no round takes reports, and always where lots are secret: how many came is nobody's business then.
         """
-        if self.task is None or (document := self.current()) is None:
+        if self.task is None or self.task.secret is not None or (document := self.current()) is None:
             return None
-        task_round = self._round(document)
+        task_round = self._rounds.read(document, self.task)
         plan = task_round.phase_of(self.task).plan
         with self.store.look() as connection:
             return Arrivals(task_round.number, state_of(connection, task_round.id).arrived, plan.users, plan.honest_users)
@@ -290,7 +311,7 @@ class ShufflerRole:
     def _well_shaped(self, client: str, body: bytes) -> Written | RefusedError:
         try:
             task, report = self._serving, SealedReport.from_bytes(body)
-            task_round = self._read.get(report.round) or self._round(self._document(report.round))
+            task_round = self._rounds.of_report(report.round, task)
             plan = task_round.phase_of(task).plan
             check_shape(report, task.transport, report.round, plan)
         except WireError as problem:
@@ -298,24 +319,6 @@ class ShufflerRole:
         except RefusedError as refusal:
             return refusal
         return Written(client, body, task_round, plan)
-
-    def _round(self, document: Document) -> TaskRound:
-        """A round of ours, read once."""
-        digest = document.digest
-        task_round = self._read.get(digest) or TaskRound.read(document, self._serving, self._analyzer)
-        if digest not in self._read:
-            self._read = dict(list(self._read.items())[1 - _ROUNDS_KEPT :]) | {digest: task_round}
-        return task_round
-
-    def _document(self, digest: bytes) -> Document:
-        """That of the round that a report is about."""
-        with self.store.look() as connection:
-            rounds = tables.rounds.c
-            known = connection.execute(select(rounds.document).where(rounds.digest == digest.hex())).scalar()
-            if known is None:
-                now = connection.execute(select(rounds.id).where(rounds.state == "open")).scalar()
-                raise RefusedError(400, "a report for another round") if now else RefusedError(409, "no round takes reports now")
-        return Document.from_bytes(known)
 
     def _written_alone(self, report: Written) -> Taken | RefusedError:
         try:
@@ -339,11 +342,17 @@ class ShufflerRole:
         return [outcomes[place] for place in range(len(reports))]
 
     def close_late(self) -> None:
-        """End a round that has waited long enough, has as many reports as its plan counts on, and waits for no promised one."""
-        if self.task is None or self.task.patience is None or (document := self.current()) is None:
+        """End a round that has waited long enough, has as many reports as its plan counts on, and waits for no promised one.
+
+        With secret lots a round ends at its time, whoever came, filled up with blanks.
+        """
+        task = self.task
+        if task is None or (task.patience is None and task.secret is None) or (document := self.current()) is None:
             return
-        task_round = self._round(document)
-        enough = task_round.phase_of(self.task).plan.honest_users
+        task_round = self._rounds.read(document, task)
+        if task.secret is not None:
+            return self._blanks.end(self.store, self._lock, self._key, task, task_round, document)
+        enough = task_round.phase_of(task).plan.honest_users
         with self._lock:
             with self.store.begin() as connection:
                 state = state_of(connection, task_round.id, to_change=True)
@@ -359,12 +368,14 @@ class ShufflerRole:
         Returns
         -------
         tuple of (str, bytes) or None
-            Its round's id and the signed batch; None where none waits.
+            Its round's id and the signed batch; None where none waits, or the time at which it leaves has not come.
         """
+        rounds, secret = tables.rounds.c, self.task.secret if self.task else None
+        query = select(rounds.id, rounds.batch, rounds.opened).where(rounds.state == "made").order_by(rounds.number)
         with self.store.look() as connection:
-            query = select(tables.rounds.c.id, tables.rounds.c.batch).where(tables.rounds.c.state == "made")
-            row = connection.execute(query.order_by(tables.rounds.c.number)).first()
-        return None if row is None else (row.id, row.batch)
+            row = connection.execute(query).first()
+        early = row is not None and secret is not None and time.time() < secret.leaves(row.opened)
+        return None if row is None or early else (row.id, row.batch)
 
     def forwarded(self, round_id: str, state: str = "forwarded") -> None:
         """Forget a batch that the analyzer has, or has refused for good.

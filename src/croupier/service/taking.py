@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, delete, insert, sel
 
 from ..protocol import SecureRandom
 from . import store as tables
-from .lots import who_answered, who_is_drawn
+from .lots import who_answered, who_has, who_is_drawn
 from .outcomes import RefusedError, Taken, Written
 from .task import Task, TaskRound
 from .transport import shuffled
@@ -29,18 +30,22 @@ def take_reports(
 
     A report hears how many there are with it; 0 where it was counted in a round that has ended.
     """
-    slot, wanted = task.slot(task_round.id), task_round.phase_of(task).plan.users
+    slot, wanted, cover = task.slot(task_round.id), task_round.phase_of(task).plan.users, cover_slot(task_round)
     names = {report.client for report in reports.values()}
     state = state_of(connection, task_round.id, to_change=True)
     here = connection.execute(_AMONG_REPORTS, {"round": task_round.id, "names": list(names)}).all()
     kept = {row.client: row.body for row in here}
     answered = who_answered(connection, task, task_round, names)
     drawn = who_is_drawn(connection, task_round, names)
+    covered = task.secret is not None and task.secret.cover
+    if covered:  # everybody sends something: what is not of the round's lot is written down all the same, and thrown away later
+        answered, drawn, real = (answered & drawn) | who_has(connection, cover, names), names, drawn
     arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
     for place, report in reports.items():
         client, body = report.client, report.body
-        if state.state != "open" or arrived == wanted:
-            outcomes[place] = Taken(0, wanted) if client in answered else RefusedError(410, "the round has ended")
+        if state.state != "open" or (arrived == wanted if task.secret is None else time.time() >= task.secret.ends(state.opened)):
+            late = client not in answered and not covered
+            outcomes[place] = RefusedError(410, "the round has ended") if late else Taken(0, wanted)
         elif kept.get(client) == body:
             outcomes[place] = Taken(arrived, wanted)
         elif client in kept:
@@ -56,24 +61,37 @@ def take_reports(
             new.append(report)
             outcomes[place] = Taken(arrived, wanted)
     if new:
-        connection.execute(insert(tables.taken_part), [{"slot": slot, "client": report.client} for report in new])
+        slots = {report.client: cover if covered and report.client not in real else slot for report in new}
+        connection.execute(insert(tables.taken_part), [{"slot": used, "client": client} for client, used in slots.items()])
         rows = [{"round": task_round.id, "client": report.client, "body": report.body} for report in new]
         connection.execute(insert(tables.reports), rows)
         forget_places(connection, [report.client for report in new])
         connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(arrived=arrived))
-        if arrived == wanted:
+        if task.secret is None and arrived == wanted:
             make_batch(connection, task_round, key)
     return outcomes
 
 
-def make_batch(connection: Connection, task_round: TaskRound, key: Ed25519PrivateKey) -> None:
-    """Write the batch of a full round, permuted and signed, in place of the reports, so that no link to people is left."""
+def make_batch(connection: Connection, task_round: TaskRound, key: Ed25519PrivateKey, blanks: Sequence[SealedReport] = ()) -> None:
+    """Write the batch of a full round, permuted and signed, in place of the reports, so that no link to people is left.
+
+    With blanks it has as many reports as there are blanks: those of the round's lot, and blanks in the place of the others.
+    """
     here = tables.reports.c.round == task_round.id
-    bodies = connection.execute(select(tables.reports.c.body).where(here).order_by(tables.reports.c.client)).scalars().all()
-    batch = shuffled([SealedReport.from_bytes(body) for body in bodies], SecureRandom()).to_bytes(key)
+    lot, number = tables.lots.c, task_round.number
+    drawn = (lot.client == tables.reports.c.client) & (lot.first <= number) & (lot.last >= number)
+    query = select(tables.reports.c.body).join(tables.lots, drawn).where(here)
+    reports = [SealedReport.from_bytes(body) for body in connection.execute(query.order_by(tables.reports.c.client)).scalars()]
+    batch = shuffled([*reports, *blanks[len(reports) :]], SecureRandom()).to_bytes(key)
     connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(state="made", batch=batch))
     connection.execute(delete(tables.reports).where(here))
+    connection.execute(delete(tables.taken_part).where(tables.taken_part.c.slot == cover_slot(task_round)))
     connection.execute(delete(tables.places))
+
+
+def cover_slot(task_round: TaskRound) -> str:
+    """What a client has once a round whose lot is another one, where everybody sends something in every round."""
+    return f"cover {task_round.id}"
 
 
 def state_of(connection: Connection, round_id: str, *, to_change: bool = False) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -11,12 +11,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
-from .. import problem as problems
 from ..optimizer.gradients import Gradients
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole
+from .parts import named_part, parameters_of
+from .secrecy import SecretRounds, check_secrecy
 from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, batch_bytes, canonical, sha256
 
 # Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
@@ -50,6 +51,8 @@ class Task:
         Tells apart tasks that ask the same.
     pace : float, default 10.0
         How many seconds after it has asked for a round a client answers it, whatever its records are.
+    secret : SecretRounds, optional
+        Where users' rounds are drawn by secret lots: how long a round takes, whoever comes.
 
     Attributes
     ----------
@@ -68,6 +71,7 @@ class Task:
     patience: float | None = None  # seconds after which a round with the plan's honest minimum ends; None waits for all
     name: str = ""
     pace: float = PACE
+    secret: SecretRounds | None = None
     _as_read: str | None = field(default=None, init=False, compare=False)  # its id, where it was read
 
     @property
@@ -113,13 +117,14 @@ class Task:
         return Document.signed(TASK, {"id": self.id, **self._words()}, key)
 
     def _words(self) -> dict[str, Any]:
-        return {
+        secret = {} if self.secret is None else {"secret": self.secret.to_dict()}
+        return secret | {
             "name": self.name,
             "transport": self.transport,
             "users": self.users,
             "problem": {
-                "loss": _parameters(self.problem.loss),
-                "domain": _parameters(self.problem.domain),
+                "loss": parameters_of(self.problem.loss),
+                "domain": parameters_of(self.problem.domain),
                 "feature_norm": self.problem.feature_norm,
                 "l2": self.problem.l2,
             },
@@ -159,16 +164,18 @@ class Task:
         try:
             described = values["problem"]
             problem = Problem(
-                loss=_made(problems, Loss, described["loss"]),
-                domain=_made(problems, Domain, described["domain"]),
+                loss=named_part(Loss, described["loss"]),
+                domain=named_part(Domain, described["domain"]),
                 feature_norm=described["feature_norm"],
                 l2=described["l2"],
             )
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
-            about = (values[name] for name in ("records", "patience", "name", "pace"))
+            secret = SecretRounds.from_dict(values["secret"]) if "secret" in values else None
+            about = *(values[name] for name in ("records", "patience", "name", "pace")), secret
             task = cls(values["transport"], values["users"], problem, schedule, shuffler, *about)
             check_schedule(schedule, task.users)
+            check_secrecy(secret, schedule.secret_lots, task.patience, task.pace)
             if task.patience is not None:
                 real("patience", task.patience, at_least=0, remedy="Give seconds, or nothing.")
             real("pace", task.pace, above=0, at_most=LONGEST_PACE, remedy="A place in a round is kept for a minute.")
@@ -353,35 +360,8 @@ class TaskRound:
 
 
 def _fits(phase: Phase, problem: Problem) -> bool:
-    """Whether a phase's plan is proved and fits. A deployed shuffler deals users to batches openly: secret lots are refused."""
-    return phase.plan.dim == problem.dim and is_proved(phase.plan) and phase.lots is None
-
-
-def _parameters(part: Loss | Domain) -> dict[str, Any]:
-    values = {given.name: getattr(part, given.name) for given in _given(type(part))}
-    return {"kind": type(part).__name__} | {
-        name: _parameters(value) if isinstance(value, Loss) else value for name, value in values.items()
-    }
-
-
-def _made(module: Any, base: type, values: dict[str, Any]) -> Any:
-    """One of our losses or domains by its name; nothing else can be named."""
-    kind = getattr(module, str(values["kind"]), None)
-    if not isinstance(kind, type) or not issubclass(kind, base) or kind.__name__.startswith("_"):
-        raise ArgumentError("kind", values["kind"], f"a {base.__name__.lower()} of this library", "Use the same version.")
-    return kind(**{one.name: _value(module, base, values[one.name]) for one in _given(kind)})
-
-
-def _value(module: Any, base: type, value: Any) -> Any:
-    """A parameter of a loss or a domain: a number, several, or another one of the same base."""
-    if isinstance(value, dict):
-        return _made(module, base, value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _given(kind: Any) -> list[Field[Any]]:
-    """What a loss or a domain is made from; what it computes from that does not travel."""
-    return [known for known in fields(kind) if known.init]
+    """Whether a phase's plan is proved and fits; that of secret lots was proved when it was read."""
+    return phase.plan.dim == problem.dim and is_proved(phase.plan)
 
 
 def _name(name: str, value: Any) -> None:

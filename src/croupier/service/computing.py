@@ -1,0 +1,79 @@
+"""What a device computes of its records, so that neither errors nor times say anything of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..invalid import numbers_or_nan, one_by_one
+from ..validation import ArgumentError
+from .task import Task, TaskRound
+
+# What an error says in place of a record's value: errors may travel, to whoever collects an app's.
+NOT_SHOWN = "a value that is not shown"
+Records = Callable[[], tuple[ArrayLike, Any]]
+T = TypeVar("T")
+
+
+def checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64]:
+    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it."""
+    X, y = records()
+    refusal: tuple[str, str, str] | None = None
+    try:
+        mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
+        if np.isfinite(mean).all():
+            return mean
+    except ArgumentError as problem:
+        refusal = problem.name, problem.allowed, problem.remedy
+    except (TypeError, ValueError):
+        pass
+    # Outside of what caught it: no trace leads back to an error that quotes a record.
+    name, allowed, remedy = refusal or ("X, y", "finite numbers", "Impute what is missing.")
+    raise ArgumentError(name, NOT_SHOWN, allowed, f"{remedy} Nothing was sent.")
+
+
+def blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64] | None:
+    """The same where a record that is not valid has gradient 0; None where they cannot be read at all, however that shows."""
+    with suppress(Exception):
+        X, y = records()
+        rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))
+        mean = task_round.gradient(task, rows, np.atleast_1d(one_by_one(y)))
+        if np.isfinite(mean).all():
+            return mean
+    return None
+
+
+def beside(work: Callable[[], T]) -> Future[T]:
+    """What a thread of its own makes of the work. The process ends without waiting for it.
+
+    Parameters
+    ----------
+    work : callable
+        What is to be done.
+
+    Returns
+    -------
+    Future
+        Of its result.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as problem:  # for whoever asks for the result
+            future.set_exception(problem)
+
+    threading.Thread(target=run, name="records", daemon=True).start()
+    return future
+
+
+def sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
