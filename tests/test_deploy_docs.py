@@ -139,8 +139,8 @@ def test_the_sizes_of_reports_that_the_page_states():
     from croupier.service.wire import report_bytes  # noqa: PLC0415
 
     text = (ROOT / "docs" / "deploy.md").read_text()
-    assert "| 128 + 8 d bytes | 48 + 49 d (g + b) bytes |" in text
-    assert report_bytes("masked-sum", 30, 17) == 128 + 8 * 30
+    assert "| 128 + d k / 8 bytes, k the bits of users (g + b) | 48 + 49 d (g + b) bytes |" in text
+    assert report_bytes("masked-sum", 30, 17, 20) == 128 + 30 * 20 / 8
     assert report_bytes("messages", 30, 17) == 48 + 49 * 30 * 17
 
 

@@ -24,7 +24,8 @@ from croupier.population import Question
 from croupier.protocol import Counts, Secret, SumEstimate, VectorSum
 from croupier.service.roles import signing_key
 from croupier.service.task import Task
-from croupier.service.wire import Document, report_bytes
+from croupier.service.transport import report_length
+from croupier.service.wire import Document
 from croupier.table import Request, Schema, TableModel
 
 from .sizes import Sizes
@@ -157,7 +158,7 @@ def whole_run(sizes: Sizes, transport: str, interactivity: str) -> dict[str, Any
             "users_a_round": plan.users,
             "messages_a_coordinate": plan.bits_per_coordinate,
             "envelopes": sum(map(len, members)) * (plan.bits_per_user if transport == "messages" else 1),
-            "bytes_a_report": report_bytes(transport, plan.dim, plan.bits_per_coordinate),
+            "bytes_a_report": report_length(transport, plan),
             "seconds": seconds,
             "client_seconds_a_report": busy / sum(map(len, members)),
             "seconds_in_memory": time.perf_counter() - begun,

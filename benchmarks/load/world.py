@@ -27,6 +27,7 @@ from croupier.protocol import SecureRandom, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
+from croupier.service.packing import width_for
 from croupier.service.roles import Served, signing_key
 from croupier.service.store import Database
 from croupier.service.task import Task, TaskRound
@@ -157,6 +158,7 @@ def sealed_reports(document: Document, task: Task, key: Ed25519PrivateKey, count
     """Reports of random vectors, the sum of their bits, and how long it took."""
     opened_round = TaskRound.read(document, task, key.public_key())
     plan = opened_round.phase_of(task).plan
+    width = width_for(task.transport, plan)
     protocol, source, rng = VectorSum(plan), SecureRandom(), np.random.default_rng(0)
     bodies, ones = [], np.zeros(DIM, dtype=np.int64)
     begun = time.perf_counter()
@@ -164,5 +166,5 @@ def sealed_reports(document: Document, task: Task, key: Ed25519PrivateKey, count
         vector = rng.normal(size=DIM)
         bits = protocol.randomize(plan.norm * vector / np.linalg.norm(vector), source)
         ones += bits.bits.sum(axis=1, dtype=np.int64)
-        bodies.append(sealed_report(task.transport, document.digest, bits, opened_round.key).to_bytes())
+        bodies.append(sealed_report(task.transport, document.digest, bits, opened_round.key, width).to_bytes())
     return bodies, ones, time.perf_counter() - begun

@@ -9,13 +9,14 @@ from matplotlib.ticker import NullLocator
 
 from ..drawing import style, svg
 from ..protocol import Results
-from .measuring import CENTRAL, GAUSSIAN_16, LOCAL, OURS, PAPER, SHUFFLED, SKELLAM_16, SKELLAM_ENOUGH
+from .measuring import CENTRAL, GAUSSIAN_16, LOCAL, MASKED, OURS, PAPER, SHUFFLED, SKELLAM_16, SKELLAM_ENOUGH
 
 SHOWN_EPSILON = 1.0  # in the figure
 # Okabe and Ito's colours, which colour-blind people can tell apart; each line has its own marker as well
 LINES: dict[str, dict[str, Any]] = {
     CENTRAL: {"color": "#999999", "lw": 6, "alpha": 0.6, "solid_capstyle": "round"},
     OURS: {"color": "#000000", "marker": "o", "lw": 1.6, "zorder": 5},
+    MASKED: {"color": "#000000", "marker": "s", "lw": 1.2, "ls": "--", "mfc": "none", "zorder": 5},
     SKELLAM_ENOUGH: {"color": "#009e73", "marker": "^", "lw": 1.2, "ls": "--", "ms": 9, "mfc": "none", "zorder": 6},
     SKELLAM_16: {"color": "#0072b2", "marker": "s", "lw": 1.2},
     GAUSSIAN_16: {"color": "#56b4e9", "marker": "D", "lw": 1.2, "ls": ":", "ms": 8, "mfc": "none"},

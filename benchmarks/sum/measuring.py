@@ -14,6 +14,7 @@ import croupier as cr
 from croupier.privacy import ArgumentError, SumPlan
 from croupier.protocol import NotPrivateWarning, SeededRandom
 from croupier.report import central
+from croupier.service.packing import count_width
 
 from ..cells import Cells
 from ..protocol import Results
@@ -38,10 +39,10 @@ QUICK_RUNS = [(1.0, 10**3, 10, 40), (1.0, 10**4, 100, 5)]
 CONFIDENCE = 0.99
 BITS = 16
 REAL = 64  # bits of a number that is sent as it is
-OURS, PAPER, CENTRAL = "Croupier", "the paper's constants", "central Gaussian"
+OURS, MASKED, PAPER, CENTRAL = "Croupier", "Croupier, masked sum", "the paper's constants", "central Gaussian"
 SKELLAM_16, GAUSSIAN_16, SKELLAM_ENOUGH = "Skellam, 16 bits", "discrete Gaussian, 16 bits", "Skellam, enough bits"
 SHUFFLED, LOCAL = "one message, shuffled", "local"
-METHODS = (CENTRAL, OURS, SKELLAM_ENOUGH, SKELLAM_16, GAUSSIAN_16, SHUFFLED, LOCAL, PAPER)
+METHODS = (CENTRAL, OURS, MASKED, SKELLAM_ENOUGH, SKELLAM_16, GAUSSIAN_16, SHUFFLED, LOCAL, PAPER)
 
 
 def stated(epsilon: float, users: int, dim: int) -> dict[str, Any]:
@@ -57,6 +58,7 @@ def stated(epsilon: float, users: int, dim: int) -> dict[str, Any]:
     return {
         CENTRAL: {"error": curator.noise_std * math.sqrt(dim) / users, "bits": curator.bits_per_coordinate * dim},
         OURS: planned(ours),
+        MASKED: masked(ours),
         PAPER: paper,
         SKELLAM_16: aggregated(mechanisms.aggregated(SKELLAM, epsilon, DELTA, users, dim, BITS)),
         GAUSSIAN_16: aggregated(mechanisms.aggregated(DISCRETE_GAUSSIAN, epsilon, DELTA, users, dim, BITS)),
@@ -70,6 +72,12 @@ def planned(plan: SumPlan) -> dict[str, Any]:
     """Error, bits and parameters of a plan of Croupier's."""
     parameters = {"levels": plan.levels, "noise_bits": plan.noise_bits, "noise_probability": plan.noise_probability}
     return {"error": plan.noise_std * math.sqrt(plan.dim) / plan.users, "bits": plan.bits_per_user} | parameters
+
+
+def masked(plan: SumPlan) -> dict[str, Any]:
+    """The same plan where a user's counts travel masked, modulo a power of two that holds the count of all users."""
+    width = count_width(plan.users, plan.bits_per_coordinate)
+    return planned(plan) | {"bits": plan.dim * width, "modulus_bits": width}
 
 
 def aggregated(plan: Aggregated) -> dict[str, Any]:

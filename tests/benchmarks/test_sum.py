@@ -75,6 +75,8 @@ def test_figures_of_the_plan_are_the_plan():
     found = measuring.stated(1.0, 1000, 10)
     assert found[measuring.OURS]["error"] == pytest.approx(plan.noise_std * math.sqrt(10) / 1000)
     assert found[measuring.OURS]["bits"] == plan.bits_per_user
+    packed = 10 * math.ceil(math.log2(1000 * (plan.levels + plan.noise_bits) + 1))
+    assert found[measuring.MASKED] == found[measuring.OURS] | {"bits": packed, "modulus_bits": packed // 10}
     assert found[measuring.CENTRAL]["error"] == pytest.approx(plan.central_noise_std * math.sqrt(10) / 1000)
     assert found[measuring.PAPER]["error"] > 100 * plan.noise_std * math.sqrt(10) / 1000
 

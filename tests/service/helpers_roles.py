@@ -30,6 +30,7 @@ from croupier.protocol import Secret, SecureRandom, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.outcomes import RefusedError
+from croupier.service.packing import modulo, width_for
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import Database
 from croupier.service.task import Task, TaskRound
@@ -113,7 +114,8 @@ class World:
 
     def report(self, user: int, document) -> bytes:
         key = self.read(document).key
-        return sealed_report(self.task.transport, document.digest, self.bits(user, document), key).to_bytes()
+        width = width_for(self.task.transport, self.plan(document))
+        return sealed_report(self.task.transport, document.digest, self.bits(user, document), key, width).to_bytes()
 
     def members(self) -> list[list[int]]:
         """Who answers which round where users come in order."""
@@ -361,7 +363,8 @@ def sizes(world: World) -> tuple[int, int]:
 def pieces(reports: list[bytes], transport: str) -> tuple[list[bytes], list[bytes]]:
     """Random bytes that say which report it is: those that never leave the shuffler, and those of envelopes."""
     read = [SealedReport.from_bytes(report) for report in reports]
-    own = [bytes(report.masked.tobytes()[:24]) for report in read] if transport == "masked-sum" else []
+    # Masked counts are short: with the seed before them, which is permuted away from them, they are random enough to be found.
+    own = [report[128 - 24 :] for report in reports] if transport == "masked-sum" else []
     envelopes = [bytes(report.sealed.reshape(-1)[:40]) for report in read]
     return own, envelopes
 
@@ -378,6 +381,7 @@ def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]
 
     def sealed(bits, **changed):
         about = {"transport": transport, "round_digest": document.digest, "key": sealed_for} | changed
+        about["width"] = width_for(about["transport"], plan)
         return sealed_report(bits=Bits(bits, private=False), **about)
 
     good = batch(reports[:4])
@@ -387,7 +391,9 @@ def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]
     if transport == "messages":
         odd = sealed(np.full(shape, 2, dtype=np.uint8)), "something else than a bit"
     else:
-        odd = replace(reports[0], masked=reports[0].masked - np.uint64(1 << 40)), "counts that no users could have sent"
+        total = sum(world.bits(user, document).bits.sum(axis=1, dtype=np.uint64) for user in range(4))
+        below = modulo(reports[0].masked - total - np.uint64(1), reports[0].width)  # one less than nothing in all
+        odd = replace(reports[0], masked=below), "counts that no users could have sent"
     stranger = X25519PrivateKey.generate().public_key()
     zeros = np.zeros(shape, dtype=bool)
     small, wide = [sealed(zeros, transport=other)] * 4, [sealed(np.zeros((DIM + 1, shape[1]), dtype=bool))] * 4
@@ -402,7 +408,7 @@ def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]
         "changed on the way": (good[:-100] + bytes([good[-100] ^ 1]) + good[-99:], "the shuffler's"),
         "of fewer than the minimum": (batch(reports[:3]), "another shape"),
         "of more than the plan's users": (batch(reports), "another shape"),
-        "of no users": (SealedBatch(transport, document.digest, 0, *empty(transport, shape)).to_bytes(key), "another shape"),
+        "of no users": (SealedBatch(transport, document.digest, 0, *empty(transport, plan)).to_bytes(key), "another shape"),
         "of another round": (shuffled([sealed(zeros, round_digest=b"\1" * 32)] * 4, SecureRandom()).to_bytes(key), "no round"),
         "by the other transport": (batch(small), "another shape"),
         "of another dimension": (batch(wide), "another shape"),
@@ -415,7 +421,7 @@ def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]
     return refused, spoiled
 
 
-def empty(transport, shape):
+def empty(transport, plan):
     if transport == "messages":
         return np.zeros((DIM, 0, 49), dtype=np.uint8), None
-    return np.zeros((0, 80), dtype=np.uint8), np.zeros(DIM, dtype=np.uint64)
+    return np.zeros((0, 80), dtype=np.uint8), np.zeros(DIM, dtype=np.uint64), width_for(transport, plan)

@@ -34,6 +34,7 @@ from croupier.service import client as client_module
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
+from croupier.service.packing import width_for
 from croupier.service.records import Reader, described
 from croupier.service.roles import Served
 from croupier.service.shuffler import ShufflerRole
@@ -168,7 +169,8 @@ class Service:
         for user in range(count):
             client = self.seat_of(f"{name} {user}" if full else f"{name} {made.id} {user}", drawn)
             bits = VectorSum(made.phase_of(self.task).plan).randomize([0.0, 0.0], SeededRandom(user))
-            self.shuffler.receive(client, sealed_report(self.task.transport, document.digest, bits, made.key).to_bytes())
+            width = width_for(self.task.transport, made.phase_of(self.task).plan)
+            self.shuffler.receive(client, sealed_report(self.task.transport, document.digest, bits, made.key, width).to_bytes())
 
     @property
     def url(self) -> str:
@@ -245,7 +247,7 @@ def test_what_is_sent_is_the_randomized_gradient(service, roles, plan):
     document = service.open()
     service.client().take_part(X, Y, random=SeededRandom(3))
     report = SealedReport.from_bytes(service.proxy.reports[0])
-    alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+    alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked, report.width)
     gradient = service.task.problem.gradients(np.array([0.5, -1.25]), X[np.newaxis], np.array([Y]))[0]
     expected = VectorSum(plan).randomize(gradient, SeededRandom(3)).bits.sum(axis=1)
     assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
@@ -860,7 +862,7 @@ def test_records_that_are_not_ready_are_answered_by_a_blank_report_in_real_time(
             end.set()
         assert service.client(at_once=False).answer(endless) is None  # it was an answer
         report = SealedReport.from_bytes(service.proxy.reports[0])
-        alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+        alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked, report.width)
         expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
         assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
 
@@ -877,7 +879,7 @@ def test_in_a_task_that_blanks_a_file_that_is_not_valid_is_answered_like_any_oth
         sent = service.client(at_once=False).answer(lambda: reader.of_file(tmp_path / "me.csv"), random=SeededRandom(3))
         assert (sent.round, sent.first_time, sent.blank) == (1, True, "ill\n30" not in text and "thirty" not in text)
         report = SealedReport.from_bytes(service.proxy.reports[0])
-        alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked)
+        alone = SealedBatch("masked-sum", document.digest, 1, report.sealed[np.newaxis], report.masked, report.width)
         expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
         assert opened(alone, plan, roles.seal).ones.tolist() == expected.tolist()
         assert service.stored == 1

@@ -31,6 +31,7 @@ from croupier.protocol import VectorSum
 from croupier.service import store
 from croupier.service.analyzer import Answered, RemotePopulation
 from croupier.service.dashboard import MOST_POINTS, POLICY, Dashboard, Heard, curve, page, run_state
+from croupier.service.packing import width_for
 from croupier.service.roles import Errands, Served
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.task import Task, TaskRound
@@ -83,7 +84,8 @@ class Run:
             i, self.next = self.next, self.next + 1
             bits = VectorSum(plan).randomize(made.gradient(self.task, self.X[i : i + 1], self.y[i : i + 1]))
             here.ones, here.users = here.ones + bits.bits.sum(axis=1), here.users + 1
-            self.shuffler.receive(self.names[i], sealed_report("masked-sum", document.digest, bits, made.key).to_bytes())
+            sealed = sealed_report("masked-sum", document.digest, bits, made.key, width_for("masked-sum", plan))
+            self.shuffler.receive(self.names[i], sealed.to_bytes())
         return here.users
 
     def forward(self):
@@ -199,7 +201,8 @@ def test_rounds_people_bits_and_the_plan(started, interactivity):
     assert now["arrivals"] == wanted
     most = max((p.plan.levels + p.plan.noise_bits) * DIM * (p.rounds if full else 1) for p in made.schedule.phases)
     assert now["bits"]["person"] == most
-    assert now["bits"]["bytes"] == 16 + 32 + 80 + 8 * DIM  # docs/protocol.md
+    widest = max((p.plan.users * (p.plan.levels + p.plan.noise_bits)).bit_length() for p in made.schedule.phases)
+    assert now["bits"]["bytes"] == 16 + 32 + 80 + math.ceil(DIM * widest / 8)  # docs/protocol.md
     words = dict(now["plan"])
     assert words["model"] == "logistic loss, 3 weights in a ball (radius 5)"
     assert words["a person"] == ("is in every round" if full else "is in one round at most")

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from croupier.protocol import Report as Bits
 from croupier.protocol import SecureRandom
 from croupier.service import store as tables
+from croupier.service.packing import width_for
 from croupier.service.transport import sealed_report, shuffled
 from croupier.service.web import analyzer_app, shuffler_app
 from croupier.service.wire import ROUND, Document, SealedReport, WireError
@@ -205,13 +206,16 @@ class Servers(RuleBasedStateMachine):
         user = answered[user % len(answered)] if of_one_who_answered and answered else self._user(user)
         body = self._report(user, number)
         if not self._is_wanted(user):  # an altered replay, or another round's user with a report that nobody wants
-            self._post(user, _changed(body, 48 + place % (len(body) - 48), change), 409)
+            # not the last byte, which has zeros to fill it up
+            self._post(
+                user, _changed(body, 48 + place % (len(body) - 49), change), 409
+            )  # not the last byte, which has zeros to fill it up
         self._post(user, _changed(body, place % 48, change), 400)
         self._post(user, body[: place % len(body)], 400)
         self._post(user, body + bytes(change), 413)
         self._post(user, body + bytes(change), 413, **{"Content-Length": str(len(body))})
         digest = bytes([change]) * 32
-        other = sealed_report(self.world.task.transport, digest, self._no_bits(), self._some_key())
+        other = sealed_report(self.world.task.transport, digest, self._no_bits(), self._some_key(), self._width())
         self._post(user, other.to_bytes(), 400)
 
     @precondition(lambda self: self.published is not None and self.published not in self.opened)
@@ -310,7 +314,8 @@ class Servers(RuleBasedStateMachine):
         """A shuffler that does not keep the rules, or somebody who is not the shuffler."""
         count = self.plan.honest_users - (kind == "small")
         key = self.world.read(self.published).key
-        reports = [sealed_report(self.world.task.transport, self.published.digest, self._no_bits(), key) for _ in range(count)]
+        about = self.world.task.transport, self.published.digest, self._no_bits(), key, self._width()
+        reports = [sealed_report(*about) for _ in range(count)]
         signer = Ed25519PrivateKey.generate() if kind == "stranger" else self.world.shuffler_key
         read = [SealedReport.from_bytes(report.to_bytes()) for report in reports]
         self._require(self.analyzer.post("/v1/batch", shuffled(read, SecureRandom()).to_bytes(signer)), 400)
@@ -348,6 +353,9 @@ class Servers(RuleBasedStateMachine):
 
     def _no_bits(self) -> Bits:
         return Bits(np.zeros((DIM, self.plan.bits_per_coordinate), dtype=bool), private=False)
+
+    def _width(self) -> int:
+        return width_for(self.world.task.transport, self.plan)
 
     @staticmethod
     def _some_key() -> X25519PublicKey:

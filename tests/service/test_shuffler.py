@@ -22,6 +22,7 @@ from croupier.service import taking
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.lots import draw_lots
 from croupier.service.outcomes import RefusedError, Taken
+from croupier.service.packing import width_for
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import Database
 from croupier.service.transport import sealed_report, shuffled
@@ -128,7 +129,7 @@ def misshapen(world: World, document: Document) -> dict[str, tuple[bytes, str]]:
     key, other = world.read(document).key, {"masked-sum": "messages", "messages": "masked-sum"}[world.task.transport]
 
     def sealed(transport, digest, bits):
-        return sealed_report(transport, digest, Bits(bits, private=False), key).to_bytes()
+        return sealed_report(transport, digest, Bits(bits, private=False), key, width_for(transport, plan)).to_bytes()
 
     right = np.zeros((DIM, plan.bits_per_coordinate), dtype=bool)
     return {
@@ -138,7 +139,10 @@ def misshapen(world: World, document: Document) -> dict[str, tuple[bytes, str]]:
         "a byte more": (good + b"\0", "bytes where its header makes"),
         "another version": (good[:4] + b"\2" + good[5:], "version 2"),
         "an unknown transport": (good[:5] + b"\7" + good[6:], "transport 7"),
-        "no zeros": (good[:6] + b"\1" + good[7:], "header makes"),
+        "another width": (
+            good[:6] + b"\1" + good[7:],
+            {"masked-sum": "header makes", "messages": "1 bits by"}[world.task.transport],
+        ),
         "the other transport": (sealed(other, document.digest, right), f"by {other}"),
         "another round": (sealed(world.task.transport, b"\1" * 32, right), "another round"),
         "a coordinate more": (sealed(world.task.transport, document.digest, wide), "6 coordinates"),
@@ -154,7 +158,7 @@ KINDS = [
     "a byte more",
     "another version",
     "an unknown transport",
-    "no zeros",
+    "another width",
     "the other transport",
     "another round",
     "a coordinate more",

@@ -24,6 +24,7 @@ from scipy import stats
 from croupier.protocol import Report as Bits
 from croupier.protocol import SecureRandom, SeededRandom
 from croupier.service import transport as transport_module
+from croupier.service.packing import count_width, packed, packed_bytes, unpacked
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import check_shape, mask, opened, sealed_report, shuffled
 from croupier.service.wire import Document, SealedBatch, SealedReport, WireError
@@ -33,6 +34,7 @@ transports = pytest.mark.parametrize("transport", ["messages", "masked-sum"])
 OTHER = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.AES128_GCM)
 ROUND, ANOTHER_ROUND = (hashlib.sha256(name).digest() for name in (b"a round", b"another round"))
 SEED_LABEL = 2**32 - 1
+WIDTHS = {"messages": 0, "masked-sum": 6}  # of 4 users' 14 messages: 56 < 2^6
 # Asymptotic p-values are good to a factor of a few where 25 or more are expected per cell: 1e-7 for a false-alarm rate of 1e-6.
 NOMINAL = 1e-7
 
@@ -52,10 +54,11 @@ def opened_elsewhere(envelope: np.ndarray, key: X25519PrivateKey, info: bytes) -
     return OTHER.create_recipient_context(data[:32], KEMKey.from_pyca_cryptography_key(key), info).open(data[32:])
 
 
-def mask_elsewhere(seed: bytes, dim: int) -> list[int]:
+def mask_elsewhere(seed: bytes, dim: int, width: int) -> list[int]:
+    """The stream as one long number, of which each mask is `width` bits."""
     key = hashlib.blake2b(bytes(8), key=seed, digest_size=32, person=b"keystream").digest()
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * dim))
-    return [int.from_bytes(stream[at : at + 8], "little") for at in range(0, len(stream), 8)]
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(-(-dim * width // 8)))
+    return [int.from_bytes(stream, "little") >> width * label & 2**width - 1 for label in range(dim)]
 
 
 def replaced(array: np.ndarray, place: tuple[int, ...], value: np.ndarray) -> np.ndarray:
@@ -67,7 +70,7 @@ def replaced(array: np.ndarray, place: tuple[int, ...], value: np.ndarray) -> np
 @pytest.fixture(scope="module")
 def reports(roles, users_bits) -> dict[str, list[SealedReport]]:
     key = roles.seal.public_key()
-    return {name: [sealed_report(name, ROUND, bits, key) for bits in users_bits] for name in ("messages", "masked-sum")}
+    return {name: [sealed_report(name, ROUND, bits, key, WIDTHS[name]) for bits in users_bits] for name in WIDTHS}
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +113,9 @@ def test_a_pool_opens_to_the_same_counts(roles, plan, batches, ones, transport):
 @transports
 def test_all_zeros_and_all_ones_are_counted_exactly(roles, plan, transport, fill):
     bits = Bits(np.full((plan.dim, plan.bits_per_coordinate), fill), private=True)
-    batch = shuffled([sealed_report(transport, ROUND, bits, roles.seal.public_key()) for _ in range(2)], SecureRandom())
+    batch = shuffled(
+        [sealed_report(transport, ROUND, bits, roles.seal.public_key(), WIDTHS[transport]) for _ in range(2)], SecureRandom()
+    )
     assert opened(batch, plan, roles.seal).ones.tolist() == [2 * plan.bits_per_coordinate * fill] * plan.dim
 
 
@@ -129,7 +134,7 @@ def test_another_implementation_opens_the_seed_and_takes_the_mask_away(roles, us
     for bits, report in zip(users_bits, reports["masked-sum"], strict=True):
         seed = opened_elsewhere(report.sealed, roles.seal, info_of("masked-sum", ROUND, SEED_LABEL))
         assert len(seed) == 32
-        counts = [(number - hidden) % 2**64 for number, hidden in zip(report.masked.tolist(), mask_elsewhere(seed, 2), strict=True)]
+        counts = [(number - hidden) % 64 for number, hidden in zip(report.masked.tolist(), mask_elsewhere(seed, 2, 6), strict=True)]
         assert counts == bits.bits.sum(axis=1).tolist()
 
 
@@ -146,18 +151,63 @@ def test_bits_sealed_by_another_implementation_are_counted(roles, plan):
 
 def test_a_seed_sealed_by_another_implementation_is_used(roles, plan):
     seed, counts = bytes(range(100, 132)), [3, plan.bits_per_coordinate]
-    masked = [(count + hidden) % 2**64 for count, hidden in zip(counts, mask_elsewhere(seed, plan.dim), strict=True)]
+    masked = [(count + hidden) % 64 for count, hidden in zip(counts, mask_elsewhere(seed, plan.dim, 6), strict=True)]
     envelope = sealed_elsewhere(seed, roles.seal.public_key(), info_of("masked-sum", ROUND, SEED_LABEL))
-    report = SealedReport("masked-sum", ROUND, plan.bits_per_coordinate, envelope, np.array(masked, dtype=np.uint64))
+    report = SealedReport("masked-sum", ROUND, plan.bits_per_coordinate, envelope, np.array(masked, dtype=np.uint64), 6)
     assert opened(shuffled([report], SecureRandom()), plan, roles.seal).ones.tolist() == counts
 
 
 @exactly
-@given(seed=st.binary(min_size=32, max_size=32), dim=st.integers(1, 300))
-def test_masks_are_the_keystream_of_the_specification(seed, dim):
-    made = mask(seed, dim)
+@given(seed=st.binary(min_size=32, max_size=32), dim=st.integers(1, 300), width=st.integers(1, 57))
+def test_masks_are_the_keystream_of_the_specification(seed, dim, width):
+    made = mask(seed, dim, width)
     assert made.dtype == np.uint64
-    assert made.tolist() == mask_elsewhere(seed, dim)
+    assert made.tolist() == mask_elsewhere(seed, dim, width)
+
+
+@pytest.mark.parametrize(
+    ("users", "messages", "width"), [(4, 14, 6), (1, 1, 1), (4, 16, 7), (255, 257, 16), (256, 256, 17), (10**6, 340, 29), (3, 5, 4)]
+)
+def test_a_masked_count_has_the_fewest_bits_that_hold_all_users(users, messages, width):
+    """At 3 users' 5 messages 15 = 2^4 - 1 fits; at 256 users' 256 messages 2^16 does not fit 16 bits."""
+    assert count_width(users, messages) == width
+    assert 2 ** (width - 1) <= users * messages < 2**width
+
+
+def test_more_bits_than_a_number_has_are_refused():
+    with pytest.raises(WireError, match="of 58 bits"):
+        count_width(2**57, 1)
+
+
+@exactly
+@given(data=st.data(), width=st.integers(1, 57))
+def test_packed_counts_are_one_long_number(data, width):
+    numbers = data.draw(st.lists(st.integers(0, 2**width - 1), min_size=1, max_size=40))
+    there = packed(np.array(numbers, dtype=np.uint64), width)
+    long = sum(number << width * place for place, number in enumerate(numbers))
+    assert there == long.to_bytes(packed_bytes(len(numbers), width), "little")
+    assert unpacked(there, len(numbers), width).tolist() == numbers
+
+
+def test_a_report_of_a_hundred_coordinates_is_as_short_as_the_page_says(roles):
+    """n (g + b) of 19 and of 29 bits, as at 10^4 and 10^6 users: 366 and 491 bytes, where 64 bits took 928."""
+    for width, length in ((19, 366), (29, 491)):
+        bits = Bits(np.zeros((100, 50), dtype=np.bool_), private=True)
+        assert len(sealed_report("masked-sum", ROUND, bits, roles.seal.public_key(), width).to_bytes()) == length
+
+
+def test_anything_in_the_bits_that_fill_up_the_last_byte_is_refused(roles, reports):
+    data = bytearray(reports["masked-sum"][0].to_bytes())
+    assert len(data) == 128 + 2  # 12 bits of 16
+    data[-1] |= 0x10
+    with pytest.raises(WireError, match="after the last"):
+        SealedReport.from_bytes(bytes(data))
+
+
+def test_masked_counts_of_another_width_than_the_plans_are_refused(roles, plan, users_bits):
+    report = sealed_report("masked-sum", ROUND, users_bits[0], roles.seal.public_key(), 7)
+    with pytest.raises(WireError, match="masked counts of 7 bits where the plan has 6"):
+        check_shape(SealedReport.from_bytes(report.to_bytes()), "masked-sum", ROUND, plan)
 
 
 def test_no_two_envelopes_share_an_encapsulation(reports):
@@ -236,12 +286,22 @@ def test_something_else_than_a_bit_spoils_the_batch(roles, plan, batches, conten
         opened(spoiled, plan, roles.seal, pool if pooled else None)
 
 
-def test_another_seed_than_the_one_that_masked_spoils_the_batch(roles, plan, batches):
-    """Its mask is not taken away: the counts are about uniform below 2^64, and within range with probability below 1e-30."""
-    batch = batches["masked-sum"]
-    envelope = sealed_elsewhere(bytes(32), roles.seal.public_key(), info_of("masked-sum", ROUND, SEED_LABEL))
-    with pytest.raises(WireError, match="no users could have sent"):
-        opened(replace(batch, sealed=replaced(batch.sealed, (2,), envelope)), plan, roles.seal)
+def test_another_seed_than_the_one_that_masked_spoils_the_batch_where_the_range_says_so(roles, plan, batches, ones):
+    """Its mask is not taken away: the counts are uniform below 2^6, and 57 of these 64 numbers are counts that 4 users can send."""
+    batch, about = batches["masked-sum"], info_of("masked-sum", ROUND, SEED_LABEL)
+    hidden = mask_elsewhere(opened_elsewhere(batch.sealed[2], roles.seal, about), 2, 6)
+    refused = 0
+    for number in range(60):
+        seed = bytes([number]) * 32
+        wrong = replace(batch, sealed=replaced(batch.sealed, (2,), sealed_elsewhere(seed, roles.seal.public_key(), about)))
+        counts = [(one + mine - other) % 64 for one, mine, other in zip(ones, hidden, mask_elsewhere(seed, 2, 6), strict=True)]
+        if max(counts) <= 56:
+            assert opened(wrong, plan, roles.seal).ones.tolist() == counts
+            continue
+        refused += 1
+        with pytest.raises(WireError, match="no users could have sent"):
+            opened(wrong, plan, roles.seal)
+    assert 0 < refused < 60  # both have been seen but with probability (57/64)^120 < 1e-6
 
 
 def test_counts_just_beyond_what_users_can_send_are_refused(roles, plan, reports):
@@ -262,27 +322,26 @@ def test_counts_just_beyond_what_users_can_send_are_refused(roles, plan, reports
 
 
 def test_masked_counts_look_uniform_to_the_shuffler(monkeypatch, roles, plan, users_bits):
-    """Reports of one and the same counts, under seeds that a fixed generator gives: every byte takes all values equally often."""
+    """Reports of one and the same counts, under a fixed generator's seeds: every coordinate takes all values equally often."""
     generator = np.random.default_rng(11)
     monkeypatch.setattr(transport_module.os, "urandom", generator.bytes)
-    views = [sealed_report("masked-sum", ROUND, users_bits[0], roles.seal.public_key()).masked for _ in range(1200)]
-    numbers = np.array(views).view(np.uint8).reshape(len(views), plan.dim * 8)
-    counts = np.array([np.bincount(column >> 3, minlength=32) for column in numbers.T])
-    expected = len(views) / 32
+    views = [sealed_report("masked-sum", ROUND, users_bits[0], roles.seal.public_key(), 6).masked for _ in range(1600)]
+    counts = np.array([np.bincount(column, minlength=64) for column in np.array(views).astype(int).T])
+    expected = len(views) / 64
     statistic = ((counts - expected) ** 2 / expected).sum()
     assert expected >= 25
     assert stats.chi2.sf(statistic, counts.size - len(counts)) > NOMINAL
 
 
 def test_a_mask_is_drawn_anew_for_every_report(roles, users_bits):
-    views = [sealed_report("masked-sum", ROUND, users_bits[0], roles.seal.public_key()).masked.tolist() for _ in range(3)]
+    views = [sealed_report("masked-sum", ROUND, users_bits[0], roles.seal.public_key(), 57).masked.tolist() for _ in range(3)]
     assert len({tuple(view) for view in views}) == 3
 
 
 def test_masks_of_seeds_are_uniform_and_unrelated():
     """The lowest and the highest bits of the masks of seeds 0, 1, 2, ...: jointly uniform over neighbouring seeds."""
-    masks = np.array([mask(seed.to_bytes(32, "little"), 2) for seed in range(4001)])
-    cells = (masks[:, 0] >> np.uint64(61)).astype(int) * 8 + (masks[:, 1] & np.uint64(7)).astype(int)
+    masks = np.array([mask(seed.to_bytes(32, "little"), 2, 23) for seed in range(4001)])
+    cells = (masks[:, 0] >> np.uint64(20)).astype(int) * 8 + (masks[:, 1] & np.uint64(7)).astype(int)
     pairs = np.bincount((cells[:-1] // 8) * 8 + cells[1:] % 8, minlength=64)
     assert stats.chisquare(np.bincount(cells, minlength=64)).pvalue > NOMINAL
     assert stats.chisquare(pairs).pvalue > NOMINAL
@@ -295,7 +354,7 @@ def test_the_order_of_envelopes_is_uniform(transport):
     if transport == "messages":
         reports = [SealedReport(transport, ROUND, 1, mark.reshape(1, 1, -1)) for mark in marks]
     else:
-        reports = [SealedReport(transport, ROUND, 1, mark, np.zeros(1, np.uint64)) for mark in marks]
+        reports = [SealedReport(transport, ROUND, 1, mark, np.zeros(1, np.uint64), 3) for mark in marks]
     random = SeededRandom(5)
     orders = Counter(shuffled(reports, random).sealed.reshape(4, -1)[:, 0].tobytes() for _ in range(2400))
     assert set(orders) == {bytes(order) for order in itertools.permutations(range(4))}
@@ -323,7 +382,7 @@ def test_shuffling_loses_and_adds_nothing(reports, transport):
             assert sorted(envelope.tobytes() for envelope in row) == sorted(sent)
     else:
         assert sorted(row.tobytes() for row in batch.sealed) == sorted(report.sealed.tobytes() for report in reports[transport])
-        total = [sum(report.masked.tolist()[j] for report in reports[transport]) % 2**64 for j in range(2)]
+        total = [sum(report.masked.tolist()[j] for report in reports[transport]) % 64 for j in range(2)]
         assert batch.masked.tolist() == total
 
 
@@ -401,7 +460,7 @@ def test_the_documents_among_the_vectors_are_read_and_signed_again(roles):
 def test_the_masks_among_the_vectors_are_ours():
     for vector in vectors_of("masks.json"):
         numbers = [int(number) for number in vector["mask"]]
-        assert mask(bytes.fromhex(vector["seed"]), len(numbers)).tolist() == numbers
+        assert mask(bytes.fromhex(vector["seed"]), len(numbers), vector["bits a count"]).tolist() == numbers
 
 
 @transports

@@ -19,9 +19,15 @@ DIM, MESSAGES, USERS = 3, 4, 5
 DIGEST = hashlib.sha256(b"a round").digest()
 SIGNED = b"croupier signature v1"
 TRANSPORTS = {"messages": 1, "masked-sum": 2}
+WIDTH = {"messages": 0, "masked-sum": 23}  # bits of a masked count
 transports = pytest.mark.parametrize("transport", TRANSPORTS)
 # Interpreter's own objects around a few bytes of input: exceptions, tracebacks, views.
 SOME_KILOBYTES = 16_384
+
+
+def one_number(masked: list[int]) -> bytes:
+    """Counts of 23 bits as one long number, in whole bytes."""
+    return sum(count << 23 * place for place, count in enumerate(masked)).to_bytes(9, "little")
 
 
 def some_bytes(count: int, seed: int = 0) -> bytes:
@@ -30,27 +36,27 @@ def some_bytes(count: int, seed: int = 0) -> bytes:
 
 def report_of(transport: str) -> tuple[SealedReport, bytes]:
     """A report, and the bytes that the specification gives it."""
-    head = struct.pack("<4sBBHII", b"CRPR", 1, TRANSPORTS[transport], 0, DIM, MESSAGES) + DIGEST
+    head = struct.pack("<4sBBHII", b"CRPR", 1, TRANSPORTS[transport], WIDTH[transport], DIM, MESSAGES) + DIGEST
     if transport == "messages":
         envelopes = some_bytes(DIM * MESSAGES * 49)
         sealed = np.frombuffer(envelopes, np.uint8).reshape(DIM, MESSAGES, 49)
         return SealedReport(transport, DIGEST, MESSAGES, sealed), head + envelopes
-    envelope, masked = some_bytes(80), [1, 2**63, 2**64 - 1]
-    made = SealedReport(transport, DIGEST, MESSAGES, np.frombuffer(envelope, np.uint8), np.array(masked, dtype=np.uint64))
-    return made, head + envelope + struct.pack("<3Q", *masked)
+    envelope, masked = some_bytes(80), [1, 2**22, 2**23 - 1]
+    made = SealedReport(transport, DIGEST, MESSAGES, np.frombuffer(envelope, np.uint8), np.array(masked, dtype=np.uint64), 23)
+    return made, head + envelope + one_number(masked)
 
 
 def batch_of(transport: str) -> tuple[SealedBatch, bytes]:
     """A batch, and the bytes that the specification gives it, all but the signature."""
-    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], 0, DIM, USERS) + DIGEST
+    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], WIDTH[transport], DIM, USERS) + DIGEST
     if transport == "messages":
         envelopes = some_bytes(DIM * USERS * MESSAGES * 49)
         sealed = np.frombuffer(envelopes, np.uint8).reshape(DIM, USERS * MESSAGES, 49)
         return SealedBatch(transport, DIGEST, USERS, sealed), head + envelopes
-    envelopes, masked = some_bytes(USERS * 80), [0, 2**40 + 1, 2**64 - 1]
+    envelopes, masked = some_bytes(USERS * 80), [0, 2**20 + 1, 2**23 - 1]
     sealed = np.frombuffer(envelopes, np.uint8).reshape(USERS, 80)
-    made = SealedBatch(transport, DIGEST, USERS, sealed, np.array(masked, dtype=np.uint64))
-    return made, head + struct.pack("<3Q", *masked) + envelopes
+    made = SealedBatch(transport, DIGEST, USERS, sealed, np.array(masked, dtype=np.uint64), 23)
+    return made, head + one_number(masked) + envelopes
 
 
 def allocated(read) -> int:
@@ -146,7 +152,7 @@ def test_a_document_says_nothing_that_json_cannot(roles):
 def test_a_report_is_laid_out_as_specified(transport):
     report, expected = report_of(transport)
     assert report.to_bytes() == expected
-    assert report_bytes(transport, DIM, MESSAGES) == len(expected)
+    assert report_bytes(transport, DIM, MESSAGES, WIDTH[transport]) == len(expected)
 
 
 @transports
@@ -157,7 +163,7 @@ def test_a_report_comes_back(transport):
     assert np.array_equal(again.sealed, report.sealed)
     assert again.sealed.shape == report.sealed.shape
     assert (again.masked is None) == (report.masked is None)
-    assert again.masked is None or again.masked.tolist() == [1, 2**63, 2**64 - 1]
+    assert again.masked is None or again.masked.tolist() == [1, 2**22, 2**23 - 1]
     assert again.to_bytes() == data
 
 
@@ -207,7 +213,7 @@ def test_a_batch_comes_back(roles, transport):
     assert np.array_equal(again.sealed, batch.sealed)
     assert again.sealed.shape == batch.sealed.shape
     assert (again.masked is None) == (batch.masked is None)
-    assert again.masked is None or again.masked.tolist() == [0, 2**40 + 1, 2**64 - 1]
+    assert again.masked is None or again.masked.tolist() == [0, 2**20 + 1, 2**23 - 1]
     assert again.to_bytes(roles.shuffler) == data
 
 
@@ -351,7 +357,7 @@ def test_reading_never_holds_more_than_a_few_times_what_was_given(roles, magic, 
 def test_reading_a_valid_message_holds_little_more_than_it(roles, transport):
     sealed = np.zeros((20, 100, 49) if transport == "messages" else (80,), dtype=np.uint8)
     masked = None if transport == "messages" else np.zeros(10_000, dtype=np.uint64)
-    data = SealedReport(transport, DIGEST, 100, sealed, masked).to_bytes()
+    data = SealedReport(transport, DIGEST, 100, sealed, masked, 0 if masked is None else 29).to_bytes()
     tracemalloc.start()
     try:
         report = SealedReport.from_bytes(data)
@@ -359,4 +365,5 @@ def test_reading_a_valid_message_holds_little_more_than_it(roles, transport):
     finally:
         tracemalloc.stop()
     assert report.to_bytes() == data
-    assert most < 2 * len(data) + SOME_KILOBYTES
+    counts = 0 if masked is None else len(masked)
+    assert most < 2 * len(data) + 40 * counts + SOME_KILOBYTES  # a count is 8 bytes in memory, and so are its place and its bits

@@ -23,7 +23,7 @@ from ..privacy.words import guarantee_line
 from ..service.client import Client
 from ..service.http import Server, ServerError
 from ..service.task import Task
-from ..service.wire import report_bytes
+from ..service.transport import report_length
 from ..table import Encoder, Piece, TableModel
 from ..table.datasets import PATIENTS, patients
 from ..validation import ArgumentError, real, whole
@@ -146,7 +146,7 @@ def _judged(model: TableModel, task: Task, at_analyzer: Path, at_shuffler: Path,
         accuracy_without_privacy=float(plain.score(X_new, y_new)),
         accuracy_of_one_answer=max(share, 1 - share),
         bits_per_user=plan.bits_per_user * task.schedule.rounds,
-        bytes_per_user=report_bytes(task.transport, plan.dim, plan.bits_per_coordinate) * task.schedule.rounds,
+        bytes_per_user=report_length(task.transport, plan) * task.schedule.rounds,
         analyzer_database=_held(at_analyzer / "analyzer.db", _ANALYZER_HOLDS),
         shuffler_database=_held(at_shuffler / "shuffler.db", _SHUFFLER_HOLDS),
     )

@@ -19,6 +19,7 @@ from ..population.population import Test
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError
 from . import store as tables
+from .packing import width_for
 from .store import Database
 from .task import Task, TaskRound
 from .transport import opened
@@ -224,9 +225,9 @@ class RemotePopulation:
         for number, document, ones, users in rows:
             phase = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
             counts = Counts(np.array(json.loads(ones), dtype=np.int64), users, private=True)
-            asked = self.task.schedule.phases[phase - 1]
-            estimate = VectorSum(asked.plan).analyze(counts)
-            mean = estimate.mean if asked.lots is None else estimate.sum / asked.mean_of
+            planned = self.task.schedule.phases[phase - 1]
+            estimate = VectorSum(planned.plan).analyze(counts)
+            mean = estimate.mean if planned.lots is None else estimate.sum / planned.mean_of
             rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean))))
         return rounds
 
@@ -249,7 +250,9 @@ class RemotePopulation:
         plan = task_round.phase_of(self.task).plan
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
         fewest = plan.honest_users if self.task.secret is None else plan.users  # a round of secret lots is filled up
-        if batch.transport != self.task.transport or batch.dim != plan.dim or not fewest <= batch.users <= plan.users:
+        if batch.dim != plan.dim or not fewest <= batch.users <= plan.users:
+            raise WireError("a batch of another shape than the task's")
+        if batch.transport != self.task.transport or batch.width != width_for(batch.transport, plan):
             raise WireError("a batch of another shape than the task's")
         here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:

@@ -26,7 +26,8 @@ from ..privacy import SumPlan, round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
 from .task import Task, TaskRound
-from .wire import ARRIVALS, Document, WireError, report_bytes
+from .transport import report_length
+from .wire import ARRIVALS, Document, WireError
 
 # Rounds beyond this many are shown in groups, so that a run of 10 000 rounds is no page of a megabyte.
 MOST_POINTS = 240
@@ -201,7 +202,7 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
         "person": task.schedule.bits_per_user,
         "round": plan.bits_per_user,
         "rounds": phase.rounds if full else 1,
-        "bytes": report_bytes(task.transport, plan.dim, plan.bits_per_coordinate),
+        "bytes": report_length(task.transport, plan),
     }
 
 

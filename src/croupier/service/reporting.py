@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import RandomSource, VectorSum
+from .packing import width_for
 from .task import Task, TaskRound
 from .transport import sealed_report
 from .wire import Document, SealedReport
@@ -44,5 +45,6 @@ def report_of(
     A report of zeros has the plan's full noise, and no byte of it tells it from another report of the round to whoever does not
     have the round's private key.
     """
-    bits = VectorSum(task_round.phase_of(task).plan).randomize(vector, random)
-    return sealed_report(task.transport, document.digest, bits, task_round.key)
+    plan = task_round.phase_of(task).plan
+    bits = VectorSum(plan).randomize(vector, random)
+    return sealed_report(task.transport, document.digest, bits, task_round.key, width_for(task.transport, plan))

@@ -18,7 +18,8 @@ from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole
 from .parts import named_part, parameters_of
 from .secrecy import SecretRounds, check_secrecy
-from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, batch_bytes, canonical, sha256
+from .transport import batch_length
+from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, canonical, sha256
 
 # Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
 PACE, LONGEST_PACE = 10.0, 30.0
@@ -204,7 +205,7 @@ class Task:
             Where that is more than a database keeps.
         """
         plans = [phase.plan for phase in self.schedule.phases]
-        longest = max(batch_bytes(self.transport, plan.dim, plan.users, plan.bits_per_coordinate) for plan in plans)
+        longest = max(batch_length(self.transport, plan) for plan in plans)
         if longest > MOST_BATCH_BYTES:
             raise WireError(f"a task with batches of {longest:.2g} bytes, more than {MOST_BATCH_BYTES:.2g}: use masked-sum")
         return longest

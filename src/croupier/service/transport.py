@@ -1,7 +1,7 @@
 """How a user's counts reach the analyzer so that it sees their sum alone: two ways with the same view.
 
 *messages*, the paper's: each labelled bit in an envelope of its own; the shuffler permutes the envelopes under each label.
-*masked-sum*, for scale: the counts plus a mask modulo 2^64 to the shuffler, who adds them up, and the mask's seed in an envelope
+*masked-sum*, for scale: the counts plus a mask modulo 2^k to the shuffler, who adds them up, and the mask's seed in an envelope
 to the analyzer, who takes the masks away. In both the shuffler sees nothing of the counts, and the analyzer nothing but their sum;
 together they see all. Every envelope is bound to the signed round, and a bit to its label too.
 """
@@ -22,13 +22,14 @@ from ..privacy import SumPlan
 from ..protocol import Counts, RandomSource, permutation
 from ..protocol import Report as Bits
 from ..protocol.randomness import KeyedRandom
-from .wire import SEALED_BIT, SEALED_SEED, SealedBatch, SealedReport, WireError
+from .packing import modulo, packed_bytes, unpacked, width_for
+from .wire import SEALED_BIT, SEALED_SEED, SealedBatch, SealedReport, WireError, batch_bytes, report_bytes
 
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
 _SEED = 0xFFFFFFFF  # in the place of a label
 
 
-def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> SealedReport:
+def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey, width: int = 0) -> SealedReport:
     """Seal a user's labelled bits, as they leave its device. Seals are random: keep the bytes for a retry.
 
     Parameters
@@ -41,6 +42,8 @@ def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519Pu
         The randomizer's labelled bits.
     key : X25519PublicKey
         The round's key.
+    width : int, default 0
+        For "masked-sum": bits of a masked count, `width_for` of the round's plan.
 
     Returns
     -------
@@ -58,12 +61,12 @@ def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519Pu
     learn from a whole run is in docs/threat-model.md.
     """
     try:
-        return _sealed(transport, round_digest, bits, key)
+        return _sealed(transport, round_digest, bits, key, width)
     except ValueError:  # a point of low order
         raise WireError("a round whose key is none that anything can be sealed for") from None
 
 
-def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey) -> SealedReport:
+def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey, width: int) -> SealedReport:
     labels, messages = bits.bits.shape
     if transport == "messages":
         # The bits of a label are in no order that says anything: ones first, before the shuffler permutes them.
@@ -76,9 +79,9 @@ def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKe
             transport, round_digest, messages, np.frombuffer(sealed, np.uint8).reshape(labels, messages, SEALED_BIT)
         )
     seed = os.urandom(32)
-    masked = bits.bits.sum(axis=1, dtype=np.uint64) + mask(seed, labels)
+    masked = modulo(bits.bits.sum(axis=1, dtype=np.uint64) + mask(seed, labels, width), width)
     envelope = _SUITE.encrypt(seed, key, info=_info(transport, round_digest, _SEED))
-    return SealedReport(transport, round_digest, messages, np.frombuffer(envelope, np.uint8), masked)
+    return SealedReport(transport, round_digest, messages, np.frombuffer(envelope, np.uint8), masked, width)
 
 
 def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan: SumPlan) -> None:
@@ -107,6 +110,44 @@ def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan:
     if (report.dim, report.messages) != (plan.dim, plan.bits_per_coordinate):
         shape = f"{plan.dim} coordinates of {plan.bits_per_coordinate} messages"
         raise WireError(f"{report.dim} coordinates of {report.messages} messages where the plan has {shape}")
+    if report.width != (width := width_for(transport, plan)):
+        raise WireError(f"masked counts of {report.width} bits where the plan has {width}")
+
+
+def report_length(transport: str, plan: SumPlan) -> int:
+    """Return the length of every report of a round.
+
+    Parameters
+    ----------
+    transport : {"messages", "masked-sum"}
+        How reports travel.
+    plan : SumPlan
+        The round's plan.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    return report_bytes(transport, plan.dim, plan.bits_per_coordinate, width_for(transport, plan))
+
+
+def batch_length(transport: str, plan: SumPlan) -> int:
+    """Return the length of the batch of a round in which all users have answered.
+
+    Parameters
+    ----------
+    transport : {"messages", "masked-sum"}
+        How reports travel.
+    plan : SumPlan
+        The round's plan.
+
+    Returns
+    -------
+    int
+        Bytes, the signature included.
+    """
+    return batch_bytes(transport, plan.dim, plan.users, plan.bits_per_coordinate, width_for(transport, plan))
 
 
 def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBatch:
@@ -141,7 +182,7 @@ def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBat
     for report in reports:
         if report.masked is not None:
             total += report.masked
-    return SealedBatch(first.transport, first.round, len(reports), seeds, total)
+    return SealedBatch(first.transport, first.round, len(reports), seeds, modulo(total, first.width), first.width)
 
 
 def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Counts:
@@ -179,14 +220,15 @@ def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Execu
     info = _info(batch.transport, batch.round, _SEED)
     total = np.zeros(batch.dim, dtype=np.uint64) if batch.masked is None else batch.masked.copy()
     for envelope in batch.sealed:
-        total -= mask(_open(envelope.tobytes(), key, info, SEALED_SEED), batch.dim)
+        total -= mask(_open(envelope.tobytes(), key, info, SEALED_SEED), batch.dim, batch.width)
+    total = modulo(total, batch.width)
     if total.max(initial=0) > batch.users * plan.bits_per_coordinate:
         raise WireError("counts that no users could have sent: a report was not made by the protocol")
     return Counts(total.astype(np.int64), batch.users, private=True)
 
 
-def mask(seed: bytes, dim: int) -> NDArray[np.uint64]:
-    """Return numbers modulo 2^64 that look random to whoever has not got the seed: its keystream.
+def mask(seed: bytes, dim: int, width: int) -> NDArray[np.uint64]:
+    """Return numbers modulo 2^width that look random to whoever has not got the seed: its keystream.
 
     Parameters
     ----------
@@ -194,13 +236,15 @@ def mask(seed: bytes, dim: int) -> NDArray[np.uint64]:
         32 secret bytes.
     dim : int
         How many numbers.
+    width : int
+        Bits of each.
 
     Returns
     -------
     ndarray of uint64, shape (dim,)
-        The mask.
+        The mask: the first `dim` x `width` bits of the keystream, read as masked counts are.
     """
-    return KeyedRandom(seed, private=True).draw_bytes(8 * dim).view("<u8").astype(np.uint64)
+    return unpacked(KeyedRandom(seed, private=True).draw_bytes(packed_bytes(dim, width)), dim, width)
 
 
 def _opened_label(envelopes: bytes, private: bytes, round_digest: bytes, label: int) -> int:

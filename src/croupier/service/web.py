@@ -20,7 +20,8 @@ from .dashboard import POLICY, Dashboard, page
 from .http import BINARY, FOR_GOOD
 from .outcomes import RefusedError
 from .shuffler import ShufflerRole
-from .wire import Document, WireError, report_bytes
+from .transport import report_length
+from .wire import Document, WireError
 
 # What is answered together, at most.
 _MOST_TOGETHER = 256
@@ -251,7 +252,7 @@ def _longest_report(shuffler: ShufflerRole) -> int:
         raise RefusedError(503, "no task yet")
     task = shuffler.task
     plans = [phase.plan for phase in task.schedule.phases]
-    return max(report_bytes(task.transport, plan.dim, plan.bits_per_coordinate) for plan in plans)
+    return max(report_length(task.transport, plan) for plan in plans)
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -1,7 +1,8 @@
 """Bytes on the wire: signed documents, a user's report, a shuffled batch. docs/protocol.md is the specification.
 
 Whole numbers are little-endian. Everything has a header of 16 bytes, a magic word and a version, and is read strictly: a
-length that does not fit, an unknown version or a rest at the end is refused. Reading never allocates more than it was given.
+length that does not fit, an unknown version or a rest at the end is refused. Reading holds
+little more than it was given, and a few words for each masked count.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .documents import (
     sha256,
     signed_bytes,
 )
+from .packing import MOST_WIDTH, packed, packed_bytes, require_padding, unpacked
 
 __all__ = [
     "ARRIVALS",
@@ -60,8 +62,8 @@ DIGEST_BYTES = 32
 SEAL_BYTES = 32 + 16
 SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + 32
 
-_REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, 0, dim, messages per coordinate
-_BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
+_REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, bits of a masked count, dim, messages per coordinate
+_BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, bits of a masked count, dim, users
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,9 @@ class SealedReport:
     sealed : ndarray of uint8
         Sealed bits of shape (dim, messages, 49), or a sealed seed of shape (80,).
     masked : ndarray of uint64, optional
-        For "masked-sum": `dim` numbers modulo 2^64.
+        For "masked-sum": `dim` numbers modulo 2^width.
+    width : int, default 0
+        For "masked-sum": bits of a masked count.
 
     Attributes
     ----------
@@ -92,6 +96,7 @@ class SealedReport:
     messages: int
     sealed: NDArray[np.uint8]
     masked: NDArray[np.uint64] | None = None
+    width: int = 0
 
     @property
     def dim(self) -> int:
@@ -106,8 +111,8 @@ class SealedReport:
         bytes
             Header, round, envelopes and masked counts.
         """
-        head = _REPORT.pack(b"CRPR", VERSION, TRANSPORTS[self.transport], 0, self.dim, self.messages)
-        return head + self.round + self.sealed.tobytes() + (b"" if self.masked is None else self.masked.astype("<u8").tobytes())
+        head = _REPORT.pack(b"CRPR", VERSION, TRANSPORTS[self.transport], self.width, self.dim, self.messages)
+        return head + self.round + self.sealed.tobytes() + (b"" if self.masked is None else packed(self.masked, self.width))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -128,18 +133,19 @@ class SealedReport:
         WireError
             Where the header is wrong, or the length is not what it says.
         """
-        number, zero, dim, messages = header(_REPORT, b"CRPR", data)
-        transport = _transport(number)
-        length = report_bytes(transport, dim, messages)
-        if zero or len(data) != length:
+        number, width, dim, messages = header(_REPORT, b"CRPR", data)
+        transport = _transport(number, width)
+        length = report_bytes(transport, dim, messages, width)
+        if len(data) != length:
             raise WireError(f"a report of {len(data)} bytes where its header makes {length}")
         body, after = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :]
         if transport == "messages":
             return cls(transport, after[:DIGEST_BYTES], messages, body.reshape(dim, messages, SEALED_BIT))
-        return cls(transport, after[:DIGEST_BYTES], messages, body[:SEALED_SEED], body[SEALED_SEED:].view("<u8"))
+        masked = _counts(body[SEALED_SEED:], dim, width)
+        return cls(transport, after[:DIGEST_BYTES], messages, body[:SEALED_SEED], masked, width)
 
 
-def report_bytes(transport: str, dim: int, messages: int) -> int:
+def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int:
     """Return the length of a report.
 
     Parameters
@@ -150,13 +156,15 @@ def report_bytes(transport: str, dim: int, messages: int) -> int:
         Coordinates.
     messages : int
         Messages per coordinate.
+    width : int, default 0
+        For "masked-sum": bits of a masked count, `width_for` of the plan.
 
     Returns
     -------
     int
         Bytes.
     """
-    body = dim * messages * SEALED_BIT if transport == "messages" else SEALED_SEED + 8 * dim
+    body = dim * messages * SEALED_BIT if transport == "messages" else SEALED_SEED + packed_bytes(dim, width)
     return _REPORT.size + DIGEST_BYTES + body
 
 
@@ -175,7 +183,9 @@ class SealedBatch:
     sealed : ndarray of uint8
         Sealed bits of shape (dim, users x messages, 49), or sealed seeds of shape (users, 80).
     masked : ndarray of uint64, optional
-        For "masked-sum": the sum of `dim` numbers modulo 2^64.
+        For "masked-sum": the sums of `dim` numbers modulo 2^width.
+    width : int, default 0
+        For "masked-sum": bits of a masked count.
 
     Attributes
     ----------
@@ -188,6 +198,7 @@ class SealedBatch:
     users: int
     sealed: NDArray[np.uint8]
     masked: NDArray[np.uint64] | None = None
+    width: int = 0
 
     @property
     def dim(self) -> int:
@@ -207,8 +218,8 @@ class SealedBatch:
         bytes
             Header, round, masked counts, envelopes and signature.
         """
-        head = _BATCH.pack(b"CRPB", VERSION, TRANSPORTS[self.transport], 0, self.dim, self.users)
-        data = head + self.round + (b"" if self.masked is None else self.masked.astype("<u8").tobytes()) + self.sealed.tobytes()
+        head = _BATCH.pack(b"CRPB", VERSION, TRANSPORTS[self.transport], self.width, self.dim, self.users)
+        data = head + self.round + (b"" if self.masked is None else packed(self.masked, self.width)) + self.sealed.tobytes()
         return data + key.sign(signed_bytes(BATCH, data))
 
     @classmethod
@@ -234,9 +245,9 @@ class SealedBatch:
         WireError
             Where the header or the signature is wrong, or the length is not what the header says.
         """
-        number, zero, dim, users = header(_BATCH, b"CRPB", data)
-        transport, content = _transport(number), data[:-SIGNATURE_BYTES]
-        if zero or len(data) != batch_bytes(transport, dim, users, messages):
+        number, width, dim, users = header(_BATCH, b"CRPB", data)
+        transport, content = _transport(number, width), data[:-SIGNATURE_BYTES]
+        if len(data) != batch_bytes(transport, dim, users, messages, width):
             raise WireError("a batch of another length than its header says")
         try:
             key.verify(data[-SIGNATURE_BYTES:], signed_bytes(BATCH, content))
@@ -246,10 +257,11 @@ class SealedBatch:
         rest = np.frombuffer(content, np.uint8, offset=_BATCH.size + DIGEST_BYTES)
         if transport == "messages":
             return cls(transport, about, users, rest.reshape(dim, users * messages, SEALED_BIT))
-        return cls(transport, about, users, rest[8 * dim :].reshape(users, SEALED_SEED), rest[: 8 * dim].view("<u8"))
+        sums = packed_bytes(dim, width)
+        return cls(transport, about, users, rest[sums:].reshape(users, SEALED_SEED), _counts(rest[:sums], dim, width), width)
 
 
-def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:
+def batch_bytes(transport: str, dim: int, users: int, messages: int, width: int = 0) -> int:
     """Return the length of the batch of so many users.
 
     Parameters
@@ -262,18 +274,28 @@ def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:
         How many reports are in it.
     messages : int
         Messages per user and coordinate.
+    width : int, default 0
+        For "masked-sum": bits of a masked count, `width_for` of the plan.
 
     Returns
     -------
     int
         Bytes, the signature included.
     """
-    body = dim * users * messages * SEALED_BIT if transport == "messages" else 8 * dim + users * SEALED_SEED
+    body = dim * users * messages * SEALED_BIT if transport == "messages" else packed_bytes(dim, width) + users * SEALED_SEED
     return _BATCH.size + DIGEST_BYTES + body + SIGNATURE_BYTES
 
 
-def _transport(number: int) -> str:
+def _transport(number: int, width: int) -> str:
+    """By its number; with masked counts of a possible width, or none."""
     name = next((name for name, known in TRANSPORTS.items() if known == number), None)
     if name is None:
         raise WireError(f"transport {number}, which is not known")
+    if not (1 <= width <= MOST_WIDTH if name == "masked-sum" else width == 0):
+        raise WireError(f"masked counts of {width} bits by {name}")
     return name
+
+
+def _counts(data: NDArray[np.uint8], dim: int, width: int) -> NDArray[np.uint64]:
+    require_padding(data, dim, width)
+    return unpacked(data, dim, width)

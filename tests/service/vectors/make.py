@@ -44,7 +44,10 @@ def made(task_text: bytes, messages: int) -> dict[str, Any]:
     return {
         "documents.json": {"analyzer": keys_of(ANALYZER), "task": task, "round": round_},
         "records.json": records_vector(),
-        "masks.json": [mask_vector(seed, dim) for seed, dim in ((bytes(32), 1), (bytes(range(32)), 3), (b"\xff" * 32, 20))],
+        "masks.json": [
+            mask_vector(seed, dim, width)
+            for seed, dim, width in ((bytes(32), 1, 6), (bytes(range(32)), 3, 19), (b"\xff" * 32, 20, 29), (bytes(32), 5, 57))
+        ],
         "reports.json": {
             "round": digest.hex(),
             "recipient": keys_of(SEAL),
@@ -112,14 +115,20 @@ def document(kind: int, text: bytes) -> dict[str, Any]:
     return {"text": text.decode(), "bytes": data.hex(), "digest": hashlib.sha256(data).hexdigest()}
 
 
-def mask(seed: bytes, dim: int) -> tuple[int, ...]:
+def mask(seed: bytes, dim: int, width: int) -> list[int]:
     key = hashlib.blake2b(bytes(8), key=seed, person=b"keystream", digest_size=32).digest()
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * dim))
-    return struct.unpack(f"<{dim}Q", stream)
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes((dim * width + 7) // 8))
+    return [int.from_bytes(stream, "little") >> width * label & 2**width - 1 for label in range(dim)]
 
 
-def mask_vector(seed: bytes, dim: int) -> dict[str, Any]:
-    return {"seed": seed.hex(), "mask": [str(number) for number in mask(seed, dim)]}  # more digits than JSON numbers keep
+def mask_vector(seed: bytes, dim: int, width: int) -> dict[str, Any]:
+    numbers = [str(number) for number in mask(seed, dim, width)]  # more digits than JSON numbers keep
+    return {"seed": seed.hex(), "bits a count": width, "mask": numbers}
+
+
+def packed(numbers: list[int], width: int) -> bytes:
+    """One long number, in whole bytes."""
+    return sum(number << width * label for label, number in enumerate(numbers)).to_bytes((len(numbers) * width + 7) // 8, "little")
 
 
 def bits(user: int, messages: int) -> list[list[int]]:
@@ -155,7 +164,14 @@ def seed_of(user: int) -> bytes:
 
 
 def masked(user: int, messages: int) -> list[int]:
-    return [(sum(row) + hidden) % 2**64 for row, hidden in zip(bits(user, messages), mask(seed_of(user), DIM), strict=True)]
+    width = width_of(messages)
+    hidden = mask(seed_of(user), DIM, width)
+    return [(sum(row) + number) % 2**width for row, number in zip(bits(user, messages), hidden, strict=True)]
+
+
+def width_of(messages: int) -> int:
+    """The fewest bits that hold the count of all users."""
+    return (USERS * messages).bit_length()
 
 
 def sealed_seed(user: int, digest: bytes) -> bytes:
@@ -163,7 +179,8 @@ def sealed_seed(user: int, digest: bytes) -> bytes:
 
 
 def report_head(transport: str, digest: bytes, messages: int) -> bytes:
-    return struct.pack("<4sBBHII", b"CRPR", 1, TRANSPORTS[transport], 0, DIM, messages) + digest
+    width = width_of(messages) if transport == "masked-sum" else 0
+    return struct.pack("<4sBBHII", b"CRPR", 1, TRANSPORTS[transport], width, DIM, messages) + digest
 
 
 def messages_report(user: int, digest: bytes, messages: int) -> dict[str, Any]:
@@ -176,7 +193,7 @@ def messages_report(user: int, digest: bytes, messages: int) -> dict[str, Any]:
 
 
 def masked_report(user: int, digest: bytes, messages: int) -> dict[str, Any]:
-    body = sealed_seed(user, digest) + struct.pack(f"<{DIM}Q", *masked(user, messages))
+    body = sealed_seed(user, digest) + packed(masked(user, messages), width_of(messages))
     return {
         "counts": [sum(row) for row in bits(user, messages)],
         "seed": seed_of(user).hex(),
@@ -186,14 +203,15 @@ def masked_report(user: int, digest: bytes, messages: int) -> dict[str, Any]:
 
 
 def batch(transport: str, digest: bytes, messages: int) -> str:
-    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], 0, DIM, USERS) + digest
+    width = width_of(messages) if transport == "masked-sum" else 0
+    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], width, DIM, USERS) + digest
     if transport == "messages":
         sent = [envelopes(user, digest, messages) for user in range(USERS)]
         # in the order of their bytes, which is as good as any: envelopes look random
         body = b"".join(b"".join(sorted(envelope for rows in sent for envelope in rows[label])) for label in range(DIM))
     else:
-        totals = [sum(masked(user, messages)[label] for user in range(USERS)) % 2**64 for label in range(DIM)]
-        body = struct.pack(f"<{DIM}Q", *totals) + b"".join(sorted(sealed_seed(user, digest) for user in range(USERS)))
+        totals = [sum(masked(user, messages)[label] for user in range(USERS)) % 2**width for label in range(DIM)]
+        body = packed(totals, width) + b"".join(sorted(sealed_seed(user, digest) for user in range(USERS)))
     content = head + body
     return (content + SHUFFLER.sign(b"croupier signature v1\x03" + content)).hex()
 
@@ -204,7 +222,8 @@ def task_words() -> tuple[bytes, int]:
     from croupier.service.task import Task  # noqa: PLC0415
 
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
-    chosen = cr.schedule(problem, 2 * USERS, epsilon=20.0, delta=1e-2, max_inflation=3.0, rounds=2, method="acsa")
+    asked: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-2, "max_inflation": 3.0}
+    chosen = cr.schedule(problem, 2 * USERS, **asked, rounds=2, method="acsa", lots="open")
     task = Task("masked-sum", 2 * USERS, problem, chosen, SHUFFLER.public_key())
     return task.document(ANALYZER).text, chosen.phases[0].plan.bits_per_coordinate
 
