@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ..service.client import TOO_LATE, Client, RefusedTaskError, beside
+from ..service.client import MAX_EPSILON_IF_WATCHED, TOO_LATE, Client, Lot, RefusedTaskError, beside
 from ..service.http import ServerError
 from ..service.records import Reader
 from ..service.task import Task
@@ -35,6 +35,10 @@ def join(
     folder: Annotated[Path, typer.Option("--dir", help="Where is remembered what was answered.")] = Path(".croupier"),
     max_epsilon: Annotated[float, typer.Option(help="The weakest promise that is accepted for the whole task.")] = 1.0,
     max_delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-6,
+    max_epsilon_if_watched: Annotated[
+        float,
+        typer.Option(help="With secret lots: the weakest promise to somebody who also knows when each user answered; inf is any."),
+    ] = MAX_EPSILON_IF_WATCHED,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust instead of the system's.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -45,7 +49,16 @@ def join(
     secret = token or os.environ.get("CROUPIER_TOKEN")
     if not secret:
         raise ArgumentError("--token", None, "given, or in CROUPIER_TOKEN", "The shuffler's operator enrols clients.")
-    client = Client(shuffler, secret, analyzer_key, folder=folder, max_epsilon=max_epsilon, max_delta=max_delta, ca=ca)
+    client = Client(
+        shuffler,
+        secret,
+        analyzer_key,
+        folder=folder,
+        max_epsilon=max_epsilon,
+        max_delta=max_delta,
+        max_epsilon_if_watched=max_epsilon_if_watched,
+        ca=ca,
+    )
     try:
         _answer(client, data, Dialect(sep, decimal, encoding), time.monotonic() + wait)
     except (RefusedTaskError, WireError) as refusal:
@@ -58,15 +71,19 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
     """Every round that wants an answer until the task needs no more of this user, or the time is up."""
     task = _patiently(client.task, deadline)
     first_ask = time.monotonic() + task.pace
+    if task.secret is not None:
+        lot = _patiently(client.lot, deadline)
+        _tell_lot(client, task, lot, deadline)
+        first_ask += 0.0 if task.secret.cover else lot.wait
     reader = _reader(task, data)
     reading = beside(lambda: reader.of_file(data, dialect))
     # From here on every request is at a time that does not depend on what is in the file. Only a file that is refused ends this.
     time.sleep(max(0.0, first_ask - time.monotonic()))
     if reading.done() and not task.blanks:
         reading.result()
-    full = task.schedule.interactivity == "full"
+    often = task.schedule.interactivity == "full" or (task.secret is not None and task.secret.cover)
     answered = 0
-    while (full or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
+    while (often or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
         try:
             sent = _patiently(lambda: client.answer(reading.result), deadline)
         except ServerError as late:
@@ -76,9 +93,12 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
             continue
         if sent is not None:
             answered += 1
-            say(messages(), f"Answered round {sent.round}; nothing but sealed noise left this machine.")
+            what = f"Covered round {sent.round}" if sent.cover else f"Answered round {sent.round}"
+            say(messages(), f"{what}; nothing but sealed noise left this machine.")
             if sent.blank:
                 say(messages(), f"It was blank: {_why_blank(reading, task)}.")
+            if sent.cover and sent.round == task.schedule.rounds:
+                break
         elif time.monotonic() < deadline:
             time.sleep(_PAUSE)
         else:
@@ -89,6 +109,22 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
             "this user has answered the task before, and is not asked again" if before else "no round wanted an answer of this user"
         )
         raise Stopped(f"{why}; nothing was sent", 0)
+
+
+def _tell_lot(client: Client, task: Task, lot: Lot, deadline: float) -> None:
+    """Say on this terminal which round is this user's, and what is promised; refuse to wait where the time would not do."""
+    figures = client.demands.figures(task)
+    say(messages(), f"{figures[0].upper()}{figures[1:]}.")
+    cover = task.secret is not None and task.secret.cover
+    if lot.round is None:
+        if not cover:
+            raise Stopped("this user is asked in no round; nothing was sent", 0)
+        say(messages(), "This user is asked in no round: it sends cover alone.")
+        return
+    say(messages(), f"This user's round is {lot.round} of {task.schedule.rounds}. Keep it to yourself.")
+    if not cover and client.answered() == 0 and time.monotonic() + lot.wait >= deadline:
+        seconds = f"{lot.wait:,.0f} seconds"
+        raise Stopped(f"the round begins in {seconds} at the soonest: run it again then, or with a longer --wait", 0)
 
 
 def _why_blank(reading: Future[Any], task: Task) -> str:

@@ -44,6 +44,10 @@ LOTS = (
     "blanks, noisy answers that say nothing, so that how many people were in one does not show. The lots, and the secret that they "
     "are drawn from, stay where the data is."
 )
+DEPLOYED_LOTS = (
+    "The shuffler draws them, tells each person its own and nobody another's, and fills rounds up with blanks of its own making. "
+    "A round ends at a time that is fixed beforehand, whoever came."
+)
 PUBLIC = "Taken as public: the parameters, the number of people, the names and number of the columns."
 ONCE = "Fitting again on the same people, or publishing scores on them, spends more than this."
 SEEDED = "the randomness was seeded"

@@ -92,6 +92,8 @@ class RemotePopulation:
         True: devices add the plan's noise.
     unit : str
         "person": a client has all rows of whoever runs it.
+    turnout : float
+        The fraction of users that is counted on to come to their round, where lots are secret.
     document : Document
         The signed task.
 
@@ -116,6 +118,12 @@ class RemotePopulation:
     def users(self) -> int:
         """How many users the task asks."""
         return self.task.users
+
+    @property
+    def turnout(self) -> float:
+        """The fraction of users that is counted on to come to their round, where lots are secret."""
+        lots = self.task.schedule.phases[0].lots
+        return 1.0 if lots is None else lots.turnout
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
         """Do nothing: records are where nobody can look at them. Devices check their own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..files import lock, write_whole
 from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError, real
-from .computing import NOT_SHOWN, Records, beside, blanked_mean, checked_mean, sleep_until
+from .computing import NOT_SHOWN, Records, beside, blanked_mean, checked_mean
 from .demands import Demands, RefusedTaskError
 from .http import Server, ServerError
 from .reporting import report_of
@@ -77,7 +78,8 @@ class Client:
     max_delta : float, default 1e-6
         At this delta.
     max_epsilon_if_watched : float, default 10
-        In a task with secret lots, the weakest promise that is accepted to somebody who also knows when each user answered.
+        In a task with secret lots, the weakest promise that is accepted to somebody who also knows when each user answered;
+        infinity demands none.
     ca : path-like, optional
         A file of certificates to trust instead of the system's.
     timeout : float, default 30
@@ -120,10 +122,14 @@ class Client:
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
         self._folder = Path(folder).expanduser()
         remedy = "It is the weakest promise that you accept for the whole task."
+        watched: Any = {
+            "above": 0,
+            "remedy": "It is the weakest promise to somebody who knows when you answered; inf demands none.",
+        }
         self.demands = Demands(
             real("max_epsilon", max_epsilon, above=0, remedy=remedy),
             real("max_delta", max_delta, above=0, below=1, remedy=remedy),
-            real("max_epsilon_if_watched", max_epsilon_if_watched, above=0, remedy=remedy),
+            math.inf if max_epsilon_if_watched == math.inf else real("max_epsilon_if_watched", max_epsilon_if_watched, **watched),
         )
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
@@ -288,7 +294,7 @@ class Client:
             self._count(entry)
         body = waiting.read_bytes()
         if not self._at_once:
-            sleep_until(due)
+            _sleep_until(due)
         try:
             self._sent("/v1/report", body, self._authorized)
         except ServerError as refusal:
@@ -321,7 +327,7 @@ class Client:
         if not gradient.done():
             return None
         value = gradient.result()
-        sleep_until(due)
+        _sleep_until(due)
         return value
 
     @contextmanager
@@ -375,3 +381,7 @@ class Client:
 
     def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
         return self._server.send(path, body, headers)
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))

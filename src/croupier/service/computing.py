@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -73,7 +72,3 @@ def beside(work: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name="records", daemon=True).start()
     return future
-
-
-def sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..privacy import Guarantee, round_up
@@ -25,7 +26,7 @@ class Demands:
     delta : float
         Both figures are stated at it.
     epsilon_if_watched : float
-        Where lots are secret: to somebody who also knows when each user answered.
+        Where lots are secret: to somebody who also knows when each user answered. Infinity demands nothing.
     """
 
     epsilon: float
@@ -58,9 +59,10 @@ class Demands:
                 f"the task reveals epsilon = {round_up(epsilon)} at delta = {exact(self.delta)}, more than the "
                 f"{exact(self.epsilon)} that is allowed here. Nothing was sent."
             )
+        allowed = "any" if self.epsilon_if_watched == math.inf else exact(self.epsilon_if_watched)
         raise RefusedTaskError(
-            f"{self.figures(task)}; allowed here are {exact(self.epsilon)} (max_epsilon) and {exact(self.epsilon_if_watched)} "
-            "(max_epsilon_if_watched). Nothing was sent."
+            f"{self.figures(task)}; allowed here are {exact(self.epsilon)} (max_epsilon) and {allowed} (max_epsilon_if_watched). "
+            "Nothing was sent."
         )
 
     def figures(self, task: Task) -> str:
@@ -84,4 +86,4 @@ class Demands:
         return f"{line} with secret lots, and to somebody who also knows when each user answered, the shuffler included, {watched}"
 
     def _epsilon(self, promise: Guarantee) -> float:
-        return promise.epsilon(self.delta) if promise.slack < self.delta else float("inf")
+        return promise.epsilon(self.delta) if promise.slack < self.delta else math.inf
