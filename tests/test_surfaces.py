@@ -34,7 +34,7 @@ import croupier as cr
 from croupier.cli import main
 from croupier.cli.progress import rounds_shown
 from croupier.cli.serve import JsonLines
-from croupier.client import Client, RefusedTaskError
+from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError
 from croupier.estimator import BudgetWarning, PrivacyAccount, ShuffleLogisticRegression, WeakPrivacyWarning
 from croupier.optimizer import Round
 from croupier.privacy import Guarantee, LotsPlan, SumPlan, plan_sum
@@ -358,6 +358,31 @@ def refused_task(made: Made) -> Surface:
     return text, together({"epsilon": revealed, "delta": made.case.delta})
 
 
+def device_budget(made: Made) -> Surface:
+    """A device's ledger as JSON: the task's own epsilon, and the odometer's for everything."""
+    delta, limit = made.case.delta, 2 * made.case.epsilon
+    budget = DeviceBudget(made.case.folder / "budget.json")
+    budget.allow(BudgetLimit(limit, delta, 86400.0))
+    guarantee = made.model.guarantee_
+    budget.charge("a task", "", "ab" * 32, guarantee)
+    used = BudgetLimit(limit, delta, 86400.0).caps.use([gaussian_bound(guarantee)])
+    values = budget.to_dict()
+    for name, share in zip(("used of mu^2", "used of slack"), used, strict=True):
+        assert share <= float(values["limit"].pop(name)) <= SLOPPY * share
+    text = json.dumps(values) + f" {budget.limit()}"
+    every = (guarantee.epsilon(delta), budget.spent(), limit, limit)
+    return text, together({"epsilon": every, "delta": (delta, delta, delta, delta)})
+
+
+def device_refusal(made: Made) -> Surface:
+    """A limit that a second task would break; by how much is no promise, and left out."""
+    budget = DeviceBudget(made.case.folder / "full.json")
+    budget.allow(BudgetLimit(made.case.epsilon, made.case.delta, 86400.0))
+    budget.charge("a task", "", "ab" * 32, made.model.guarantee_)
+    text = said(RefusedTaskError, lambda: budget.check("another", made.model.guarantee_))
+    return re.sub(r"would be \S+ times", "", text), together({"epsilon": made.case.epsilon, "delta": made.case.delta})
+
+
 def account(made: Made) -> Surface:
     counted = PrivacyAccount(epsilon=2 * made.case.epsilon, delta=made.case.delta)
     counted.charge("a fit", USERS, made.model.guarantee_)
@@ -495,6 +520,8 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
     "progress bar": progress_bar,
     "log": log_line,
     "refusal of a task": refused_task,
+    "a device's ledger": device_budget,
+    "refusal by a device's budget": device_refusal,
     "refusal by an account": exceeded,
     "refusal of a large delta": too_large_delta,
     "refusal of a small delta": too_small_delta,

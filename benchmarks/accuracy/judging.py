@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..protocol import Results, Verdict
 
 
@@ -11,4 +13,20 @@ def judge(results: Results) -> list[Verdict]:
     for row in results["accuracy"]:
         what = f"{row['task']}, {row['interactivity']}, {row['lots']} lots, {row['rule']}, epsilon {row['epsilon']:g}: accuracy"
         verdicts.append(Verdict(what, f"at least {row['asked']:g}", f"{row['median']:.4f}", row["median"] >= row["asked"]))
-    return verdicts
+    return verdicts + [fewer_bits(row, full) for row, full in asked_once_and_in_every_round(results)]
+
+
+def asked_once_and_in_every_round(results: Results) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Rows with secret lots, each beside that of the full model with the same data, rule, radius, epsilon and delta."""
+    same = ("task", "rule", "radius", "epsilon", "delta")
+    full = {tuple(row[key] for key in same): row for row in results["accuracy"] if row["interactivity"] == "full"}
+    secret = [row for row in results["accuracy"] if row["lots"] == "secret"]
+    return [(row, full[key]) for row in secret if (key := tuple(row[key] for key in same)) in full]
+
+
+def fewer_bits(secret: dict[str, Any], full: dict[str, Any]) -> Verdict:
+    """How many times as many bits a user sends in the full model as with secret lots."""
+    behind = 100 * (full["median"] - secret["median"])
+    what = f"{secret['task']}, epsilon {secret['epsilon']:g}: bits of the full model, {behind:.1f} points ahead, over those of lots"
+    times = full["bits_per_user"] / secret["bits_per_user"]
+    return Verdict(what, "above 10", f"{times:.1f}", times > 10)

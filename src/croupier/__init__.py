@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
     from .problem import CustomProblem, Problem, domains, losses
     from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
-    from .statistics import ask, evaluate
+    from .statistics import ask, describe, evaluate
 
 __version__ = "0.2.0"
 
@@ -48,6 +48,7 @@ __all__ = [
     "SumPlan",
     "VectorSum",
     "ask",
+    "describe",
     "domains",
     "evaluate",
     "losses",
@@ -67,7 +68,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "problem": ("CustomProblem", "Problem", "domains", "losses"),
     "protocol": ("BatchTooSmallError", "ScalarSum", "SecureRandom", "SeededRandom", "SumEstimate", "VectorSum"),
     "report": (),
-    "statistics": ("ask", "evaluate"),
+    "statistics": ("ask", "describe", "evaluate"),
     "table": (),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}

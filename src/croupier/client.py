@@ -6,8 +6,10 @@ client = Client("https://shuffler.example", token, analyzer_key, folder="~/.crou
 client.take_part(x, y)       # once, or after each `client.round()` that is new
 """
 
-from .service.client import Client, RefusedTaskError, Sent
+from .service.budget import BudgetLimit, DeviceBudget
+from .service.client import Client, Sent
 from .service.http import ServerError
+from .service.outcomes import RefusedTaskError
 from .service.secrecy import Lot
 
-__all__ = ["Client", "Lot", "RefusedTaskError", "Sent", "ServerError"]
+__all__ = ["BudgetLimit", "Client", "DeviceBudget", "Lot", "RefusedTaskError", "Sent", "ServerError"]

@@ -28,11 +28,7 @@ def test_page_and_figures_are_those_of_the_stored_results():
 
 # Stored figures that are less than was asked for: each is named here, so that none is missed in silence, and leaves when it is met.
 MISSED = {
-    "accuracy": {
-        "covtype, sequential, secret lots, practical, epsilon 1: accuracy",
-        "mnist10, sequential, secret lots, practical, epsilon 0.1: accuracy",
-        "mnist10, sequential, secret lots, practical, epsilon 1: accuracy",
-    }
+    "accuracy": {"mnist10, epsilon 1: bits of the full model, 0.3 points ahead, over those of lots"},
 }
 
 

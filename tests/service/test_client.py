@@ -25,9 +25,10 @@ from sqlalchemy import func, select
 
 import croupier as cr
 from croupier import ArgumentError, SeededRandom
-from croupier.client import Client, RefusedTaskError, Sent, ServerError
+from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError, Sent, ServerError
 from croupier.optimizer import run
 from croupier.privacy import round_up
+from croupier.privacy.filter import gaussian_bound
 from croupier.privacy.rounding import exact
 from croupier.protocol import Counts, VectorSum
 from croupier.service import client as client_module
@@ -346,7 +347,12 @@ def test_a_report_whose_round_is_said_to_have_ended_without_it_is_forgotten_and_
     with pytest.raises(ServerError) as late:
         ann.take_part(X, Y)
     assert late.value.status == 410
-    assert sorted(path.name for path in (service.folder / "ann").iterdir()) == ["ledger.jsonl", "lock"]
+    assert sorted(path.name for path in (service.folder / "ann").iterdir()) == [
+        "budget.json",
+        "budget.lock",
+        "ledger.jsonl",
+        "lock",
+    ]
     service.proxy.answer = lambda method, path: FORWARD
     service.others_answer(first, 3)
     assert ann.round()[1].number == 1  # the shuffler would take it
@@ -679,11 +685,11 @@ def test_a_certificate_for_another_name_is_refused(service, tmp_path):
 # --- what stays on the device
 
 
-def test_when_it_has_finished_a_folder_holds_the_ledger_alone(service):
+def test_when_it_has_finished_a_folder_holds_the_ledgers_alone(service):
     service.open()
     service.client(folder=service.folder / "new" / "ann").take_part(X, Y)
     folder = service.folder / "new" / "ann"
-    assert sorted(path.name for path in folder.iterdir()) == ["ledger.jsonl", "lock"]
+    assert sorted(path.name for path in folder.iterdir()) == ["budget.json", "budget.lock", "ledger.jsonl", "lock"]
     entries = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
     task = service.task.id
     assert entries == [{"slot": f"{task}-task", "task": task, "round": 1, "phase": 1}]
@@ -697,7 +703,7 @@ def test_while_it_waits_a_folder_holds_the_sealed_report_besides(service):
         service.client().take_part(X, Y)
     kept = {path.name: path.read_bytes() for path in (service.folder / "ann").iterdir()}
     task = service.task.id
-    assert set(kept) == {f"{task}-task.report", "ledger.jsonl", "lock"}
+    assert set(kept) == {f"{task}-task.report", "budget.json", "budget.lock", "ledger.jsonl", "lock"}
     assert kept[f"{task}-task.report"] == service.proxy.reports[0]
     assert stat.S_IMODE((service.folder / "ann").stat().st_mode) == 0o700
 
@@ -825,7 +831,9 @@ def joined(tmp_path, roles, monkeypatch):
         monkeypatch.setattr(Timed, "requests", requests, raising=False)
         with Service(folder, roles, roles.task(records=described(facts, request))) as service:
             service.open()
-            given = {"token": service.tokens[service.seats[0]], "folder": folder / "ann", "ca": None, "wait": 60.0, **ENOUGH}
+            given = {"token": service.tokens[service.seats[0]], "folder": folder / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
+                "budget_file": folder / "b.json"
+            }
             key = roles.analyzer.public_key().public_bytes_raw().hex()
             try:
                 join_module.join(folder / "me.csv", service.url, key, **given)
@@ -892,7 +900,9 @@ def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user
     with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=0.5)) as service:
         service.open()
         key = roles.analyzer.public_key().public_bytes_raw().hex()
-        given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH}
+        given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
+            "budget_file": tmp_path / "b.json"
+        }
         join_module.join(tmp_path / "me.csv", service.url, key, **given)
         assert service.stored == 1
     assert said[0].startswith("Answered round 1")
@@ -906,7 +916,52 @@ def test_a_file_that_is_refused_is_refused_before_a_round_is_asked_for(tmp_path,
     with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=1.0)) as service:
         service.open()
         key = roles.analyzer.public_key().public_bytes_raw().hex()
-        given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH}
+        given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
+            "budget_file": tmp_path / "b.json"
+        }
         with pytest.raises(ArgumentError, match="perhaps"):  # on the terminal of whoever holds the record
             join_module.join(tmp_path / "me.csv", service.proxy.url, key, **given)
         assert {path for _, path, _ in service.proxy.asked} == {"/v1/task"}
+
+
+# --- the owner's budget
+
+
+def test_an_answer_is_on_the_ledger_before_it_is_sent(service):
+    service.open()
+    ann, seen = service.client(), []
+    service.proxy.answer = lambda method, path: seen.append((path, [one.answers for one in ann.budget.entries()])) or FORWARD
+    ann.take_part(X, Y)
+    assert seen == [("/v1/task", []), ("/v1/round", []), ("/v1/report", [1])]
+    (entry,) = ann.budget.entries()
+    assert (entry.task, entry.guarantee) == (service.task.id, service.task.schedule.guarantee)
+    assert entry.analyzer == service.roles.analyzer.public_key().public_bytes_raw().hex()
+
+
+def test_a_task_beyond_the_owners_budget_is_refused_and_no_place_is_taken(service, tmp_path):
+    """Two tasks of other analyzers are on the same ledger; by itself the task would be allowed."""
+    service.open()
+    promise = service.task.schedule.guarantee
+    budget = DeviceBudget(tmp_path / "budget.json")
+    budget.allow(BudgetLimit(3 * promise.epsilon(5e-2), 5e-2, 86400.0))
+    room = 1 / budget.limit().caps.use([gaussian_bound(promise)])[0]
+    assert room > 2
+    for number in range(int(room)):
+        budget.charge(f"other {number}", "", "ab" * 32, promise)
+    with pytest.raises(RefusedTaskError, match="owner's limit"):
+        service.client(budget=budget).take_part(X, Y)
+    assert [path for _, path, _ in service.proxy.asked] == ["/v1/task"]
+    assert service.stored == 0
+    budget.allow(BudgetLimit(2 * budget.limit().epsilon, 5e-2, 86400.0))
+    assert service.client(budget=budget).take_part(X, Y) == Sent(1, first_time=True)
+
+
+def test_a_report_that_waits_is_charged_once_more_when_it_is_sent_and_is_no_other_answer(service):
+    service.open()
+    ann = service.client()
+    service.proxy.answer = lambda method, path: LOSE_THE_ANSWER if method == "POST" else FORWARD
+    with pytest.raises(ServerError):
+        ann.take_part(X, Y)
+    service.proxy.answer = lambda method, path: FORWARD
+    assert ann.take_part(X, Y) == Sent(1, first_time=False)
+    assert [entry.answers for entry in ann.budget.entries()] == [1]

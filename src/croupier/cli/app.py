@@ -17,6 +17,7 @@ from ..privacy.words import crowd
 from ..report import central, compare_table, local, lots_table, plan_table, proof_table
 from .audit import audit_plan
 from .demo import demo
+from .describe import describe
 from .evaluate import evaluate
 from .files import check_output
 from .fit import fit
@@ -190,7 +191,7 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
 
 
 # In the order in which a new user needs them.
-for command in (demo, schema, fit, predict, evaluate, show, report, plan):
+for command in (demo, schema, describe, fit, predict, evaluate, show, report, plan):
     app.command(name=command.__name__)(command)
 app.command(name="audit")(audit_plan)
 app.command(name="join")(join)

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..estimator import PrivacyAccount
 from ..optimizer import Result, Schedule
 from ..optimizer.log import left_over
 from ..population import UnreachableError
 from ..privacy.words import watched_line
-from ..report import promise_lines
+from ..report import described_lines, promise_lines
 from ..table import TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
 from ..validation import ArgumentError, one_of
 from .class_weights import class_weights
@@ -70,6 +71,7 @@ def fit(
         Path | None, typer.Option(help="File that lets a run that was cut off go on. SECRET until the run ends.")
     ] = None,
     work_dir: Annotated[Path | None, typer.Option(help="Folder for rows during training (4 bytes a feature).")] = None,
+    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on these people.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
@@ -101,6 +103,7 @@ def fit(
         "invalid": invalid,
     }
     parameters |= ({} if radius is None else {"radius": radius}) | _quantile(task, quantile)
+    parameters |= {} if account is None else {"account": PrivacyAccount(account)}
     parameters |= class_weights(class_weight or (), facts)
     options = named_as_options("task", "delta", "engine", "work_dir", "address", "workers", "user_column")
     with options, warnings_said(console), announced(console, not (quiet or as_json)):
@@ -243,7 +246,7 @@ def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Con
     else:
         people = f"{result.users:,} users, all asked in every round"
     say(console, f"Trained on {people}, in {result.rounds} rounds.")
-    for line in promise_lines(model.estimator):
+    for line in [*promise_lines(model.estimator), *described_lines(model.schema, model.estimator)]:
         say(console, line)
     if result.stopped and checkpoint is not None:
         say(console, f"To go on, the same command with --force: its rounds are in {checkpoint}, SECRET until the run ends.")

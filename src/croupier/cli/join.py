@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -10,10 +11,17 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from ..service.client import MAX_EPSILON_IF_WATCHED, TOO_LATE, Client, Lot, RefusedTaskError, beside
+from ..service.budget import BudgetLimit, DeviceBudget, period_of, period_text
+from ..service.client import TOO_LATE, Client
+from ..service.demands import MAX_EPSILON_IF_WATCHED
 from ..service.http import ServerError
+from ..service.means import beside
+from ..service.outcomes import RefusedTaskError
 from ..service.records import Reader
+from ..service.secrecy import Lot
 from ..service.task import Task
 from ..service.wire import WireError
 from ..table import Dialect
@@ -28,9 +36,13 @@ _LATER = (None, 409, 429, 500, 502, 503, 504)
 
 
 def join(
-    data: Annotated[Path, typer.Option(help="This user's records: CSV or Parquet, with the columns of the task's schema.")],
-    shuffler: Annotated[str, typer.Option(help="The shuffler's address.")],
-    analyzer_key: Annotated[str, typer.Option(help="The analyzer's public key, known from elsewhere than the shuffler.")],
+    data: Annotated[
+        Path | None, typer.Option(help="This user's records: CSV or Parquet, with the columns of the task's schema.")
+    ] = None,
+    shuffler: Annotated[str | None, typer.Option(help="The shuffler's address.")] = None,
+    analyzer_key: Annotated[
+        str | None, typer.Option(help="The analyzer's public key, known from elsewhere than the shuffler.")
+    ] = None,
     token: Annotated[str | None, typer.Option(help="Enrolment token; the variable CROUPIER_TOKEN unless given.")] = None,
     folder: Annotated[Path, typer.Option("--dir", help="Where is remembered what was answered.")] = Path(".croupier"),
     max_epsilon: Annotated[float, typer.Option(help="The weakest promise that is accepted for the whole task.")] = 1.0,
@@ -44,8 +56,31 @@ def join(
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
     wait: Annotated[float, typer.Option(help="Seconds to wait for a round.")] = 60.0,
+    budget_epsilon: Annotated[
+        float | None, typer.Option(help="What all tasks of all analyzers together may learn within a period; it is remembered.")
+    ] = None,
+    budget_delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-5,
+    period: Annotated[str, typer.Option(help="The length of a period: hours, days or weeks, such as 365d.")] = "365d",
+    budget_file: Annotated[
+        Path, typer.Option(envvar="CROUPIER_BUDGET_FILE", help="The ledger of all that you have answered, one for all tasks.")
+    ] = Path("~/.croupier/budget.json"),
+    ledger: Annotated[bool, typer.Option("--ledger", help="Show the ledger, and answer nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The ledger as JSON.")] = False,
 ) -> None:
-    """Answer a task's rounds from this machine. The task's signature and its promise are checked here; records do not leave."""
+    """Answer a task's rounds from this machine. The task's signature and its promise are checked here; records do not leave.
+
+    With --ledger: show what all tasks together may have learned about you, and what is left of your budget.
+    """
+    budget = DeviceBudget(budget_file)
+    if budget_epsilon is not None:
+        _remember(budget, BudgetLimit(budget_epsilon, budget_delta, period_of(period)))
+    if ledger or (budget_epsilon is not None and data is None and shuffler is None):
+        _show(budget, as_json)
+        return
+    if data is None or shuffler is None or analyzer_key is None:
+        given = {"--data": data, "--shuffler": shuffler, "--analyzer-key": analyzer_key}
+        missing = next(name for name, value in given.items() if value is None)
+        raise ArgumentError(missing, None, "given", "croupier join --help says what each option is.")
     secret = token or os.environ.get("CROUPIER_TOKEN")
     if not secret:
         raise ArgumentError("--token", None, "given, or in CROUPIER_TOKEN", "The shuffler's operator enrols clients.")
@@ -58,6 +93,7 @@ def join(
         max_delta=max_delta,
         max_epsilon_if_watched=max_epsilon_if_watched,
         ca=ca,
+        budget=budget,
     )
     try:
         _answer(client, data, Dialect(sep, decimal, encoding), time.monotonic() + wait)
@@ -125,6 +161,42 @@ def _tell_lot(client: Client, task: Task, lot: Lot, deadline: float) -> None:
     if not cover and client.answered() == 0 and time.monotonic() + lot.wait >= deadline:
         seconds = f"{lot.wait:,.0f} seconds"
         raise Stopped(f"the round begins in {seconds} at the soonest: run it again then, or with a longer --wait", 0)
+
+
+def _remember(budget: DeviceBudget, limit: BudgetLimit) -> None:
+    before = budget.allow(limit)
+    if before is not None and before != limit:
+        say(messages(), f"The limit is now {limit}; it was {before}.")
+
+
+def _show(budget: DeviceBudget, as_json: bool) -> None:
+    """The ledger, as a table or as JSON."""
+    values = budget.to_dict()
+    if as_json:
+        typer.echo(json.dumps(values, indent=1))
+        return
+    limit = budget.limit()
+    delta = values["delta"]
+    table = Table(box=None, pad_edge=False)
+    for head in ("task", "name", "analyzer", "first answer", "last answer", "answers", f"epsilon at delta {delta}", "counts now"):
+        table.add_column(head, overflow="fold")
+    for task in values["tasks"]:
+        words = (task["task"][:8], task["name"] or "-", task["analyzer"][:8], task["first"], task["last"], str(task["answers"]))
+        table.add_row(*words, task["epsilon"], "yes" if task["counts"] else "no")
+    console = Console(soft_wrap=True)
+    if values["tasks"]:
+        console.print(table)
+    else:
+        typer.echo("No task was answered yet.")
+    typer.echo(f"Everything together: epsilon {values['epsilon']} at delta {delta}, whenever you look.")
+    if limit is None:
+        typer.echo("There is no limit: --budget-epsilon sets one.")
+        return
+    used = values["limit"]
+    typer.echo(
+        f"Limit: {limit}. Used of it within the last {period_text(limit.seconds)}: {used['used of mu^2']} of mu^2, "
+        f"{used['used of slack']} of slack."
+    )
 
 
 def _why_blank(reading: Future[Any], task: Task) -> str:

@@ -74,10 +74,13 @@ def shuffler(
     dev: Dev = False,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the analyzer.")] = None,
     smallest: Annotated[int, typer.Option(help="Fewest users in a batch that this shuffler agrees to.")] = 100,
+    page: Annotated[bool, typer.Option("--page", help="Serve the page with which people take part in a browser.")] = False,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages elsewhere that may send here.")] = None,
     database: DatabaseUrl = None,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
     from ..service import store  # noqa: PLC0415
+    from ..service.own_page import add_page, allow_origins  # noqa: PLC0415
     from ..service.roles import Errands, Served, signing_key  # noqa: PLC0415
     from ..service.shuffler import ShufflerRole  # noqa: PLC0415
     from ..service.web import shuffler_app  # noqa: PLC0415
@@ -90,10 +93,25 @@ def shuffler(
     except WireError as problem:
         remedy = "Use the options that it was begun with, or a new folder."
         raise ArgumentError("--dir", str(folder), f"a folder whose task can be served ({problem})", remedy) from None
-    errands = Errands(role, analyzer, ca=ca)
-    with _until_stopped() as stopped, Served(shuffler_app(role), host=host, port=port, tls=tls) as served, errands:
+    errands, web = Errands(role, analyzer, ca=ca), shuffler_app(role)
+    if page:
+        add_page(web)
+    allow_origins(web, allow_origin or [])
+    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served, errands:
         typer.echo(f"shuffler on {served.url}")
         stopped.wait()
+
+
+@app.command()
+def page(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the page into, to be hosted anywhere.")],
+) -> None:
+    """Write the page with which people take part in a browser, and the digests of its files."""
+    from ..service.own_page import copy_page  # noqa: PLC0415
+
+    copies = copy_page(output)
+    typer.echo((output / "SHA256SUMS").read_text(), nl=False)
+    say(messages(), f"{len(copies)} files in {output}. Start the shuffler with --allow-origin of where they are hosted.")
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..report import promise_lines
+from ..report import described_lines, promise_lines
 from ..table import TableModel
 from .fit import model_figures
 from .progress import say
@@ -28,5 +28,6 @@ def show(
     console = Console()
     facts = table_model.schema
     say(console, f"{table_model.task} of {facts.target.column!r} from {', '.join(facts.columns)}")
-    for line in [*promise_lines(table_model.estimator), "", table_model.estimator.explain()]:
+    promises = [*promise_lines(table_model.estimator), *described_lines(facts, table_model.estimator)]
+    for line in [*promises, "", table_model.estimator.explain()]:
         say(console, line)

@@ -16,6 +16,14 @@ _SHORTFALL_SHARE = 0.01
 
 
 @dataclass(frozen=True)
+class Enough:
+    """How many rounds are enough: the fewest whose bound is within a factor of the best one, and no more than so many."""
+
+    factor: float
+    most: int | None = None
+
+
+@dataclass(frozen=True)
 class Rule:
     """The constants that schedules are made from: those with a proof, or those that do well on real data."""
 
@@ -24,8 +32,8 @@ class Rule:
     bounded: bool = True  # whether the bound on the loss holds
     nearer: float = 1.0  # D is the distance divided by this
     trust: float = 1.0  # factor of the noise's part of AC-SA's damping
-    enough: float = 1.05  # full interactivity: the fewest rounds whose bound is within this factor of the best, as rounds cost bits
-    most_rounds: int | None = None  # full interactivity, and secret lots
+    full_rounds: Enough = Enough(1.05)  # full interactivity, where every round costs every user its bits
+    secret_rounds: Enough = Enough(1.05)  # secret lots
 
     @classmethod
     def practical(cls, problem: Objective) -> Rule:
@@ -34,7 +42,9 @@ class Rule:
         if isinstance(problem, Problem):
             clip, smoothness = problem.usual_lipschitz, problem.usual_smoothness
         trust = 1 / 3 if problem.smoothness is None else 1 / 12
-        return cls(clip, smoothness, bounded=False, nearer=3.0, trust=trust, enough=1.25, most_rounds=100)
+        return cls(
+            clip, smoothness, bounded=False, nearer=3.0, trust=trust, full_rounds=Enough(1.25, 100), secret_rounds=Enough(1.15, 200)
+        )
 
     def clipped(self, clip: float, lipschitz: float) -> Rule:
         """No gradient is longer than the Lipschitz constant: clipping further out would only add noise."""

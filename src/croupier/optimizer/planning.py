@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..privacy import NoCertificateError
 from ..problem import Objective, Problem
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
-from .budget import Budget, Rule
+from .budget import Budget, Enough, Rule
 from .lots import MOST_ROUNDS, drift, spread
 from .methods import choose, choose_practical, inner_method
 from .phases import INTERACTIVITY, Phase, Schedule
@@ -217,7 +217,8 @@ def _phase(
 
     if rounds is None:
         most = min(users, MOST_ROUNDS) if secret else users
-        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], most, rule if full or secret else None)
+        enough = rule.full_rounds if full else rule.secret_rounds if secret else None
+        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], most, enough)
     rounds = whole("rounds", rounds, at_least=1, at_most=None if full else users, remedy="Sequential rounds share the users.")
     lots = budget.plan_lots(users, rounds) if secret else None
     batch = lots.size if lots else users if full else users // rounds
@@ -277,18 +278,18 @@ def _bound(
     return bound, damping, smoothing, sigma
 
 
-def _best_rounds(bound: Callable[[int], float], users: int, full: Rule | None) -> int:
+def _best_rounds(bound: Callable[[int], float], users: int, enough: Enough | None) -> int:
     """The whole T of the smallest bound, or in the full model and with secret lots the fewest rounds that are enough."""
     grid = sorted({max(1, round(users ** (i / 300))) for i in range(301)})
     values = [bound(T) for T in grid]
     best = int(np.argmin(values))
-    limit = full.enough * values[best] if full else values[best]
+    limit = enough.factor * values[best] if enough else values[best]
     best = next(i for i, value in enumerate(values) if value <= limit)
     low, high = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
     near = range(low, high + 1) if high - low <= 2000 else grid[max(0, best - 1) : best + 2]
-    if full:
+    if enough:
         rounds = next((T for T in near if bound(T) <= limit), grid[best])
-        return min(rounds, full.most_rounds or rounds)
+        return min(rounds, enough.most or rounds)
     return min(near, key=bound)
 
 

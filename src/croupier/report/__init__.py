@@ -3,8 +3,9 @@
 from ..privacy.words import guarantee_line
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
+from .description import describe_page, description_table
 from .html import html_report
-from .models import promise_lines, schema_facts
+from .models import described_lines, promise_lines, schema_facts
 from .tables import certified, compare_table, lots_table, plan_table, proof_table
 
 __all__ = [
@@ -15,6 +16,9 @@ __all__ = [
     "certified",
     "compare",
     "compare_table",
+    "describe_page",
+    "described_lines",
+    "description_table",
     "guarantee_line",
     "html_report",
     "local",

@@ -48,6 +48,34 @@ def promise_lines(estimator: Any) -> list[str]:
     return lines
 
 
+def described_lines(schema: Schema, estimator: Any) -> list[str]:
+    """Say where a model's schema comes from, if it was described privately, and what that adds to the model's promise.
+
+    Parameters
+    ----------
+    schema : Schema
+        The model's.
+    estimator : PrivateEstimator
+        The fitted estimator.
+
+    Returns
+    -------
+    list of str
+        A line, or none.
+
+    Examples
+    --------
+    >>> from croupier.report import described_lines
+    >>> from croupier.table import Schema
+    >>> facts = {"columns": {"age": {"low": 0, "high": 100}}, "target": {"column": "paid", "classes": [0, 1]}}
+    >>> described_lines(Schema.from_dict(facts), None)
+    []
+    """
+    if schema.described is None:
+        return []
+    return schema.described.lines(estimator.promise_.epsilon, estimator.promise_.delta)
+
+
 def schema_facts(schema: Schema) -> dict[str, str]:
     """Return the public facts about every column, as the report shows them.
 
@@ -69,7 +97,8 @@ def schema_facts(schema: Schema) -> dict[str, str]:
     >>> schema_facts(Schema.from_dict(facts))
     {'column age': '0 to 100'}
     """
-    return {f"column {name}": _fact(column) for name, column in schema.columns.items()}
+    origin = {} if schema.described is None else {"ranges": schema.described.origin}
+    return origin | {f"column {name}": _fact(column) for name, column in schema.columns.items()}
 
 
 def _fact(column: Column) -> str:

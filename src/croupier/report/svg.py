@@ -51,6 +51,7 @@ class Figure:
     x: Axis
     y: Axis
     parts: list[str] = field(default_factory=list)
+    x_text: dict[float, str] = field(default_factory=dict)  # what stands at ticks of x in place of their numbers
 
     def band(self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> None:
         """The area between two lines."""
@@ -78,6 +79,13 @@ class Figure:
         down = self._down(y)
         self.parts.append(f'<path class="rule" d="M{_LEFT} {down:.1f} H{WIDTH - _RIGHT}"/>')
         self._text(WIDTH - _RIGHT - 2, down - 6, text, "end")
+
+    def upright(self, x: float, text: str) -> None:
+        """A dashed vertical line with its name beside its top, on the side where there is more room."""
+        across = self._across(x)
+        self.parts.append(f'<path class="rule" d="M{across:.1f} {_TOP} V{HEIGHT - _BOTTOM}"/>')
+        left = across > WIDTH / 2
+        self._text(across + (-5 if left else 5), _TOP + 10, text, "end" if left else "start")
 
     def mark(self, x: float, y: float, text: str, *, falling: bool = False) -> None:
         """A ring around a point of a line, named where the line is not: above, to the right of a falling one, else to the left."""
@@ -128,9 +136,10 @@ class Figure:
 
     def _x_tick(self, tick: float) -> str:
         across, down = self._across(tick), HEIGHT - _BOTTOM
+        text = escape(self.x_text.get(tick) or number(tick))
         return (
             f'<path class="grid" d="M{across:.1f} {down} v5"/>'
-            f'<text class="tick" x="{across:.1f}" y="{down + 20}" text-anchor="middle">{number(tick)}</text>'
+            f'<text class="tick" x="{across:.1f}" y="{down + 20}" text-anchor="middle">{text}</text>'
         )
 
 

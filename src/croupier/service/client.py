@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import time
@@ -20,21 +19,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..files import lock, write_whole
 from ..protocol import RandomSource, SecureRandom
-from ..validation import ArgumentError, real
-from .computing import NOT_SHOWN, Records, beside, blanked_mean, checked_mean
-from .demands import Demands, RefusedTaskError
+from ..validation import ArgumentError
+from .budget import DeviceBudget
+from .demands import MAX_EPSILON_IF_WATCHED, Demands
 from .http import Server, ServerError
+from .means import Records, beside, blanked_mean, checked_mean
+from .outcomes import RefusedTaskError
 from .reporting import report_of
 from .secrecy import Lot
 from .task import Task, TaskRound
 from .wire import Document, WireError
 
-__all__ = ["MAX_EPSILON_IF_WATCHED", "NOT_SHOWN", "TOO_LATE", "Client", "Lot", "RefusedTaskError", "Sent", "beside"]
-
 # The status of a report whose round has ended.
 TOO_LATE = 410
-# What a client accepts, unless it says otherwise, to somebody who also knows when each user answered.
-MAX_EPSILON_IF_WATCHED = 10.0
 
 
 @dataclass(frozen=True)
@@ -86,14 +83,21 @@ class Client:
         Seconds after which the shuffler is out of reach.
     at_once : bool, default False
         Answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
+    budget : DeviceBudget or path-like, optional
+        The ledger of everything that the owner's devices have answered, and its limit; a file in `folder` unless given. All clients
+        of one owner should share one.
 
     Attributes
     ----------
+    budget : DeviceBudget
+        The ledger.
     demands : Demands
         The weakest promises that are accepted.
 
     Guarantee
     ---------
+    Nothing is sent that would take what all tasks on the ledger may learn beyond its limit (`DeviceBudget`).
+
     Unless `at_once`, a report leaves the task's `pace` after the round came, whatever the records are and however long it takes to
     read them: what is not ready in half of that time is answered by a blank report, that of a user whose gradient is 0.
     """
@@ -111,6 +115,7 @@ class Client:
         ca: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
         at_once: bool = False,
+        budget: DeviceBudget | str | os.PathLike[str] | None = None,
     ) -> None:
         self._token = token.strip()
         if not re.fullmatch(r"[!-~]+", self._token):
@@ -121,19 +126,11 @@ class Client:
             remedy = "Ask the analyzer's operator for it; do not take it from the shuffler."
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
         self._folder = Path(folder).expanduser()
-        remedy = "It is the weakest promise that you accept for the whole task."
-        watched: Any = {
-            "above": 0,
-            "remedy": "It is the weakest promise to somebody who knows when you answered; inf demands none.",
-        }
-        self.demands = Demands(
-            real("max_epsilon", max_epsilon, above=0, remedy=remedy),
-            real("max_delta", max_delta, above=0, below=1, remedy=remedy),
-            math.inf if max_epsilon_if_watched == math.inf else real("max_epsilon_if_watched", max_epsilon_if_watched, **watched),
-        )
+        self.demands = Demands.of(max_epsilon, max_delta, max_epsilon_if_watched)
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
+        self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._folder / "budget.json")
 
     def task(self) -> Task:
         """The task, its signature and its promise checked here, not believed.
@@ -146,7 +143,7 @@ class Client:
         Raises
         ------
         RefusedTaskError
-            It promises less than is demanded.
+            It promises less than is demanded, or would take its owner beyond the limit on the ledger.
         WireError
             It is not signed by the analyzer, or cannot be proved.
         ServerError
@@ -155,6 +152,7 @@ class Client:
         if self._task is None:
             task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
             self.demands.check(task)
+            self.budget.check(task.id, task.schedule.guarantee)
             self._task = task
         return self._task
 
@@ -285,9 +283,13 @@ class Client:
                 gradient = self._gradient(task, task_round, records, came + task.pace / 2)
             blank, due = gradient is None and not cover, came + task.pace
             report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
+            if not cover:
+                self._charge(task)
             self._count(new)
             waiting = self._folder / f"{slot}.report"
             self._write(waiting, report)
+        elif "-cover-" not in waiting.name:  # it counts from when it is sent
+            self._charge(task, again=True)
         entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
         if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
             entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
@@ -346,6 +348,11 @@ class Client:
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
         return report_of(task, task_round, document, gradient, random).to_bytes()
+
+    def _charge(self, task: Task, *, again: bool = False) -> None:
+        """On the owner's ledger, before anything leaves."""
+        analyzer = self._key.public_bytes_raw().hex()
+        self.budget.charge(task.id, task.name, analyzer, task.schedule.guarantee, again=again)
 
     def _require_room(self, task: Task, task_round: TaskRound) -> None:
         """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from ..privacy import Guarantee, round_up
 from ..privacy.rounding import exact
 from ..privacy.words import watched_line
+from ..validation import real
+from .outcomes import RefusedTaskError
 from .task import Task
 
-
-class RefusedTaskError(Exception):
-    """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
+# What a client accepts, unless it says otherwise, to somebody who also knows when each user answered.
+MAX_EPSILON_IF_WATCHED = 10.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,33 @@ class Demands:
     epsilon: float
     delta: float
     epsilon_if_watched: float
+
+    @classmethod
+    def of(cls, max_epsilon: float, max_delta: float, max_epsilon_if_watched: float) -> Self:
+        """Take what a client's owner says.
+
+        Parameters
+        ----------
+        max_epsilon, max_delta, max_epsilon_if_watched : float
+            As in `Client`.
+
+        Returns
+        -------
+        Demands
+            Checked.
+
+        Raises
+        ------
+        ArgumentError
+            Where a value is out of range.
+        """
+        remedy = "It is the weakest promise that you accept for the whole task."
+        watched = max_epsilon_if_watched
+        if watched != math.inf:
+            inf = "It is the weakest promise to somebody who also knows when you answered; inf demands none."
+            watched = real("max_epsilon_if_watched", watched, above=0, remedy=inf)
+        epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
+        return cls(epsilon, real("max_delta", max_delta, above=0, below=1, remedy=remedy), watched)
 
     def check(self, task: Task) -> None:
         """Refuse a task that promises less.

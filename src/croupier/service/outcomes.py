@@ -29,6 +29,10 @@ class RefusedError(Exception):
         self.status = status
 
 
+class RefusedTaskError(Exception):
+    """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
+
+
 @dataclass(frozen=True)
 class Taken:
     """That a report was taken.

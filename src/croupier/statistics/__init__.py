@@ -2,30 +2,44 @@
 
 from .asking import Account, Answer, ask, plan_for
 from .checking import check
+from .column_summary import LevelSummary, NumberSummary
+from .describing import Description, describe
 from .evaluating import Evaluation, evaluate
+from .guesses import LevelGuess, NumberGuess
 from .histogram import Histogram, HistogramAnswer
 from .linear import LeastSquares, least_squares
 from .moments import Moments, MomentSums
-from .query import CheckedStatistic, CustomQuery, Statistic
+from .query import BlankStatistic, CheckedStatistic, CustomQuery, Statistic
 from .scores import CellCounts, Errors, Score
+from .set_aside import SetAside
+from .summaries import Summaries
 
 __all__ = [
     "Account",
     "Answer",
+    "BlankStatistic",
     "CellCounts",
     "CheckedStatistic",
     "CustomQuery",
+    "Description",
     "Errors",
     "Evaluation",
     "Histogram",
     "HistogramAnswer",
     "LeastSquares",
+    "LevelGuess",
+    "LevelSummary",
     "MomentSums",
     "Moments",
+    "NumberGuess",
+    "NumberSummary",
     "Score",
+    "SetAside",
     "Statistic",
+    "Summaries",
     "ask",
     "check",
+    "describe",
     "evaluate",
     "least_squares",
     "plan_for",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from ..population.population import Test
 from ..privacy import Guarantee, SumPlan, plan_sum
 from ..protocol import Secret, SumEstimate
 from ..validation import ArgumentError, real, whole
-from .query import CheckedStatistic, Statistic
+from .query import BlankStatistic, CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]
 
@@ -176,7 +176,7 @@ def ask(
     >>> bool(abs(answer.value.quantile(0.5) - 40) < 1), answer.guarantee.delta(1.0) <= 1e-6
     (True, True)
     """
-    population = people(data, groups)
+    population = people(data, groups, blank=isinstance(query, BlankStatistic))
     plan = plan_for(
         query, population.users, epsilon=epsilon, delta=delta, honest=honest, neighbours=neighbours, max_inflation=max_inflation
     )
@@ -251,8 +251,8 @@ def answered(query: Statistic, population: Population, plan: SumPlan, seed: int 
     return population.answer(Question(query, Batch.everyone(population.users), plan, secret))
 
 
-def people(data: Any, groups: Any = None) -> Population:
-    """`data` as a population: one already, (X, y), or X alone."""
+def people(data: Any, groups: Any = None, *, blank: bool = False) -> Population:
+    """`data` as a population: one already, (X, y), or X alone; with `blank`, values that are not finite are left to the query."""
     if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
         if groups is not None:
             raise ArgumentError("groups", "given", "left out beside a population", "Give it to the population.")
@@ -262,12 +262,24 @@ def people(data: Any, groups: Any = None) -> Population:
         allowed = "(X, y), X or a Population"
         raise ArgumentError("data", type(data).__name__, allowed, "Pass a tuple of features and targets, or an array.")
     X, y = data if isinstance(data, tuple) else (data, None)
-    return ArrayPopulation(X, y, groups=groups)
+    return ArrayPopulation(X, y, groups=groups, invalid="blank" if blank else "refuse")
 
 
 def _test_of(query: Statistic) -> Test:
     """The query's own test of records, if it has one."""
-    return query.check_records if isinstance(query, CheckedStatistic) else _accept
+    test = query.check_records if isinstance(query, CheckedStatistic) else _accept
+    return _LeftToTheQuery(test) if isinstance(query, BlankStatistic) else test
+
+
+@dataclass(frozen=True)
+class _LeftToTheQuery:
+    """A test of records whose values need not be finite."""
+
+    test: Test
+    blanks: ClassVar[bool] = True
+
+    def __call__(self, X: Any, y: Any) -> None:
+        self.test(X, y)
 
 
 def _accept(X: Any, y: Any) -> None:

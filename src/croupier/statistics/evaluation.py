@@ -18,6 +18,7 @@ from scipy.special import expit
 
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, RecordError
+from .prefix_sums import known_total, unit_root
 from .query import finite, require_numbers
 from .scores import CellCounts, Errors
 
@@ -90,8 +91,7 @@ class Classification:
     @cached_property
     def measured(self) -> Floats:
         """What is sent of each cell, in columns: linear in the counts of cells."""
-        block = _root_of_prefix_sums(self.bins) if self.binary else np.eye(self.cells)
-        block = block / np.linalg.norm(block, axis=0).max()
+        block = unit_root(self.bins) if self.binary else np.eye(self.cells)
         parts = np.kron(np.eye(2), block) if self.binary else block
         return np.vstack([math.sqrt(1 - RIGHT**2) * parts, RIGHT * self.right])
 
@@ -131,16 +131,11 @@ class Classification:
 
     def decode(self, estimate: SumEstimate) -> CellCounts:
         """Counts of cells by least squares, with the known number of people imposed, and the covariance of their noise."""
-        measured, n = self.measured, estimate.users
-        inverse = np.linalg.inv(measured.T @ measured)
-        counts = inverse @ (measured.T @ estimate.sum)
-        ones = inverse.sum(axis=1)
-        counts = counts + ones * (n - counts.sum()) / ones.sum()
-        covariance = estimate.noise_std**2 * (inverse - np.outer(ones, ones) / ones.sum())
+        counts, covariance = known_total(self.measured, estimate.sum, estimate.noise_std, estimate.users)
         return CellCounts(
             counts=counts,
             covariance=covariance,
-            users=n,
+            users=estimate.users,
             right=self.right,
             classes=tuple(self.classes.tolist()),
             edges=self.edges if self.binary else None,
@@ -184,12 +179,3 @@ class Regression:
         quantile = self.model.quantile if isinstance(self.model, QuantileModel) else None
         means, noise = estimate.mean / WEIGHTS, estimate.mean_noise_std / WEIGHTS
         return Errors(means, noise, estimate.users, self.high - self.low, quantile)
-
-
-def _root_of_prefix_sums(size: int) -> Floats:
-    """The lower triangular S with S S = prefix sums: 1, 1/2, 3/8, ... down each column; no entry is negative."""
-    falling = np.cumprod(np.concatenate([[1.0], (2 * np.arange(1, size) - 1) / (2 * np.arange(1, size))]))
-    root = np.zeros((size, size))
-    for column in range(size):
-        root[column:, column] = falling[: size - column]
-    return root

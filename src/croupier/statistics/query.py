@@ -77,6 +77,16 @@ class CheckedStatistic(Statistic, Protocol):
         ...
 
 
+@runtime_checkable
+class BlankStatistic(Statistic, Protocol):
+    """A statistic that makes something of values that are not finite, where others refuse them before anybody is asked."""
+
+    @property
+    def blanks(self) -> bool:
+        """True."""
+        ...
+
+
 @dataclass(frozen=True)
 class CustomQuery:
     """Your own query: a function from records (X, y) to one vector per record.

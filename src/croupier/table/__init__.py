@@ -1,10 +1,13 @@
 """Tables: public facts about columns, files of records, how a record becomes a row of numbers, and models fitted on files."""
 
 from .apply import PlainScores, evaluate_privately, evaluate_table, predict_table, prediction_columns, read_table
+from .described import Described
+from .describing import describe_table, schema_from
 from .dialect import Dialect
 from .draft import draft
 from .encode import Encoder
 from .fit import fit_table
+from .guess_file import TableGuess, guess_for
 from .model import TASKS, Request, TableModel, task_for
 from .people import Engine, TableBlock, TableWarning, Watcher
 from .read import Piece, Source
@@ -14,6 +17,7 @@ from .store import RowStore
 __all__ = [
     "TASKS",
     "Category",
+    "Described",
     "Dialect",
     "Encoder",
     "Engine",
@@ -25,16 +29,20 @@ __all__ = [
     "Schema",
     "Source",
     "TableBlock",
+    "TableGuess",
     "TableModel",
     "TableWarning",
     "Target",
     "Watcher",
+    "describe_table",
     "draft",
     "evaluate_privately",
     "evaluate_table",
     "fit_table",
+    "guess_for",
     "predict_table",
     "prediction_columns",
     "read_table",
+    "schema_from",
     "task_for",
 ]

@@ -145,7 +145,7 @@ class Encoder:
         if target.classes is None:
             return self._numbers(piece)
         levels = [as_text(label) for label in target.classes]
-        codes = _codes(piece, target.column, levels, self._blank)
+        codes = level_codes(piece, target.column, levels, self._blank)
         if self._blank:
             return np.array([*target.classes, None], dtype=object)[codes]
         if (codes < 0).any():
@@ -180,8 +180,8 @@ class Encoder:
         name = self.schema.user
         if name is None:
             return None
-        texts = _texts(piece, name, self._blank)
-        missing = _nobody(texts)
+        texts = column_texts(piece, name, self._blank)
+        missing = is_nobody(texts)
         if missing.any():
             raise FileRecordError(
                 f"{piece.where(int(np.argmax(missing)))}, column {name!r}",
@@ -209,12 +209,12 @@ class Encoder:
         """
         if not self._blank or self.schema.user is None:
             return piece
-        missing = _nobody(_texts(piece, self.schema.user, self._blank))
+        missing = is_nobody(column_texts(piece, self.schema.user, self._blank))
         return replace(piece, batch=piece.batch.filter(pa.array(~missing))) if missing.any() else piece
 
     def _numbers(self, piece: Piece) -> Floats:
         name = self.schema.target.column
-        targets, _ = _floats(piece, name, self._blank)
+        targets, _ = column_numbers(piece, name, self._blank)
         finite = np.isfinite(targets)
         if self._blank:
             return np.where(finite, targets, np.nan)
@@ -243,7 +243,7 @@ def _scaled(piece: Piece, name: str, column: Numeric, out: Floats, blank: bool) 
 
     Returns where there is a number or nothing.
     """
-    values, valid = _floats(piece, name, blank)
+    values, valid = column_numbers(piece, name, blank)
     missing = np.isnan(values)
     inside = np.clip(values, column.low, column.high)
     if column.scale == "log":
@@ -258,7 +258,7 @@ def _scaled(piece: Piece, name: str, column: Numeric, out: Floats, blank: bool) 
 
 def _one_hot(piece: Piece, name: str, column: Category, out: Floats, blank: bool) -> NDArray[np.bool_]:
     """A 1 where a record's level is; returns where there is one, or none is needed."""
-    codes = _codes(piece, name, column.levels, blank)
+    codes = level_codes(piece, name, column.levels, blank)
     known = np.flatnonzero(codes >= 0)
     refused = column.unknown == "refuse" and len(known) < len(codes)
     if refused and not blank:
@@ -274,16 +274,16 @@ def _one_hot(piece: Piece, name: str, column: Category, out: Floats, blank: bool
     return codes >= 0 if refused else np.ones(len(codes), dtype=bool)
 
 
-def _codes(piece: Piece, name: str, levels: Any, blank: bool) -> NDArray[np.int64]:
+def level_codes(piece: Piece, name: str, levels: Any, blank: bool) -> NDArray[np.int64]:
     """Which level each record has, -1 for none of them."""
-    texts = _texts(piece, name, blank)
+    texts = column_texts(piece, name, blank)
     if {level.lower() for level in levels} == {"true", "false"}:  # Parquet says true, pandas writes True
         texts, levels = compute.utf8_lower(texts), [level.lower() for level in levels]
     places = compute.index_in(texts, value_set=pa.array(list(levels), pa.string()), skip_nulls=True)
     return np.asarray(places.fill_null(-1)).astype(np.int64)
 
 
-def _texts(piece: Piece, name: str, blank: bool) -> Any:
+def column_texts(piece: Piece, name: str, blank: bool) -> Any:
     """A column as text, without spaces around it; whole numbers without a fraction, whichever type they are stored as.
 
     Each value by itself, so that a user has one name whatever else is in the piece; NaN is missing. So is what is not text in
@@ -300,11 +300,11 @@ def _texts(piece: Piece, name: str, blank: bool) -> Any:
         raise _wrong_type(piece, name, column, "text, whole numbers or true/false") from None
 
 
-def _nobody(texts: Any) -> NDArray[np.bool_]:
+def is_nobody(texts: Any) -> NDArray[np.bool_]:
     return np.asarray(compute.fill_null(compute.equal(texts, ""), True).to_numpy(zero_copy_only=False))
 
 
-def _floats(piece: Piece, name: str, blank: bool) -> tuple[Floats, NDArray[np.bool_]]:
+def column_numbers(piece: Piece, name: str, blank: bool) -> tuple[Floats, NDArray[np.bool_]]:
     """A column as numbers, NaN where there is none; and where there is a number, or nothing."""
     column = piece.column(name)
     if blank and is_text(column.type):

@@ -78,7 +78,8 @@ def fit_table(
     Guarantee
     ---------
     That of the estimator: `epsilon` and `delta` for each user, who is one row, or all rows of one name in the schema's user column.
-    The schema is public, and not covered.
+    The schema is public, and not covered. Where it was described privately with people set aside, these are not asked, and have
+    what the description promised them; otherwise whoever is in both has what both promise together.
 
     Examples
     --------
@@ -106,7 +107,8 @@ def fit_table(
         warnings.warn(text, TableWarning, stacklevel=2)
     with engine.people(source, encoder, maker, watcher) as people:
         estimator = request.estimator(facts, people.users)
-        return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, watcher))
+        covered = facts.described is None or facts.described.private
+        return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, watcher, covered))
 
 
 def _trained(
@@ -115,8 +117,9 @@ def _trained(
     features: int,
     checkpoint: str | os.PathLike[str] | None,
     watcher: Watcher,
+    covered: bool,
 ) -> LinearModel:
-    read_off = _READ_OFF if estimator.data_is_public else ()
+    read_off = _READ_OFF if estimator.data_is_public or not covered else ()
     given, watched = estimator.callbacks, _WatchedPeople(people, watcher)
     with watcher.training(estimator.schedule_for(people.users, features), estimator.delta):
         estimator.callbacks = (*given, watcher.after_round)

@@ -19,8 +19,10 @@ from ..estimator.linear import LinearModel
 from ..optimizer import Round, Schedule
 from ..population import ArrayPopulation, BlockPopulation, Population, RayPopulation, UnreachableError, row_group_runs
 from ..validation import ArgumentError, one_of
+from .described import Described
 from .dialect import Dialect
 from .encode import Encoder
+from .others import not_aside_by_name, not_aside_by_place, others
 from .read import Piece, Source
 from .store import RowStore
 
@@ -206,6 +208,8 @@ class TableBlock:
         Prepares rows and targets, by public facts alone.
     dialect : Dialect, optional
         How a CSV file writes them: with commas, in UTF-8, unless given.
+    first : int, default 0
+        The place of its first row among all rows, from 0.
 
     Examples
     --------
@@ -229,6 +233,7 @@ class TableBlock:
     encoder: Encoder = field(repr=False)
     maker: LinearModel = field(repr=False)
     dialect: Dialect = field(default_factory=Dialect)
+    first: int = 0
 
     @property
     def file_name(self) -> str:
@@ -252,8 +257,15 @@ class TableBlock:
             raise UnreachableError(f"{self.file} is gone; bring it back. Nothing was released in this round")
         source = Source(self.file, self.dialect)
         pieces = source.pieces(self.encoder.types(target=True), piece_rows(self.encoder), self.row_groups)
-        rows, targets = zip(*(_records(self.encoder, self.maker, piece) for piece in pieces), strict=True)
+        rows, targets = zip(*(_records(self.encoder, self.maker, piece) for piece in self._others(pieces)), strict=True)
         return np.concatenate(rows), np.concatenate(targets)
+
+    def _others(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces without the people who were set aside."""
+        first = self.first
+        for piece in pieces:
+            yield others(piece, self.encoder.schema.described, first)
+            first += len(piece)
 
 
 def piece_rows(encoder: Encoder) -> int:
@@ -275,30 +287,54 @@ def piece_rows(encoder: Encoder) -> int:
 def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: RowStore, watcher: Watcher) -> ArrayPopulation:
     """Everything is read and encoded before anybody is asked, so that a broken file costs nothing."""
     rows: Counter[Path] = Counter()
+    described = encoder.schema.described
     with watcher.reading(source.path.name) as tell:
         for piece in source.pieces(encoder.types(target=True, user=True), piece_rows(encoder)):
+            theirs = encoder.owned(others(piece, described, rows.total()))
             rows[piece.file] += len(piece)
-            theirs = encoder.owned(piece)
-            store.append(*_records(encoder, maker, theirs), encoder.users(theirs))
+            users = encoder.users(theirs)
+            asked = np.ones(len(theirs), dtype=bool) if users is None or not described else not_aside_by_name(described, users)
+            X, y = _records(encoder, maker, theirs)
+            store.append(X[asked], y[asked], None if users is None else users[asked])
             tell(len(piece))
     if not len(store):
         raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
-    sizes = None if store.users is not None else [users for _, _, users in _parts(source, rows)]
+    if described is not None:
+        described.require_rows(rows.total())
+    sizes = None if store.users is not None else [users for *_, users in _parts(source, rows, described)]
     return ArrayPopulation(store.rows, store.targets, groups=store.users, blocks=sizes)
 
 
 def _blocks(source: Source, encoder: Encoder, maker: LinearModel) -> list[TableBlock]:
     rows = source.count_rows(next(iter(encoder.types(target=True))))
+    described = encoder.schema.described
+    if described is not None:
+        described.require_rows(rows.total())
     blocks = [
-        TableBlock(file.absolute(), groups, users, encoder, maker, source.dialect) for file, groups, users in _parts(source, rows)
+        TableBlock(file.absolute(), groups, users, encoder, maker, source.dialect, first)
+        for file, groups, first, users in _parts(source, rows, described)
     ]
     if not blocks:
         raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
     return blocks
 
 
-def _parts(source: Source, rows: Counter[Path]) -> Iterable[tuple[Path, tuple[int, ...] | None, int]]:
-    """What makes a block: row groups of Parquet that have about as many rows as a block should, or a CSV file."""
+def _parts(
+    source: Source, rows: Counter[Path], described: Described | None = None
+) -> Iterable[tuple[Path, tuple[int, ...] | None, int, int]]:
+    """What makes a block: row groups of Parquet that have about as many rows as a block should, or a CSV file.
+
+    With the place of its first row among all, and how many of its rows are not set aside; a block of which all are is left out.
+    """
+    first = 0
+    for file, run, count in _runs(source, rows):
+        users = int(not_aside_by_place(described, first, count).sum())
+        if users:
+            yield file, run, first, users
+        first += count
+
+
+def _runs(source: Source, rows: Counter[Path]) -> Iterable[tuple[Path, tuple[int, ...] | None, int]]:
     for file in source.files:
         groups = source.row_groups(file)
         if groups is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..validation import ArgumentError, one_of, real
+from .described import Described
 from .toml_text import PUBLIC, Keys, key_text, value_text
 
 VERSION = 1
@@ -109,6 +110,8 @@ class Schema:
         The column that says whose a row is; without it every row is a person.
     rows : {"unit", "as-is"}, default "unit"
         Whether every row is divided by its own length, or left as it is.
+    described : Described, optional
+        The private release that its ranges come from, if it was one.
 
     Examples
     --------
@@ -124,6 +127,7 @@ class Schema:
     target: Target
     user: str | None = None
     rows: str = "unit"
+    described: Described | None = None
 
     def with_user(self, user: str | None) -> Schema:
         """Return the same with another user column.
@@ -143,6 +147,8 @@ class Schema:
         ArgumentError
             Where the column has another role.
         """
+        if user is not None and self.described is not None:
+            self.described.require_user("user_column", user, self.user)
         return self if user is None else replace(self, user=user).checked()
 
     def checked(self, name: str = "schema") -> Schema:
@@ -251,6 +257,9 @@ class Schema:
             target=_target(f"{name}: target", keys.need("target")),
             user=keys.get("user", None),
             rows=one_of(f"{name}: rows", keys.get("rows", "unit"), ROWS, "'unit' divides every row by its own length."),
+            described=None
+            if (release := keys.get("described", None)) is None
+            else Described.from_dict(release, f"{name}: described"),
         )
         keys.nothing_else()
         return _checked(schema, name)
@@ -270,6 +279,7 @@ class Schema:
             target["range"] = list(self.target.range)
         plain: dict[str, Any] = {"version": VERSION, "rows": self.rows}
         plain |= {"user": self.user} if self.user is not None else {}
+        plain |= {} if self.described is None else {"described": self.described.to_dict()}
         return plain | {"target": target, "columns": {name: _facts(column) for name, column in self.columns.items()}}
 
     def to_toml(self, notes: Mapping[str, str] | None = None) -> str:
@@ -287,7 +297,8 @@ class Schema:
         """
         notes = notes or {}
         plain = self.to_dict()
-        tables = {"target": plain.pop("target")}
+        tables = {"described": plain.pop("described")} if self.described is not None else {}
+        tables |= {"target": plain.pop("target")}
         tables |= {f"columns.{key_text(name)}": facts for name, facts in plain.pop("columns").items()}
         comments = {("target" if name == self.target.column else f"columns.{key_text(name)}"): note for name, note in notes.items()}
         lines = [f"{name} = {value_text(value)}" for name, value in plain.items()]
@@ -371,6 +382,8 @@ def _checked(schema: Schema, name: str = "schema") -> Schema:
             )
     if schema.user == schema.target.column:
         raise ArgumentError(f"{name}: user", schema.user, "another column than the target", "A row's owner is not its target.")
+    if schema.described is not None and (schema.described.rows is None) != (schema.user is not None):
+        schema.described.require_user(f"{name}: user", schema.user, "another" if schema.user is None else None)
     if not schema.columns:
         raise ArgumentError(f"{name}: columns", "none", "at least one feature", PUBLIC)
     return schema

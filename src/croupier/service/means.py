@@ -1,4 +1,4 @@
-"""What a device computes of its records, so that neither errors nor times say anything of them."""
+"""A user's mean gradient, computed on its device: refused or blanked where a record is not valid, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,27 @@ T = TypeVar("T")
 
 
 def checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64]:
-    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it."""
+    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it.
+
+    Parameters
+    ----------
+    task : Task
+        The round's task.
+    task_round : TaskRound
+        The round.
+    records : callable
+        Returns this user's rows and targets.
+
+    Returns
+    -------
+    ndarray
+        One entry per coordinate of theta.
+
+    Raises
+    ------
+    ArgumentError
+        Where the loss does not take the records.
+    """
     X, y = records()
     refusal: tuple[str, str, str] | None = None
     try:
@@ -39,7 +59,22 @@ def checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray
 
 
 def blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64] | None:
-    """The same where a record that is not valid has gradient 0; None where they cannot be read at all, however that shows."""
+    """The same where a record that is not valid has gradient 0.
+
+    Parameters
+    ----------
+    task : Task
+        The round's task.
+    task_round : TaskRound
+        The round.
+    records : callable
+        Returns this user's rows and targets.
+
+    Returns
+    -------
+    ndarray or None
+        None where the records cannot be read at all, however that shows.
+    """
     with suppress(Exception):
         X, y = records()
         rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))

@@ -1,0 +1,314 @@
+/** The page to take part with. It shows what is asked and promised, computes here, and sends what the client seals. */
+import {
+  BrowserStore,
+  Client,
+  type Column,
+  deltaOf,
+  epsilonOf,
+  isCategory,
+  type Leaving,
+  messagesOf,
+  type Records,
+  type RecordValues,
+  recordsOfCsv,
+  RefusedTaskError,
+  roundUp,
+  type Task,
+  toHex,
+} from "../src/index.ts";
+
+const WAIT = 7 * 24 * 3600; // seconds for which an open page asks for rounds
+
+const part = <Kind extends HTMLElement>(id: string): Kind => document.getElementById(id) as Kind;
+const field = (id: string): HTMLInputElement => part<HTMLInputElement>(id);
+
+function made(name: string, text = "", more: Record<string, string> = {}): HTMLElement {
+  const element = document.createElement(name);
+  element.textContent = text;
+  for (const [attribute, value] of Object.entries(more)) element.setAttribute(attribute, value);
+  return element;
+}
+
+const shortened = (text: string): string => (text.length > 16 ? `${text.slice(0, 8)} … ${text.slice(-8)}` : text);
+const count = (number: number): string => number.toLocaleString("en");
+
+/** A figure that the user gave, above 0. */
+function figure(id: string): number {
+  const value = Number(field(id).value);
+  field(id).setAttribute("aria-invalid", String(!(value > 0)));
+  if (!(value > 0)) throw new RangeError(`${id.replace("all-", "")}: a number above 0 is needed`);
+  return value;
+}
+
+class Page {
+  #client: Client | null = null;
+  #task: Task | null = null;
+  #fromFile: RecordValues[] | null = null;
+  #leaving: AbortController | null = null;
+
+  start(): void {
+    const invitation = new URLSearchParams(location.hash.slice(1));
+    field("token").value = invitation.get("token") ?? "";
+    field("analyzer").value = invitation.get("analyzer") ?? "";
+    field("shuffler").value = invitation.get("shuffler") ?? (location.protocol.startsWith("http") ? location.origin : "");
+    // What a person accepts is the person's to say: no link says it.
+    if (location.hash) history.replaceState(null, "", location.pathname + location.search); // a token is for nobody who looks over a shoulder
+    part("whose").textContent =
+      `It came from ${location.host || "a file on this device"}. Whoever serves this page could serve another one that keeps no promise; ` +
+      "the promise is that of the code that you can see here, not of a server.";
+    part("invitation").addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.#guarded(() => this.#look());
+    });
+    part("take-part").addEventListener("click", () => void this.#guarded(() => this.#takePart()));
+    part("leave").addEventListener("click", () => this.#leave());
+    field("file").addEventListener("change", () => void this.#guarded(() => this.#readFile()));
+    if (field("token").value && field("analyzer").value) void this.#guarded(() => this.#look());
+  }
+
+  async #guarded(work: () => Promise<void>): Promise<void> {
+    const problem = part("problem");
+    problem.hidden = true;
+    try {
+      await work();
+    } catch (error) {
+      problem.textContent = error instanceof Error ? `${error.message}${error.message.endsWith(".") ? "" : "."}` : String(error);
+      problem.hidden = false;
+      if (error instanceof RefusedTaskError) (part("invitation").querySelector("details") as HTMLDetailsElement).open = true;
+      problem.scrollIntoView({ block: "nearest" });
+    }
+  }
+
+  async #look(): Promise<void> {
+    const button = part<HTMLFormElement>("invitation").querySelector("button") as HTMLButtonElement;
+    button.disabled = true;
+    try {
+      this.#client = new Client({
+        shuffler: field("shuffler").value,
+        token: field("token").value,
+        analyzerKey: field("analyzer").value.trim(),
+        store: new BrowserStore(),
+        maxEpsilon: figure("epsilon"),
+        maxDelta: figure("delta"),
+        budget: { epsilon: figure("all-epsilon"), delta: figure("all-delta") },
+      });
+      this.#task = await this.#client.task();
+    } finally {
+      button.disabled = false;
+    }
+    this.#showAsked(this.#task);
+    this.#showPromise(this.#task, await this.#client.budgetUse());
+    this.#showFields(this.#task);
+    part("door").hidden = true;
+    for (const id of ["asked", "promise", "record"]) part(id).hidden = false;
+    part("main").focus();
+    if (await this.#client.waits()) {
+      this.#say("A report that was made before is still here. It is sent again, the same bytes.");
+      await this.#run([]);
+    } else if (this.#task.interactivity === "sequential" && (await this.#client.answered()) > 0) {
+      this.#say("This browser has answered the task. Each person answers once, so nothing more is asked.");
+      part("record").hidden = true;
+    }
+  }
+
+  #showAsked(task: Task): void {
+    const { records } = task;
+    part("title").textContent = task.name || (records ? `Learn to predict ${records.target.column}` : "Take part");
+    const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
+    part("asked-words").textContent = records
+      ? `${count(task.users)} people help to learn how ${records.target.column} depends on ` +
+        `${records.columns.map((column) => column.name).join(", ")}. Nobody sees anybody's record.`
+      : `${count(task.users)} people help to learn a model from numbers that their devices bring.`;
+    const often =
+      task.interactivity === "full"
+        ? `in up to ${count(Math.max(...task.phases.map((phase) => phase.rounds)))} rounds`
+        : `once, in one of ${count(rounds)} rounds`;
+    const facts: [string, string][] = [
+      ["Asked by", `the analyzer with the key ${shortened(field("analyzer").value.trim())}, whose signature was checked here`],
+      ["Collected by", `the shuffler ${field("shuffler").value}, which cannot read what you send`],
+      ["You answer", often],
+      ["You send", `${count(task.problem.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
+      ["Task", shortened(task.id)],
+    ];
+    part("asked-facts").replaceChildren(...facts.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
+  }
+
+  #showPromise(task: Task, use: number | null): void {
+    const delta = figure("delta");
+    const epsilon = epsilonOf(task.guarantee, delta);
+    const guess = Math.min(1, ((1 + deltaOf(task.guarantee, 0)) / 2) * (1 + 1e-9));
+    part("promise-figure").textContent = `epsilon = ${roundUp(epsilon)} at delta = ${roundUp(delta)}, to every single person`;
+    const words = [
+      "Proved on this device just now; no figure of the task is believed.",
+      `Whether your record says one thing or another makes ${guess < 0.65 ? "little" : "a limited"} difference to what anybody can see of ` +
+        "the model, or of everything that the analyzer sees while it is made.",
+      `Somebody who knows everybody else's data and has to guess which of two records is yours, both being equally likely beforehand, is ` +
+        `right at most ${roundUp(100 * guess, 3)} % of the time. Tossing a coin is right 50 % of the time.`,
+    ];
+    if (task.guarantee.watched !== null) {
+      const watched = epsilonOf(task.guarantee.watched, delta);
+      words.push(
+        "That holds with secret lots: to whoever does not know in which round you were asked. To somebody who also knows when each " +
+          `person answered, even if it is the shuffler who tells, it is ${
+            Number.isFinite(watched) ? `epsilon ${roundUp(watched)} at delta ${roundUp(delta)}` : `no promise at delta ${roundUp(delta)}`
+          }.`,
+      );
+    }
+    if (use !== null) {
+      words.push(
+        `With the tasks that this browser has answered before, it takes up ${roundUp(100 * use, 3)} % of what you allow for all tasks ` +
+          `together (epsilon = ${field("all-epsilon").value} at delta = ${field("all-delta").value}).`,
+      );
+    }
+    part("promise-words").replaceChildren(...words.map((text) => made("p", text)));
+    const share = roundUp(100 * task.honest, 3);
+    const rests = [
+      "The analyzer and the shuffler do not pool what they see. If they do, only your own noise protects you, which is little.",
+      `${task.honest === 1 ? "All people" : `At least ${share} % of all people`} add the noise that they should, and the shuffler enrols people, each once.`,
+      "The analyzer's key is really that of whoever asks, and this page is really this code.",
+      task.blanks
+        ? "Nothing about your record: one that cannot be read is answered by noise, at the same time."
+        : "Your record can be read. If it cannot, nothing is sent, and who watches sees that you stayed away.",
+    ];
+    part("promise-rests").replaceChildren(...rests.map((text) => made("li", text)));
+  }
+
+  #showFields(task: Task): void {
+    const { records } = task;
+    const form = part<HTMLFormElement>("fields");
+    form.replaceChildren();
+    if (records === null) {
+      form.append(made("p", "This task is not about tables: an app has to bring the numbers."));
+      part("take-part").hidden = true;
+      return;
+    }
+    const target: Column | { name: string; numbers: [number, number] } =
+      "classes" in records.target
+        ? { name: records.target.column, levels: records.target.classes, unknown: "refuse" }
+        : { name: records.target.column, numbers: records.target.range };
+    [...records.columns, target].forEach((column, place) => {
+      const id = `field-${place}`;
+      const label = made("label", column.name, { for: id });
+      let input: HTMLElement;
+      if ("levels" in column) {
+        input = made("select", "", { id, name: column.name });
+        input.append(made("option", "choose …", { value: "" }));
+        for (const level of column.levels) input.append(made("option", level, { value: level }));
+        if (column.unknown === "zero") input.append(made("option", "something else", { value: "\u0000 something else" }));
+      } else {
+        const [low, high] = "numbers" in column ? column.numbers : [column.low, column.high];
+        const optional = !("numbers" in column) && !isCategory(column as Column) ? ", or leave it empty" : "";
+        label.append(made("small", `a number; counted as if between ${low} and ${high}${optional}`));
+        input = made("input", "", { id, name: column.name, inputmode: "decimal", autocomplete: "off" });
+      }
+      form.append(label, input);
+    });
+  }
+
+  async #readFile(): Promise<void> {
+    const [file] = field("file").files ?? [];
+    this.#fromFile = null;
+    if (file === undefined || this.#task?.records === null || this.#task === null) return;
+    const records = recordsOfCsv(await file.text());
+    const reader = this.#task.records;
+    const missing = [...reader.columns.map((column) => column.name), reader.target.column].filter((name) => !(name in records[0]));
+    if (missing.length > 0) throw new Error(`the file has no column ${missing.join(", ")}`);
+    for (const record of records) reader.row(record);
+    this.#fromFile = records;
+    part("file-said").textContent = `${count(records.length)} ${records.length === 1 ? "record" : "records"} of yours. They count as one person together.`;
+  }
+
+  #records(task: Task): RecordValues[] {
+    if (this.#fromFile !== null) return this.#fromFile;
+    const record: Record<string, string> = {};
+    for (const input of part<HTMLFormElement>("fields").querySelectorAll<HTMLInputElement | HTMLSelectElement>("input, select")) {
+      if (input instanceof HTMLSelectElement && input.value === "") throw new Error(`${input.name}: choose one`);
+      record[input.name] = input.value;
+    }
+    const reader = task.records;
+    if (reader !== null && !reader.blanks) reader.row(record);
+    return [record];
+  }
+
+  async #takePart(): Promise<void> {
+    if (this.#task === null || this.#client === null) return;
+    await this.#run(this.#records(this.#task));
+  }
+
+  async #run(records: Records): Promise<void> {
+    const [client, task] = [this.#client as Client, this.#task as Task];
+    this.#leaving = new AbortController();
+    const { signal } = this.#leaving;
+    part<HTMLButtonElement>("take-part").disabled = true;
+    part("leave").hidden = false;
+    part("record").hidden = false;
+    this.#say("Asking for a round. When one wants your answer depends on the lot that was drawn for you; keep this page open.");
+    const rounds = task.interactivity === "full" ? Math.max(...task.phases.map((phase) => phase.rounds)) : 1;
+    const offline = () => this.#say("This device is offline. The page goes on when it is back.");
+    addEventListener("offline", offline);
+    try {
+      const answered = await client.join(records, {
+        wait: WAIT,
+        signal,
+        watch: (leaving) => this.#showLeaving(task, leaving),
+        said: (sent) => {
+          if (sent === null) {
+            this.#say("A report came too late, says the shuffler. It is counted all the same, and no other takes its place.");
+            return;
+          }
+          part<HTMLProgressElement>("bar").value += 1 / rounds;
+          this.#say(
+            sent.blank
+              ? `Answered round ${sent.round} by a blank: your record was not ready in time, or cannot be read.`
+              : `Answered round ${sent.round}. Nothing but sealed noise left this device.`,
+          );
+        },
+      });
+      if (!signal.aborted) this.#say(answered > 0 ? "That is all. Thank you." : "Nothing more is asked of you.");
+    } catch (problem) {
+      if (!signal.aborted) throw problem;
+    } finally {
+      removeEventListener("offline", offline);
+      const again = task.interactivity === "full" || (await client.answered()) === 0;
+      part<HTMLButtonElement>("take-part").disabled = !again;
+      part("leave").hidden = true;
+    }
+  }
+
+  #leave(): void {
+    this.#leaving?.abort();
+    this.#say("You left. Nothing more is sent from here. What was sent cannot be taken back: nobody can tell it from the others'.");
+  }
+
+  #say(text: string): void {
+    part("progress").hidden = false;
+    part("log").append(made("li", text));
+  }
+
+  #showLeaving(task: Task, { round, report, randomized }: Leaving): void {
+    const plan = task.phases[0].plan;
+    const { loss, features } = task.problem;
+    const columns = task.records === null ? [] : [...task.records.features, "constant"];
+    const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
+    const rows = randomized.counts.map((sent, place) => {
+      const name = columns[place % features] ?? `${place + 1}`;
+      const row = made("tr");
+      row.append(
+        made("th", loss.outputs > 1 ? `${classes[Math.floor(place / features)] ?? ""}: ${name}` : name, { scope: "row" }),
+        made("td", randomized.exact[place].toFixed(3)),
+        made("td", String(sent)),
+      );
+      return row;
+    });
+    part("numbers").replaceChildren(...rows);
+    part("leaving-words").textContent =
+      `Round ${round}. “True” is what your record says, between 0 and ${plan.levels}; it stays here. “Sent” is that, rounded at random, plus ` +
+      `your part of the noise, up to ${plan.noiseBits} more. Only the sum over ${count(plan.users)} people is ever opened; the sealed report has ` +
+      `${count(report.length)} bytes.`;
+    const hex = toHex(report.subarray(0, 4096));
+    part("bytes").textContent = report.length > 4096 ? `${hex} … (${count(report.length)} bytes in all)` : hex;
+    part("leaving").hidden = false;
+  }
+}
+
+new Page().start();

@@ -1,0 +1,331 @@
+/** What runs on a device: check the promise, answer once, and let nothing but sealed noise leave. */
+import { type Bytes, fromHex } from "./bytes.ts";
+import { type Randomized, randomized } from "./encoding.ts";
+import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
+import { Budget, epsilonOf, gaussianBound } from "./guarantee.ts";
+import { meanGradient, type Row } from "./problem.ts";
+import { type RandomSource, secureRandom } from "./random.ts";
+import type { RecordValues } from "./records.ts";
+import { sealedReport } from "./report.ts";
+import type { Entry, Store } from "./store.ts";
+import { phaseOf, readRound, readTask, slotOf, type Task, type TaskRound } from "./task.ts";
+
+const TOO_LATE = 410;
+const LATER = [null, 409, 429, 500, 502, 503, 504];
+const MOST_ANSWER_BYTES = 1 << 26;
+const PAUSE = 0.5;
+
+export interface ClientOptions {
+  /** The shuffler's address. */
+  shuffler: string;
+  /** What the user was enrolled with. */
+  token: string;
+  /** 64 hex digits, known from elsewhere than the shuffler. */
+  analyzerKey: string;
+  /** What the device remembers. */
+  store: Store;
+  /** The weakest promise that the user accepts for the whole task; 1 at delta 1e-6 unless given. */
+  maxEpsilon?: number;
+  maxDelta?: number;
+  /** What all tasks together may reveal, of those that this store remembers. None unless given. */
+  budget?: { epsilon: number; delta: number };
+  /** Answer as soon as the gradient is ready: for made-up people alone, since the time of an answer then depends on records. */
+  atOnce?: boolean;
+  /** Seconds after which the shuffler is out of reach. */
+  timeout?: number;
+  /** For tests. */
+  random?: RandomSource;
+  fetch?: typeof fetch;
+}
+
+/** What came of taking part: a round's number, and whether the answer was blank. */
+export interface Sent {
+  round: number;
+  /** False where a report that had waited was sent again. */
+  firstTime: boolean;
+  /** Whether the gradient was not ready in time, or the records cannot be read and the task blanks. */
+  blank: boolean;
+}
+
+/** What is about to leave, for whoever wants to show it. */
+export interface Leaving {
+  round: number;
+  report: Bytes;
+  randomized: Randomized;
+}
+
+/** A user's records, or where they come from: rows as the problem has them, or values by the task's columns. */
+export type Records = readonly Row[] | readonly RecordValues[];
+export type RecordsSource = Records | Promise<Records> | (() => Records | Promise<Records>);
+
+const now = (): number => performance.now() / 1000;
+const until = (moment: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, Math.max(0, (moment - now()) * 1000)));
+
+/** One user. Its store is its memory: which rounds it has answered, and a report until the shuffler has it. */
+export class Client {
+  readonly #options: ClientOptions;
+  readonly #key: Bytes;
+  readonly #url: string;
+  readonly #budget: Budget | null;
+  #task: Task | undefined;
+
+  constructor(options: ClientOptions) {
+    if (!/^[!-~]+$/.test(options.token.trim())) throw new RangeError("token: letters, digits and signs, as it was printed");
+    this.#key = fromHex(options.analyzerKey, 32);
+    this.#url = options.shuffler.replace(/\/+$/, "");
+    this.#options = options;
+    for (const [name, value] of [["maxEpsilon", options.maxEpsilon ?? 1], ["maxDelta", options.maxDelta ?? 1e-6]] as const) {
+      if (!(value > 0 && Number.isFinite(value))) throw new RangeError(`${name}: the weakest promise that you accept, above 0`);
+    }
+    this.#budget = options.budget === undefined ? null : new Budget(options.budget.epsilon, options.budget.delta);
+  }
+
+  /** The task, its signature and its promise checked here, not believed. */
+  async task(): Promise<Task> {
+    if (this.#task === undefined) {
+      const task = await readTask(await this.#send("/v1/task"), this.#key);
+      this.#requirePromise(task);
+      this.#task = task;
+    }
+    return this.#task;
+  }
+
+  /** The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute. */
+  async round(): Promise<TaskRound | null> {
+    const task = await this.task();
+    const data = await this.#send("/v1/round", undefined, true);
+    return data.length === 0 ? null : readRound(data, task, this.#key);
+  }
+
+  /** How many answers to the task are counted, whatever was heard of them. */
+  async answered(): Promise<number> {
+    const task = await this.task();
+    return (await this.#options.store.entries()).filter((entry) => entry.task === task.id).length;
+  }
+
+  /** Whether a report is here that the shuffler is not known to have. */
+  async waits(): Promise<boolean> {
+    return (await this.#options.store.waiting((await this.task()).id)) !== null;
+  }
+
+  /** The part of the budget that all answered tasks, and this one, use up; null without a budget. */
+  async budgetUse(): Promise<number | null> {
+    return this.#budget?.use(await this.#bounds(await this.task())) ?? null;
+  }
+
+  /**
+   * Answer the present round. The report is on disk, and counted, before it is sent; a retry sends the same bytes. Null where there
+   * is nothing to answer, it was answered before, or another tab or process of this user is at it.
+   */
+  async answer(records: RecordsSource, options: AnswerOptions = {}): Promise<Sent | null> {
+    const task = await this.task();
+    return this.#options.store.alone(() => this.#answer(task, records, options));
+  }
+
+  async #answer(task: Task, records: RecordsSource, { watch, signal }: AnswerOptions): Promise<Sent | null> {
+    const { store } = this.#options;
+    let waiting = await store.waiting(task.id);
+    let [firstTime, blank, due] = [false, false, 0];
+    if (waiting === null) {
+      const round = await this.round();
+      if (round === null) return null;
+      const came = now();
+      const slot = slotOf(task, round.id);
+      const entries = await store.entries();
+      if (entries.some((entry) => entry.slot === slot)) return null;
+      this.#requireRoom(task, round, entries);
+      await this.#requireBudget(task);
+      const gradient = await this.#gradient(task, round, records, came + task.pace / 2);
+      [firstTime, blank, due] = [true, gradient === null, came + task.pace];
+      const { plan } = phaseOf(task, round);
+      const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, this.#options.random ?? secureRandom);
+      const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key);
+      const entry: Entry = { slot, task: task.id, round: round.number, phase: round.phase, ...gaussianBound(task.guarantee) };
+      if (!(await store.keep(entry, report))) return null; // another tab was quicker
+      waiting = { slot, report };
+      watch?.({ round: round.number, report, randomized: noisy });
+    }
+    const number = (await store.entries()).find((entry) => entry.slot === waiting.slot)?.round ?? 0;
+    if (!this.#options.atOnce) await until(due);
+    if (signal?.aborted) {
+      await store.sent(waiting.slot); // it stays counted, and is never made again
+      return null;
+    }
+    try {
+      await this.#send("/v1/report", waiting.report, true);
+    } catch (problem) {
+      // counted all the same: that it was not used is only the shuffler's word
+      if (problem instanceof ServerError && problem.status === TOO_LATE) await store.sent(waiting.slot);
+      throw problem;
+    }
+    await store.sent(waiting.slot);
+    return { round: number, firstTime, blank };
+  }
+
+  /** The mean of the records' gradients when it is due and no sooner; null where it is not ready by then, or blank. */
+  async #gradient(task: Task, round: TaskRound, records: RecordsSource, due: number): Promise<Float64Array | null> {
+    const compute = async (): Promise<Float64Array | null> => {
+      try {
+        const given = await (typeof records === "function" ? records() : records);
+        const mean = meanGradient(task.problem, round.theta, rowsOf(task, given), phaseOf(task, round).smoothing, task.blanks);
+        if (mean.every(Number.isFinite)) return mean;
+        if (task.blanks) return null;
+      } catch (problem) {
+        if (task.blanks) return null; // however that shows: nobody but the user is told
+        if (problem instanceof RecordError) throw problem;
+      }
+      throw new RecordError("records that the task cannot take: finite numbers are needed; nothing was sent"); // quotes nothing of a record
+    };
+    if (this.#options.atOnce) return compute();
+    const late = until(due).then(() => null);
+    const computed = compute();
+    computed.catch(() => undefined);
+    const value = await Promise.race([computed, late]);
+    if (now() > due) return null; // also where computing kept this thread from looking at its watch
+    await late;
+    return value;
+  }
+
+  /** Every round that wants an answer, until the task needs no more of this user or `wait` seconds are over. */
+  async join(records: RecordsSource, options: JoinOptions = {}): Promise<number> {
+    const { wait = 60, watch, said, signal } = options;
+    const deadline = now() + wait;
+    const task = await this.#patiently(() => this.task(), deadline, signal);
+    const firstAsk = now() + task.pace;
+    const reading = Promise.resolve(typeof records === "function" ? records() : records);
+    reading.catch(() => undefined);
+    // From here on every request is at a time that does not depend on what the records are.
+    if (!this.#options.atOnce) await until(firstAsk);
+    const full = task.interactivity === "full";
+    const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
+    let answered = 0;
+    while (!signal?.aborted && answered < rounds && (full || (await this.answered()) === 0 || (await this.waits()))) {
+      try {
+        const sent = await this.#patiently(() => this.answer(reading, { watch, signal }), deadline, signal);
+        if (sent !== null) {
+          answered += 1;
+          said?.(sent);
+          continue;
+        }
+      } catch (problem) {
+        if (!(problem instanceof ServerError && problem.status === TOO_LATE)) throw problem;
+        said?.(null);
+        continue;
+      }
+      if (now() >= deadline) break;
+      await until(now() + PAUSE);
+    }
+    return answered;
+  }
+
+  async #patiently<Result>(ask: () => Promise<Result>, deadline: number, signal?: AbortSignal): Promise<Result> {
+    for (;;) {
+      try {
+        return await ask();
+      } catch (problem) {
+        const later = problem instanceof ServerError && LATER.includes(problem.status);
+        if (!later || now() >= deadline) throw problem;
+        if (signal?.aborted) {
+          await this.#forget();
+          throw problem;
+        }
+        await until(now() + PAUSE);
+      }
+    }
+  }
+
+  /** Whoever leaves sends nothing more, also of what waits. */
+  async #forget(): Promise<void> {
+    const waiting = this.#task === undefined ? null : await this.#options.store.waiting(this.#task.id);
+    if (waiting !== null) await this.#options.store.sent(waiting.slot);
+  }
+
+  #requirePromise(task: Task): void {
+    const { maxEpsilon = 1, maxDelta = 1e-6 } = this.#options;
+    if (task.guarantee.neighbours !== "replace-one") throw new RefusedTaskError("the task promises for other neighbours than replace-one");
+    const epsilon = epsilonOf(task.guarantee, maxDelta);
+    if (epsilon > maxEpsilon) {
+      throw new RefusedTaskError(
+        `the task reveals epsilon = ${roundUp(epsilon)} at delta = ${maxDelta}, more than the ${maxEpsilon} that is allowed here. Nothing was sent.`,
+      );
+    }
+  }
+
+  #requireRoom(task: Task, round: TaskRound, entries: readonly Entry[]): void {
+    const answers = entries.filter((entry) => entry.task === task.id);
+    const { plan } = phaseOf(task, round);
+    if (answers.some((entry) => entry.phase !== round.phase) || answers.length >= plan.rounds) {
+      throw new RefusedTaskError(`the task asks more often than its plan covers (${plan.rounds} rounds). Nothing was sent.`);
+    }
+  }
+
+  async #bounds(task: Task): Promise<{ mu: number; slack: number }[]> {
+    const others = new Map<string, { mu: number; slack: number }>([[task.id, gaussianBound(task.guarantee)]]);
+    for (const entry of await this.#options.store.entries()) if (!others.has(entry.task)) others.set(entry.task, entry);
+    return [...others.values()];
+  }
+
+  async #requireBudget(task: Task): Promise<void> {
+    if (this.#budget !== null && this.#budget.use(await this.#bounds(task)) > 1) {
+      const { epsilon, delta } = this.#budget;
+      throw new RefusedTaskError(`with the tasks before it, it would reveal more than epsilon = ${epsilon} at delta = ${delta}. Nothing was sent.`);
+    }
+  }
+
+  async #send(path: string, body?: Bytes, authorized = false): Promise<Bytes> {
+    const headers: Record<string, string> = authorized ? { Authorization: `Bearer ${this.#options.token.trim()}` } : {};
+    if (body !== undefined) headers["Content-Type"] = "application/octet-stream";
+    let response: Response;
+    let data: Bytes;
+    try {
+      response = await (this.#options.fetch ?? fetch)(this.#url + path, {
+        method: body === undefined ? "GET" : "POST",
+        headers,
+        body,
+        redirect: "error", // followed, it would bring the token to another server
+        credentials: "omit",
+        cache: "no-store",
+        referrerPolicy: "no-referrer",
+        signal: AbortSignal.timeout((this.#options.timeout ?? 30) * 1000),
+      });
+      data = new Uint8Array(await response.arrayBuffer());
+    } catch {
+      throw new ServerError(null, "the shuffler cannot be reached");
+    }
+    if (data.length > MOST_ANSWER_BYTES) throw new ServerError(null, "an answer that does not end");
+    if (response.status !== 200) throw new ServerError(response.status, new TextDecoder().decode(data.subarray(0, 1000)).trim());
+    return data;
+  }
+}
+
+export interface AnswerOptions {
+  /** Hears what is about to leave. */
+  watch?: (leaving: Leaving) => void;
+  /** Ends it: a report that was made and not sent is forgotten, and counted all the same. */
+  signal?: AbortSignal;
+}
+
+export interface JoinOptions extends AnswerOptions {
+  /** Seconds to wait for rounds. */
+  wait?: number;
+  /** Hears of every answer; null of one that came too late, says the shuffler. */
+  said?: (sent: Sent | null) => void;
+}
+
+/** Rows of records, by the task's own words where they are values of its columns. */
+export function rowsOf(task: Task, records: Records): Row[] {
+  return records.map((record) => {
+    if (record.x instanceof Float64Array) return record as Row;
+    if (task.records === null) throw new WireError("this task is not about tables: give rows of numbers");
+    return task.records.row(record as RecordValues);
+  });
+}
+
+/** A privacy figure as text, in four digits, never smaller than it is. */
+export function roundUp(value: number, digits = 4): string {
+  if (!(value > 0 && Number.isFinite(value))) return value === 0 ? "0" : "no bound";
+  const rounded = Number(value.toPrecision(digits));
+  if (rounded >= value) return String(rounded);
+  const unit = 10 ** (Math.floor(Math.log10(value)) - digits + 1);
+  return String(Number((rounded + unit).toPrecision(digits)));
+}

@@ -1,0 +1,258 @@
+/** The losses of tasks, by the names and parameters of the Python package. All are functions of scores z = <theta, x>. */
+import { list, names, object, oneOf, real, text, whole } from "./checks.ts";
+import { WireError } from "./errors.ts";
+import { type Json, JsonNumber } from "./json.ts";
+
+/** A convex loss of a linear model with `outputs` scores a row; `target` is what `targets` makes of a label. */
+export interface Loss {
+  kind: string;
+  outputs: number;
+  /** The targets of a label as the other functions take it, one a score; null where the loss does not take the label. */
+  targets(label: number): number[] | null;
+  /** The derivative in the scores. */
+  slope(scores: number[], targets: number[]): number[];
+  /** The derivative of the Moreau envelope, q = |x|^2 / beta > 0. */
+  proxSlope(scores: number[], targets: number[], q: number): number[];
+  /** A bound on the norm of the slope, where the norm of the scores is at most this. */
+  slopeBound(scoreBound: number): number;
+}
+
+const NEWTON_STEPS = 60;
+export const expit = (x: number): number => 1 / (1 + Math.exp(-x));
+const clip = (x: number, low: number, high: number): number => Math.min(Math.max(x, low), high);
+
+/** The w > 0 with w + log w = x. */
+export function wrightOmega(x: number): number {
+  if (x < -40) return Math.exp(x);
+  let w = x > 1 ? x - Math.log(x) : x < -1 ? Math.exp(x) : 0.567 + 0.36 * x;
+  for (let step = 0; step < NEWTON_STEPS; step += 1) {
+    const moved = Math.max((w * (1 + x - Math.log(w))) / (1 + w), w / 10);
+    if (Math.abs(moved - w) <= 2e-16 * w) return moved;
+    w = moved;
+  }
+  return w;
+}
+
+type Single = (z: number, y: number) => number;
+type SingleProx = (z: number, y: number, q: number) => number;
+
+const margin = (kind: string, slope: Single, prox: SingleProx, bound: (b: number) => number): Loss => ({
+  kind,
+  outputs: 1,
+  targets: (label) => (label === 1 ? [1] : label === 0 || label === -1 ? [-1] : null),
+  slope: ([z], [y]) => [slope(z, y)],
+  proxSlope: ([z], [y], q) => [prox(z, y, q)],
+  slopeBound: bound,
+});
+
+const residual = (kind: string, slope: Single, prox: SingleProx, bound: (b: number) => number, most = Infinity): Loss => ({
+  kind,
+  outputs: 1,
+  targets: (label) => (Number.isFinite(label) ? [clip(label, -most, most)] : null),
+  slope: ([z], [y]) => [slope(z, y)],
+  proxSlope: ([z], [y], q) => [prox(z, y, q)],
+  slopeBound: bound,
+});
+
+function logisticProx(z: number, y: number, q: number): number {
+  // the margin w at the prox solves w = m + q s(-w), s the sigmoid
+  const m = y * z;
+  let low = m;
+  let high = m + Math.min(q, wrightOmega(Math.log(q) - m));
+  let w = high;
+  for (let step = 0; step < NEWTON_STEPS; step += 1) {
+    const excess = w - m - q * expit(-w);
+    if (excess < 0) low = w;
+    else high = w;
+    const newton = w - excess / (1 + q * expit(w) * expit(-w));
+    const moved = newton >= low && newton <= high ? newton : (low + high) / 2;
+    if (Math.abs(moved - w) <= 1e-15 * (1 + Math.abs(w))) break;
+    w = moved;
+  }
+  return -y * expit(-w);
+}
+
+function multinomial(classes: number): Loss {
+  const softmax = (scores: number[]): number[] => {
+    const most = Math.max(...scores);
+    const parts = scores.map((z) => Math.exp(z - most));
+    const sum = parts.reduce((a, b) => a + b, 0);
+    return parts.map((part) => part / sum);
+  };
+  return {
+    kind: "Multinomial",
+    outputs: classes,
+    targets: (label) =>
+      Number.isInteger(label) && label >= 0 && label < classes ? Array.from({ length: classes }, (_, k) => Number(k === label)) : null,
+    slope: (scores, targets) => softmax(scores).map((p, k) => p - targets[k]),
+    proxSlope(raw, targets, q) {
+      // q p_j = omega(z_j + k), for the label's class omega(z_y + q + k); one k makes the p_j add up
+      const most = Math.max(...raw);
+      const scores = raw.map((z) => z - most);
+      let k = Math.log(q) - Math.max(...scores.map((z, j) => (targets[j] > 0 ? z : z - q)));
+      for (let step = 0; step < NEWTON_STEPS; step += 1) {
+        let surplus = 0;
+        let slope = 0;
+        scores.forEach((z, j) => {
+          const right = targets[j] > 0;
+          const omega = wrightOmega((right ? z + q : z) + k);
+          surplus += right ? (omega < 1 ? omega - q : z + k - Math.log(omega)) : omega;
+          slope += omega / (1 + omega);
+        });
+        const move = surplus / slope;
+        if (Math.abs(move) <= 1e-15 * (1 + Math.abs(k))) break;
+        k -= move;
+      }
+      const wrong = scores.map((z, j) => (targets[j] > 0 ? 0 : wrightOmega(z + k) / q));
+      const sum = wrong.reduce((a, b) => a + b, 0);
+      return wrong.map((p, j) => p - targets[j] * sum);
+    },
+    slopeBound(scoreBound) {
+      const apart = Math.SQRT2 * scoreBound;
+      const others = Math.log(classes - 1);
+      const off = expit(apart + others);
+      return Math.sqrt(off * (off + Math.min(off, expit(apart - others))));
+    },
+  };
+}
+
+function weighted(loss: Loss, weights: number[]): Loss {
+  const isMargin = ["Logistic", "Hinge", "SmoothedHinge", "SquaredHinge"].includes(loss.kind);
+  if (weights.length !== (loss.outputs > 1 ? loss.outputs : isMargin ? 2 : 0)) {
+    throw new WireError("weights that are not one for each class of a loss that has classes");
+  }
+  const of = (targets: number[]): number =>
+    loss.outputs > 1 ? targets.reduce((sum, target, k) => sum + target * weights[k], 0) : weights[targets[0] > 0 ? 1 : 0];
+  return {
+    kind: "Weighted",
+    outputs: loss.outputs,
+    targets: loss.targets,
+    slope: (scores, targets) => loss.slope(scores, targets).map((s) => s * of(targets)),
+    proxSlope: (scores, targets, q) => loss.proxSlope(scores, targets, q * of(targets)).map((s) => s * of(targets)),
+    slopeBound: (b) => Math.max(...weights) * loss.slopeBound(b),
+  };
+}
+
+const LOSS_WORDS: Record<string, string[]> = {
+  SmoothedHinge: ["width"],
+  Multinomial: ["classes"],
+  Squared: ["target_bound"],
+  Huber: ["kappa"],
+  Pinball: ["quantile"],
+  EpsilonInsensitive: ["width"],
+  Weighted: ["loss", "weights"],
+};
+
+const DOMAIN_WORDS = {
+  Ball: ["radius", "center"],
+  Box: ["lower", "upper"],
+  Simplex: ["total"],
+  L1Ball: ["radius"],
+  WholeSpace: ["distance"],
+} as const;
+
+/** A loss by its name and parameters; another name is refused. */
+export function readLoss(value: Json | undefined): Loss {
+  const words = object("loss", value);
+  const kind = text("loss.kind", words.get("kind"));
+  names("loss", words, ["kind", ...(LOSS_WORDS[kind] ?? [])]);
+  const positive = (name: string, limits = {}): number => real(name, words.get(name), { above: 0, ...limits });
+  switch (kind) {
+    case "Logistic":
+      return margin("Logistic", (z, y) => -y * expit(-y * z), logisticProx, (b) => expit(b));
+    case "Hinge":
+      return margin("Hinge", (z, y) => (y * z < 1 ? -y : 0), (z, y, q) => (-y * clip(1 - y * z, 0, q)) / q, () => 1);
+    case "SmoothedHinge": {
+      const width = positive("width");
+      return margin(
+        "SmoothedHinge",
+        (z, y) => -y * clip((1 - y * z) / width, 0, 1),
+        (z, y, q) => -y * clip((1 - y * z) / (width + q), 0, 1),
+        (b) => Math.min(1, (1 + b) / width),
+      );
+    }
+    case "SquaredHinge":
+      return margin(
+        "SquaredHinge",
+        (z, y) => -y * Math.max(0, 1 - y * z),
+        (z, y, q) => (-y * Math.max(0, 1 - y * z)) / (1 + q),
+        (b) => 1 + b,
+      );
+    case "Multinomial":
+      return multinomial(whole("classes", words.get("classes"), { atLeast: 2, atMost: 1e6 }));
+    case "Squared": {
+      const most = positive("target_bound");
+      return residual("Squared", (z, y) => z - y, (z, y, q) => (z - y) / (1 + q), (b) => b + most, most);
+    }
+    case "Huber": {
+      const kappa = positive("kappa");
+      return residual(
+        "Huber",
+        (z, y) => clip(z - y, -kappa, kappa),
+        (z, y, q) => clip((z - y) / (1 + q), -kappa, kappa),
+        () => kappa,
+      );
+    }
+    case "Pinball": {
+      const quantile = positive("quantile", { below: 1 });
+      return residual(
+        "Pinball",
+        (z, y) => (z > y ? 1 - quantile : -quantile),
+        (z, y, q) => clip(z - y, -quantile * q, (1 - quantile) * q) / q,
+        () => Math.max(quantile, 1 - quantile),
+      );
+    }
+    case "Absolute":
+      return residual("Absolute", (z, y) => Math.sign(z - y), (z, y, q) => clip(z - y, -q, q) / q, () => 1);
+    case "EpsilonInsensitive": {
+      const width = positive("width");
+      return residual(
+        "EpsilonInsensitive",
+        (z, y) => (Math.abs(z - y) > width ? Math.sign(z - y) : 0),
+        (z, y, q) => (Math.sign(z - y) * clip(Math.abs(z - y) - width, 0, q)) / q,
+        () => 1,
+      );
+    }
+    case "Weighted": {
+      const weights = list("weights", words.get("weights")).map((weight) => real("weights", weight, { above: 0, atMost: 1e6 }));
+      return weighted(readLoss(words.get("loss")), weights);
+    }
+    default:
+      throw new WireError("a task with a loss that this client does not know");
+  }
+}
+
+/** What a client needs of a domain: its dimension, and the largest norm of a point of it. */
+export function readDomain(value: Json | undefined): { dim: number; normBound: number } {
+  const words = object("domain", value);
+  const dim = whole("domain.dim", words.get("dim"), { atLeast: 1, atMost: 1e9 });
+  const point = (name: string): number[] => {
+    const given = words.get(name);
+    if (given instanceof JsonNumber) return new Array<number>(dim).fill(real(name, given));
+    const numbers = list(name, given).map((entry) => real(name, entry));
+    if (numbers.length !== dim) throw new WireError(`${name} of a domain that has another dimension`);
+    return numbers;
+  };
+  const norm = (numbers: number[]): number => Math.hypot(...numbers);
+  const kind = oneOf("domain.kind", words.get("kind"), ["Ball", "Box", "Simplex", "L1Ball", "WholeSpace"] as const);
+  names("domain", words, ["kind", "dim", ...DOMAIN_WORDS[kind]]);
+  switch (kind) {
+    case "Ball": {
+      const radius = real("radius", words.get("radius"), { above: 0 });
+      return { dim, normBound: radius + ((words.get("center") ?? null) === null ? 0 : norm(point("center"))) };
+    }
+    case "Box": {
+      const lower = point("lower");
+      const upper = point("upper");
+      if (!lower.every((low, place) => low < upper[place])) throw new WireError("a box whose upper end is not above its lower one");
+      return { dim, normBound: norm(lower.map((low, place) => Math.max(Math.abs(low), Math.abs(upper[place])))) };
+    }
+    case "Simplex":
+      return { dim, normBound: real("total", words.get("total"), { above: 0 }) };
+    case "L1Ball":
+      return { dim, normBound: real("radius", words.get("radius"), { above: 0 }) };
+    case "WholeSpace":
+      real("distance", words.get("distance"), { above: 0 });
+      return { dim, normBound: Infinity };
+  }
+}

@@ -1,0 +1,114 @@
+/** Secret lots of a task: their promise over all rounds, proved anew (accounting, Theorem L). */
+import { MAX_ROUNDS } from "./allocation.ts";
+import { certify } from "./certificate.ts";
+import { names, object, oneOf, real, whole } from "./checks.ts";
+import { atLeast, atMost } from "./crowd.ts";
+import { NoCertificateError, WireError } from "./errors.ts";
+import { deltaOf, type Guarantee, gaussianGuarantee } from "./guarantee.ts";
+import { canonical, type Json } from "./json.ts";
+import { encodedReach, encodedShift, honestUsers, readPlan, type SumPlan, TAIL_SHARE } from "./plan.ts";
+
+const CHEATS_SHARE = 0.01;
+const BATCH_SHARE = 0.01;
+const OWN = ["epsilon", "delta", "users", "rounds", "honest", "neighbours", "one_round"];
+const DERIVED = ["size", "users_in_round", "overflow", "noise_std", "open_noise_std", "bits_per_user", "certified_delta", "guarantee"];
+
+export interface LotsPlan {
+  epsilon: number;
+  delta: number;
+  users: number;
+  rounds: number;
+  honest: number;
+  neighbours: "replace-one" | "zero-out";
+  oneRound: SumPlan;
+  guarantee: Guarantee;
+}
+
+/** Read secret lots whose rounds have this plan, as it stands in the phase beside them. */
+export function readLots(value: Json | undefined, phasePlan: Json | undefined): LotsPlan {
+  const words = object("lots", value);
+  names("lots", words, OWN, DERIVED);
+  const facts = {
+    epsilon: real("lots.epsilon", words.get("epsilon"), { above: 0 }),
+    delta: real("lots.delta", words.get("delta"), { above: 0, below: 1 }),
+    users: whole("lots.users", words.get("users"), { atLeast: 1, atMost: 1e12 }),
+    rounds: whole("lots.rounds", words.get("rounds"), { atLeast: 1, atMost: MAX_ROUNDS }),
+    honest: real("lots.honest", words.get("honest"), { above: 0, atMost: 1 }),
+    neighbours: oneOf("lots.neighbours", words.get("neighbours"), ["replace-one", "zero-out"] as const),
+  };
+  if (phasePlan === undefined || canonical(words.get("one_round") as Json) !== canonical(phasePlan)) {
+    throw new WireError("secret lots whose rounds have another plan than the phase");
+  }
+  const oneRound = readPlan(words.get("one_round"));
+  if (oneRound.neighbours !== "zero-out" || oneRound.rounds !== 1) throw new WireError("secret lots whose rounds are not about a blank");
+  try {
+    const plan = { ...facts, oneRound, guarantee: promised(facts, oneRound) };
+    if (deltaOf(plan.guarantee, plan.epsilon) > plan.delta) throw new WireError("secret lots whose delta is not proved");
+    return plan;
+  } catch (problem) {
+    if (problem instanceof NoCertificateError) throw new WireError(`secret lots without a proof: ${problem.message}`);
+    throw problem;
+  }
+}
+
+function promised(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan): Guarantee {
+  const { users, rounds, honest, neighbours, delta } = facts;
+  const size = oneRound.users;
+  const all = honestUsers({ users, honest });
+  const counted = Math.min(honestUsers(oneRound), size - (all === users ? 0 : cheats(users - all, rounds, CHEATS_SHARE * delta, size - 1)));
+  const certificate = certify(
+    {
+      trials: counted * oneRound.noiseBits,
+      probability: oneRound.noiseProbability,
+      shift: encodedShift("zero-out", oneRound.levels),
+      reach: encodedReach(neighbours, oneRound.levels), // two reports and a blank have one window
+      dim: oneRound.dim,
+    },
+    (TAIL_SHARE * delta) / (2 * rounds * oneRound.dim),
+  );
+  const windows = rounds * oneRound.dim * certificate.tau * (neighbours === "zero-out" ? 1 : 2);
+  const overflow = Math.min(1, rounds * atLeast(size, users - 1, rounds));
+  const slack = Math.min(1, (windows + overflow + (honest < 1 ? CHEATS_SHARE * delta : 0)) * (1 + 1e-12));
+  const watched = ifWatched(facts, oneRound, all, honest < 1 ? overflow : 0);
+  return { mu: 0, slack, neighbours, allocation: { mu: certificate.mu, rounds }, watched };
+}
+
+/** What holds to somebody who also knows when each user answered: one round with the noise of those of the same lot. */
+function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, all: number, overflow: number): Guarantee {
+  const chance = BATCH_SHARE * facts.delta;
+  let few = -1;
+  let many = all - 1;
+  while (many - few > 1) {
+    const middle = Math.floor((few + many) / 2);
+    if (atMost(middle, all - 1, facts.rounds) <= chance) few = middle;
+    else many = middle;
+  }
+  try {
+    const certificate = certify(
+      {
+        trials: (few + 2) * oneRound.noiseBits,
+        probability: oneRound.noiseProbability,
+        shift: encodedShift(facts.neighbours, oneRound.levels),
+        reach: encodedReach(facts.neighbours, oneRound.levels),
+        dim: oneRound.dim,
+      },
+      (TAIL_SHARE * facts.delta) / oneRound.dim,
+    );
+    return gaussianGuarantee(certificate.mu, chance + oneRound.dim * certificate.tau + overflow, facts.neighbours);
+  } catch (problem) {
+    if (problem instanceof NoCertificateError) return gaussianGuarantee(0, 1, facts.neighbours);
+    throw problem;
+  }
+}
+
+/** Cheats in any one round, at most, but for probability `chance`. */
+function cheats(total: number, rounds: number, chance: number, most: number): number {
+  let low = -1;
+  let high = total;
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (rounds * atLeast(middle + 1, total, rounds) <= chance) high = middle;
+    else low = middle;
+  }
+  return Math.min(most, high);
+}

@@ -1,0 +1,125 @@
+/** The plan of a round: read from its words, and proved anew. No figure in it is believed. */
+import { certify } from "./certificate.ts";
+import { flag, names, object, oneOf, real, text, whole } from "./checks.ts";
+import { NoCertificateError, WireError } from "./errors.ts";
+import { deltaOf, type Guarantee, gaussianGuarantee, repeated } from "./guarantee.ts";
+import { type Json, type JsonObject } from "./json.ts";
+import { drawable } from "./sampling.ts";
+
+export const TAIL_SHARE = 0.01;
+// What another processor's last digits may differ by in a claim, which is thrown away for the figure proved here.
+const TOLERANCE = 1e-6;
+
+const REQUEST = [
+  "epsilon",
+  "delta",
+  "users",
+  "dim",
+  "norm",
+  "honest",
+  "rounds",
+  "neighbours",
+  "calibration",
+  "max_inflation",
+  "max_bits",
+  "scalar",
+] as const;
+const OWN = [...REQUEST, "levels", "noise_bits", "noise_probability", "mu", "slack", "pure_epsilon", "theorem"];
+// Figures that follow from the others: not looked at, least of all `honest_users`.
+const DERIVED = [
+  "diameter",
+  "honest_users",
+  "bits_per_coordinate",
+  "bits_per_user",
+  "noise_std",
+  "central_noise_std",
+  "inflation",
+  "certified_delta",
+];
+
+export interface SumPlan {
+  epsilon: number;
+  delta: number;
+  users: number;
+  dim: number;
+  norm: number;
+  honest: number;
+  rounds: number;
+  neighbours: "replace-one" | "zero-out";
+  levels: number;
+  noiseBits: number;
+  noiseProbability: number;
+  /** Proved here, for a user who takes part in all rounds. */
+  guarantee: Guarantee;
+}
+
+export const messagesOf = (plan: SumPlan): number => plan.levels + plan.noiseBits;
+
+/** Honest users that the proof counts on: ceil(honest * users). Computed, never read. */
+export const honestUsers = (plan: { users: number; honest: number }): number =>
+  Math.min(plan.users, Math.max(1, Math.ceil(plan.honest * plan.users * (1 - 1e-15))));
+
+/** S of Theorem B: the l2 distance of neighbouring encodings. */
+export const encodedShift = (neighbours: SumPlan["neighbours"], levels: number): number =>
+  neighbours === "replace-one" ? levels : levels / 2;
+
+/** K: their distance in one coordinate. */
+export const encodedReach = (neighbours: SumPlan["neighbours"], levels: number): number =>
+  neighbours === "replace-one" ? levels : Math.floor((levels + 1) / 2);
+
+export function readPlan(value: Json | undefined): SumPlan {
+  const words: JsonObject = object("plan", value);
+  names("plan", words, OWN, DERIVED);
+  if ((words.get("diameter") ?? null) !== null) throw new WireError("a plan with a diameter, which no plan of gradients has");
+  const facts = {
+    epsilon: real("epsilon", words.get("epsilon"), { above: 0 }),
+    delta: real("delta", words.get("delta"), { above: 0, below: 1 }),
+    users: whole("users", words.get("users"), { atLeast: 1, atMost: 1e12 }),
+    dim: whole("dim", words.get("dim"), { atLeast: 1, atMost: 1e9 }),
+    norm: real("norm", words.get("norm"), { above: 1e-100, below: 1e100 }),
+    honest: real("honest", words.get("honest"), { above: 0, atMost: 1 }),
+    rounds: whole("rounds", words.get("rounds"), { atLeast: 1, atMost: 1e9 }),
+    neighbours: oneOf("neighbours", words.get("neighbours"), ["replace-one", "zero-out"] as const),
+    levels: whole("levels", words.get("levels"), { atLeast: 1, atMost: 2 ** 31 }),
+    noiseBits: whole("noise_bits", words.get("noise_bits"), { atLeast: 1, atMost: 1e12 }),
+    noiseProbability: real("noise_probability", words.get("noise_probability"), { above: 0, below: 1 }),
+  };
+  real("max_inflation", words.get("max_inflation"), { above: 1 });
+  if ((words.get("max_bits") ?? null) !== null) whole("max_bits", words.get("max_bits"), { atLeast: 2, atMost: 2 ** 31 });
+  if (flag("scalar", words.get("scalar")) && facts.dim !== 1) throw new WireError("a scalar plan of several coordinates");
+  if (oneOf("calibration", words.get("calibration"), ["tight", "paper", "paper-scaled"] as const) !== "tight") {
+    throw new WireError("a plan by the paper's calibration, which this client does not prove");
+  }
+  text("theorem", words.get("theorem"));
+  const claimedMu = real("mu", words.get("mu"), { above: 0 });
+  const claimedSlack = real("slack", words.get("slack"), { atLeast: 0, below: 1 });
+  real("pure_epsilon", words.get("pure_epsilon"), { atLeast: 0 });
+  const plan = { ...facts, guarantee: proved(facts) };
+  const { mu, slack } = plan.guarantee;
+  if (claimedMu < mu * (1 - TOLERANCE) || claimedSlack < slack * (1 - TOLERANCE)) {
+    throw new WireError("a plan that claims more than is proved of its parameters");
+  }
+  if (deltaOf(plan.guarantee, plan.epsilon) > plan.delta) throw new WireError("a plan whose delta is not proved");
+  if (!drawable(plan.noiseBits, plan.dim)) throw new WireError(`a plan with ${plan.noiseBits} noise bits, more than this client draws`);
+  return plan;
+}
+
+function proved(facts: Omit<SumPlan, "guarantee">): Guarantee {
+  const { levels, neighbours, dim, rounds } = facts;
+  try {
+    const certificate = certify(
+      {
+        trials: facts.noiseBits * honestUsers(facts),
+        probability: facts.noiseProbability,
+        shift: encodedShift(neighbours, levels),
+        reach: encodedReach(neighbours, levels),
+        dim,
+      },
+      (TAIL_SHARE * facts.delta) / (dim * rounds),
+    );
+    return repeated(gaussianGuarantee(certificate.mu, dim * certificate.tau, neighbours), rounds);
+  } catch (problem) {
+    if (problem instanceof NoCertificateError) throw new WireError(`a plan without a proof: ${problem.message}`);
+    throw problem;
+  }
+}

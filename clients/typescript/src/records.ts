@@ -1,0 +1,267 @@
+/** A record's way to a row and a target, by the public facts of a task and that record alone. */
+import { flag, list, names, object, oneOf, real, text, whole } from "./checks.ts";
+import { dot } from "./encoding.ts";
+import { RecordError, WireError } from "./errors.ts";
+import { byCodePoints, type Json, JsonNumber, type JsonObject } from "./json.ts";
+import type { Problem, Row } from "./problem.ts";
+
+const LIMIT = 1e30;
+// float32 is right to 6e-8 of every entry: rows divided by this much more than their length are at most 1 long once rounded.
+const ROOM = 1 + 1e-7;
+const NULLS = new Set([
+  ..." |#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|N/A|NA|NULL|NaN|n/a|nan|null".split("|"),
+  "",
+]);
+const NUMBER = /^-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
+const ENDLESS = /^-?inf(?:inity)?$/i;
+// Parameters of the estimator that change neither rows nor targets: what they choose stands in `problem` and `schedule`.
+const HARMLESS = [
+  "epsilon",
+  "delta",
+  "interactivity",
+  "rounds",
+  "radius",
+  "honest",
+  "rule",
+  "invalid",
+  "method",
+  "calibration",
+  "clip",
+  "curvature",
+  "lots",
+  "l2",
+  "kappa",
+  "quantile",
+  "class_weight",
+];
+
+export interface NumericColumn {
+  name: string;
+  low: number;
+  high: number;
+  missing: boolean;
+  scale: "linear" | "log";
+}
+
+export interface CategoryColumn {
+  name: string;
+  levels: string[];
+  unknown: "zero" | "refuse";
+}
+
+export type Column = NumericColumn | CategoryColumn;
+
+export type Target = { column: string; classes: string[] } | { column: string; range: [number, number] };
+
+/** What a person says of itself: one value a column, as text (a CSV cell, a form's field), a number or a truth value. */
+export type RecordValues = Readonly<Record<string, string | number | boolean | null | undefined>>;
+
+export interface RecordsReader {
+  task: string;
+  columns: Column[];
+  target: Target;
+  features: string[];
+  blanks: boolean;
+  /** The row and target of one record. One that is not valid is refused, or, where the task blanks, counts as a blank. */
+  row(record: RecordValues): Row;
+}
+
+export const isCategory = (column: Column): column is CategoryColumn => "levels" in column;
+
+type Label = { text: string; rank: string | number };
+
+function labels(name: string, value: Json | undefined, atLeast: number): Label[] {
+  const made = list(name, value).map((label): Label => {
+    if (typeof label === "string") return { text: label.trim(), rank: label.trim() };
+    if (typeof label === "boolean") return { text: String(label), rank: Number(label) };
+    if (label instanceof JsonNumber && label.integer !== null) return { text: label.integer.toString(), rank: whole(name, label) };
+    throw new WireError(`a task that says something impossible: ${name} must be texts, whole numbers or truth values`);
+  });
+  const kinds = new Set(list(name, value).map((label) => (label instanceof JsonNumber ? "number" : typeof label)));
+  if (kinds.size !== 1 || made.length < atLeast || new Set(made.map((label) => label.text)).size !== made.length) {
+    throw new WireError(`a task that says something impossible: ${name} must be all of one kind, each once`);
+  }
+  return made;
+}
+
+function range(name: string, low: Json | undefined, high: Json | undefined): [number, number] {
+  const ends: [number, number] = [real(name, low, { above: -LIMIT, below: LIMIT }), real(name, high, { above: -LIMIT, below: LIMIT })];
+  if (!(ends[0] < ends[1] && Number.isFinite(2 / (ends[1] - ends[0])))) throw new WireError(`${name} of a task without low < high`);
+  return ends;
+}
+
+function readColumn(value: Json): Column {
+  const words = object("column", value);
+  const name = text("column.name", words.get("name"));
+  if (words.has("levels")) {
+    names("column", words, ["name", "levels"], ["unknown"]);
+    const unknown = words.has("unknown") ? oneOf("unknown", words.get("unknown"), ["zero", "refuse"] as const) : "zero";
+    return { name, levels: labels("levels", words.get("levels"), 1).map((label) => label.text), unknown };
+  }
+  names("column", words, ["name", "low", "high"], ["missing", "scale"]);
+  const [low, high] = range(name, words.get("low"), words.get("high"));
+  const scale = words.has("scale") ? oneOf("scale", words.get("scale"), ["linear", "log"] as const) : "linear";
+  return { name, low, high, missing: words.has("missing") ? flag("missing", words.get("missing")) : false, scale };
+}
+
+/** The classes in ascending order of their labels: their places are their codes. */
+function readTarget(words: JsonObject): Target {
+  const column = text("target.column", words.get("column"));
+  if (words.has("classes") === words.has("range")) throw new WireError("a target without either classes or a range");
+  names("target", words, ["column"], ["classes", "range"]);
+  if (words.has("classes")) {
+    const classes = labels("classes", words.get("classes"), 2);
+    classes.sort((one, other) =>
+      typeof one.rank === "string" ? byCodePoints(one.rank, other.rank as string) : one.rank - (other.rank as number),
+    );
+    return { column, classes: classes.map((label) => label.text) };
+  }
+  const ends = list("range", words.get("range"));
+  if (ends.length !== 2) throw new WireError("a range that is not [low, high]");
+  return { column, range: range("range", ends[0], ends[1]) };
+}
+
+export function readRecords(value: Json | undefined, problem: Problem): RecordsReader {
+  const words = object("records", value);
+  names("records", words, ["schema", "features", "task", "parameters"]);
+  const schema = object("schema", words.get("schema"));
+  names("schema", schema, ["target", "columns"], ["version", "rows"]);
+  if (schema.has("version") && whole("version", schema.get("version")) !== 1) throw new WireError("a schema of another version");
+  const rows = schema.has("rows") ? oneOf("rows", schema.get("rows"), ["unit", "as-is"] as const) : "unit";
+  const columns = list("columns", schema.get("columns")).map(readColumn);
+  const target = readTarget(object("target", schema.get("target")));
+  const used = [...columns.map((column) => column.name), target.column];
+  if (columns.length === 0 || new Set(used).size !== used.length) throw new WireError("a schema with a column twice, or without any");
+  const parameters = object("parameters", words.get("parameters"));
+  names("parameters", parameters, [], HARMLESS);
+  const blanks = parameters.has("invalid") && oneOf("invalid", parameters.get("invalid"), ["refuse", "blank"] as const) === "blank";
+  const kinds = "classes" in target ? (["classify", "svm"] as const) : (["regress-huber", "regress-mean", "quantile"] as const);
+  const task = oneOf<string>("records.task", words.get("task"), kinds);
+  const features = columns.flatMap((column) =>
+    isCategory(column)
+      ? column.levels.map((level) => `${column.name}=${level}`)
+      : column.missing
+        ? [column.name, `${column.name} missing`]
+        : [column.name],
+  );
+  const stated = list("features", words.get("features"));
+  if (stated.length !== features.length || !stated.every((name, place) => name === features[place])) {
+    throw new WireError("a task whose features are in another order than its columns make them, or others");
+  }
+  if (problem.features !== features.length + 1) throw new WireError("a task whose rows have not one constant beside their features");
+  const norm = rows === "unit" ? 1 : Math.sqrt(columns.length);
+
+  const row = (record: RecordValues): Row => {
+    try {
+      const entries = columns.flatMap((column) => (isCategory(column) ? oneHot(column, record) : scaled(column, record)));
+      return { x: finished(Float64Array.from(entries), rows, norm), y: targetOf(target, record) };
+    } catch (problem_) {
+      if (blanks && problem_ instanceof RecordError) return { x: new Float64Array(features.length + 1), y: 0 };
+      throw problem_;
+    }
+  };
+  return { task, columns, target, features, blanks, row };
+}
+
+/** To unit length, or divided by the root of the columns; in single precision, as rows travel in Python; the constant last. */
+function finished(entries: Float64Array, rows: "unit" | "as-is", norm: number): Float64Array {
+  const made = new Float64Array(entries.length + 1);
+  const length = Math.sqrt(dot(entries, entries));
+  const divisor = (length > 0 ? length : 1) * ROOM;
+  const factor = Math.fround(1 / norm);
+  entries.forEach((entry, place) => {
+    made[place] = rows === "unit" ? Math.fround(entry / divisor) : norm === 1 ? Math.fround(entry) : Math.fround(Math.fround(entry) * factor);
+  });
+  made[entries.length] = 1;
+  return made;
+}
+
+/** A number, NaN where there is none; refused where it is something else. */
+function numberOf(record: RecordValues, name: string): number {
+  const value = record[name];
+  if (value === null || value === undefined) return NaN;
+  if (typeof value === "number") return value;
+  if (typeof value === "boolean") return Number(value);
+  if (NULLS.has(value)) return NaN;
+  const trimmed = value.replace(/^[ \t]+|[ \t]+$/g, "");
+  if (NUMBER.test(trimmed)) return Number(trimmed);
+  if (ENDLESS.test(trimmed)) return trimmed.startsWith("-") ? -Infinity : Infinity;
+  if (/^-?nan$/i.test(trimmed)) return NaN;
+  throw new RecordError(`column ${name}: a number is needed`);
+}
+
+function textOf(record: RecordValues, name: string): string {
+  const value = record[name];
+  return value === null || value === undefined || (typeof value === "number" && Number.isNaN(value)) ? "" : String(value).trim();
+}
+
+/** Which of some levels a record has; -1 for none. Truth values are told apart whatever their case is. */
+function levelOf(levels: readonly string[], record: RecordValues, name: string): number {
+  const truth = levels.length === 2 && ["true", "false"].every((word) => levels.some((level) => level.toLowerCase() === word));
+  const value = textOf(record, name);
+  return truth ? levels.findIndex((level) => level.toLowerCase() === value.toLowerCase()) : levels.indexOf(value);
+}
+
+function scaled(column: NumericColumn, record: RecordValues): number[] {
+  const value = numberOf(record, column.name);
+  const missing = Number.isNaN(value);
+  const inside = Math.min(Math.max(value, column.low), column.high);
+  const width = column.high - column.low;
+  const share = column.scale === "log" ? Math.log1p(inside - column.low) / Math.log1p(width) : (inside - column.low) / width;
+  const entry = missing ? 0 : Math.min(Math.max(2 * share - 1, -1), 1);
+  return column.missing ? [entry, Number(missing)] : [entry];
+}
+
+function oneHot(column: CategoryColumn, record: RecordValues): number[] {
+  const place = levelOf(column.levels, record, column.name);
+  if (place < 0 && column.unknown === "refuse") throw new RecordError(`column ${column.name}: one of the declared levels is needed`);
+  return column.levels.map((_, index) => Number(index === place));
+}
+
+function targetOf(target: Target, record: RecordValues): number {
+  if ("classes" in target) {
+    const place = levelOf(target.classes, record, target.column);
+    if (place < 0) throw new RecordError(`column ${target.column}: one of the declared classes is needed`);
+    return place;
+  }
+  const value = numberOf(record, target.column);
+  if (!Number.isFinite(value)) throw new RecordError(`column ${target.column}: a finite number is needed`);
+  const [low, high] = target.range;
+  return (Math.min(Math.max(value, low), high) - (low + high) / 2) / ((high - low) / 2);
+}
+
+/** The records of a CSV text: a header, values separated by commas (or another mark), quotation marks doubled within quotations. */
+export function recordsOfCsv(csv: string, separator = ","): RecordValues[] {
+  const lines: string[][] = [];
+  let line: string[] = [];
+  let cell = "";
+  let quotedCell = false;
+  const text_ = csv.startsWith("\ufeff") ? csv.slice(1) : csv;
+  for (let place = 0; place <= text_.length; place += 1) {
+    const letter = text_[place];
+    if (quotedCell) {
+      if (letter === undefined) throw new RecordError("a quotation in the file has no end");
+      if (letter !== '"') cell += letter;
+      else if (text_[place + 1] === '"') {
+        cell += '"';
+        place += 1;
+      } else quotedCell = false;
+    } else if (letter === '"' && cell === "") {
+      quotedCell = true;
+    } else if (letter === separator) {
+      line.push(cell);
+      cell = "";
+    } else if (letter === "\n" || letter === "\r" || letter === undefined) {
+      if (letter === "\r" && text_[place + 1] === "\n") place += 1;
+      if (line.length > 0 || cell !== "") lines.push([...line, cell]);
+      line = [];
+      cell = "";
+    } else cell += letter;
+  }
+  const [header, ...rest] = lines;
+  if (header === undefined || rest.length === 0) throw new RecordError("a file with a header and at least one record is needed");
+  return rest.map((values) => {
+    if (values.length !== header.length) throw new RecordError("a line of the file has another number of values than its header");
+    return Object.fromEntries(header.map((name, place) => [name, values[place]]));
+  });
+}

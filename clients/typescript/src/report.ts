@@ -1,0 +1,50 @@
+/** A report: a user's noisy counts, sealed so that the shuffler sees nothing of them and the analyzer their sum alone. */
+import { ascii, type Bytes, joined, littleEndian } from "./bytes.ts";
+import { type Engine, engine, keystream, label, randomBytes, seal } from "./crypto.ts";
+import { countWidth, packed, packedBytes, unpacked } from "./packing.ts";
+import { messagesOf, type SumPlan } from "./plan.ts";
+import { TRANSPORTS, type Transport } from "./task.ts";
+
+const SEED_LABEL = 0xffffffff;
+
+const info = (transport: Transport, digest: Bytes, place: number): Bytes =>
+  joined(ascii(`croupier report v1 ${transport} `), digest, label(place));
+
+/** Numbers modulo 2^width that look random to whoever has not got the seed. */
+export const mask = (seed: Bytes, dim: number, width: number): bigint[] => unpacked(keystream(seed, packedBytes(dim, width)), dim, width);
+
+/** Seal counts for the round's key. Seals are random: keep the bytes for a retry. `seed` and `by` are for vectors alone. */
+export async function sealedReport(
+  transport: Transport,
+  digest: Bytes,
+  counts: readonly number[],
+  plan: SumPlan,
+  key: Bytes,
+  seed: Bytes = randomBytes(32),
+  by?: Engine,
+): Promise<Bytes> {
+  const messages = messagesOf(plan);
+  const width = transport === "masked-sum" ? countWidth(plan.users, messages) : 0;
+  const header = joined(
+    ascii("CRPR"),
+    new Uint8Array([1, TRANSPORTS[transport]]),
+    littleEndian(width, 2),
+    littleEndian(counts.length, 4),
+    littleEndian(messages, 4),
+    digest,
+  );
+  const used = by ?? (await engine());
+  if (transport === "masked-sum") {
+    const hidden = mask(seed, counts.length, width);
+    const masked = counts.map((count, place) => BigInt(count) + hidden[place]);
+    return joined(header, await seal(seed, key, info(transport, digest, SEED_LABEL), used), packed(masked, width));
+  }
+  const envelopes: Bytes[] = [];
+  for (const [place, count] of counts.entries()) {
+    const about = info(transport, digest, place);
+    // each bit in an envelope with a key of its own: a shared one would link them
+    const row = Array.from({ length: messages }, (_, bit) => seal(new Uint8Array([Number(bit < count)]), key, about, used));
+    envelopes.push(...(await Promise.all(row)));
+  }
+  return joined(header, ...envelopes);
+}

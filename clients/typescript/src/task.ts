@@ -1,0 +1,189 @@
+/** Tasks and rounds, read and checked: every plan is proved again here. */
+import { type Bytes, fromHex } from "./bytes.ts";
+import { list, names, object, oneOf, real, text, whole } from "./checks.ts";
+import { honestInBatch, surelyHonest } from "./crowd.ts";
+import { ROUND, readDocument, TASK, taskId, verified } from "./documents.ts";
+import { WireError } from "./errors.ts";
+import { type Guarantee, worstOf } from "./guarantee.ts";
+import type { Json, JsonObject } from "./json.ts";
+import { type LotsPlan, readLots } from "./lots.ts";
+import { countWidth, packedBytes } from "./packing.ts";
+import { honestUsers, messagesOf, readPlan, type SumPlan } from "./plan.ts";
+import { type Problem, readProblem } from "./problem.ts";
+import { type RecordsReader, readRecords } from "./records.ts";
+
+export const TRANSPORTS = { messages: 1, "masked-sum": 2 } as const;
+export type Transport = keyof typeof TRANSPORTS;
+const LONGEST_PACE = 30;
+const MOST_BATCH_BYTES = 500_000_000;
+const SEALED_BIT = 49;
+const SEALED_SEED = 80;
+
+const TASK_WORDS = ["id", "name", "transport", "users", "problem", "schedule", "shuffler", "records", "patience", "pace"];
+const PHASE_WORDS = ["algorithm", "rounds", "batch", "users", "step", "damping", "smoothing", "distance", "gradient_std", "bound", "plan"];
+const SCHEDULE_WORDS = ["method", "interactivity", "phases", "bound", "bound_on", "why"];
+
+export interface Phase {
+  rounds: number;
+  batch: number;
+  users: number;
+  smoothing: number | null;
+  plan: SumPlan;
+  lots: LotsPlan | null;
+}
+
+export interface Task {
+  id: string;
+  name: string;
+  transport: Transport;
+  users: number;
+  problem: Problem;
+  interactivity: "sequential" | "full";
+  phases: Phase[];
+  honest: number;
+  /** What the whole task reveals about one user, proved here. */
+  guarantee: Guarantee;
+  shuffler: Bytes;
+  /** How a record becomes a row; null where devices bring their own rows. */
+  records: RecordsReader | null;
+  /** Whether a record that is not valid has gradient 0 instead of being refused. */
+  blanks: boolean;
+  pace: number;
+}
+
+export interface TaskRound {
+  task: string;
+  id: string;
+  number: number;
+  phase: number;
+  theta: Float64Array;
+  key: Bytes;
+  digest: Bytes;
+}
+
+/** Read the task in a document of this analyzer; what cannot be proved is refused. */
+export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
+  const values = await verified(readDocument(data), TASK, analyzer);
+  names("task", values, TASK_WORDS);
+  if (values.get("id") !== taskId(values)) throw new WireError("a task whose id is not the digest of what it says");
+  const users = whole("users", values.get("users"), { atLeast: 1 });
+  const problem = readProblem(values.get("problem"));
+  const schedule = readSchedule(values.get("schedule"), users);
+  const transport = oneOf("transport", values.get("transport"), ["messages", "masked-sum"] as const);
+  if ((values.get("patience") ?? null) !== null) real("patience", values.get("patience"), { atLeast: 0 });
+  for (const phase of schedule.phases) {
+    if (phase.plan.dim !== problem.dim) throw new WireError("a task whose plans do not fit it");
+    if (batchBytes(transport, phase.plan) > MOST_BATCH_BYTES) throw new WireError("a task with batches that are too long");
+  }
+  const records = (values.get("records") ?? null) === null ? null : readRecords(values.get("records"), problem);
+  return {
+    id: values.get("id") as string,
+    name: text("name", values.get("name")),
+    transport,
+    users,
+    problem,
+    ...schedule,
+    shuffler: fromHex(text("shuffler", values.get("shuffler")), 32),
+    records,
+    blanks: records?.blanks ?? false,
+    pace: real("pace", values.get("pace"), { above: 0, atMost: LONGEST_PACE }),
+  };
+}
+
+function batchBytes(transport: Transport, plan: SumPlan): number {
+  const messages = messagesOf(plan);
+  if (transport === "messages") return 112 + plan.dim * plan.users * messages * SEALED_BIT;
+  return 112 + packedBytes(plan.dim, countWidth(plan.users, messages)) + plan.users * SEALED_SEED;
+}
+
+function readSchedule(value: Json | undefined, users: number): Pick<Task, "interactivity" | "phases" | "honest" | "guarantee"> {
+  const words = object("schedule", value);
+  names("schedule", words, SCHEDULE_WORDS, ["honest", "shortfall"]);
+  const interactivity = oneOf("interactivity", words.get("interactivity"), ["sequential", "full"] as const);
+  const honest = words.has("honest") ? real("honest", words.get("honest"), { above: 0, atMost: 1 }) : 1;
+  const shortfall = words.has("shortfall") ? real("shortfall", words.get("shortfall"), { atLeast: 0, below: 1 }) : 0;
+  const phases = list("phases", words.get("phases")).map(readPhase);
+  if (phases.length === 0 || phases.reduce((sum, phase) => sum + phase.users, 0) > users) {
+    throw new WireError("a schedule for more users than the task has");
+  }
+  const full = interactivity === "full";
+  if (phases.some((phase) => phase.lots !== null)) {
+    checkLots(phases, full, users, honest, shortfall);
+  } else {
+    for (const phase of phases) checkPhase(phase, full, users, honest, shortfall);
+  }
+  const worst = worstOf(phases.map((phase) => phase.lots?.guarantee ?? phase.plan.guarantee));
+  return { interactivity, phases, honest, guarantee: { ...worst, slack: Math.min(1, worst.slack + shortfall) } };
+}
+
+function readPhase(value: Json): Phase {
+  const words: JsonObject = object("phase", value);
+  names("phase", words, PHASE_WORDS, ["paper_steps", "lots"]);
+  const algorithm = text("algorithm", words.get("algorithm"));
+  const [noStep, noDamping] = ["step", "damping"].map((name) => (words.get(name) ?? null) === null);
+  if (noStep !== (algorithm === "acsa") || noDamping !== (algorithm !== "acsa")) {
+    throw new WireError("a phase without a step for descent or a damping for acsa");
+  }
+  const smoothing = words.get("smoothing") ?? null;
+  const lots = words.get("lots") ?? null;
+  const plan = readPlan(words.get("plan"));
+  return {
+    rounds: whole("phase.rounds", words.get("rounds"), { atLeast: 1 }),
+    batch: whole("phase.batch", words.get("batch"), { atLeast: 1 }),
+    users: whole("phase.users", words.get("users"), { atLeast: 1 }),
+    smoothing: smoothing === null ? null : real("smoothing", smoothing, { above: 0 }),
+    plan,
+    lots: lots === null ? null : readLots(lots, words.get("plan")),
+  };
+}
+
+function checkPhase(phase: Phase, full: boolean, users: number, honest: number, shortfall: number): void {
+  const { plan } = phase;
+  if (full && phase.rounds > plan.rounds) throw new WireError("a phase with more rounds than its plan covers");
+  const needed = full ? phase.batch : phase.batch * phase.rounds;
+  if (phase.batch > phase.users || needed > phase.users || plan.users !== phase.batch) {
+    throw new WireError("a phase that does not fit its users and its plan");
+  }
+  if (plan.neighbours !== "replace-one") throw new WireError("a plan for other neighbours than replace-one");
+  const held = shortfall > 0 ? honestInBatch(users, honest, phase.batch, shortfall) : surelyHonest(users, honest, phase.batch);
+  if (honestUsers(plan) > held) throw new WireError("a plan that counts on more honest users than a batch holds");
+}
+
+function checkLots(phases: Phase[], full: boolean, users: number, honest: number, shortfall: number): void {
+  const [phase] = phases;
+  const { lots } = phase;
+  if (lots === null || phases.length > 1 || full) throw new WireError("secret lots that are not of one sequential phase");
+  const fits = lots.rounds === phase.rounds && lots.users === phase.users && lots.oneRound.users === phase.batch;
+  if (!fits || phase.users !== users || lots.honest !== honest || shortfall !== 0) {
+    throw new WireError("secret lots that do not fit their phase");
+  }
+  if (lots.neighbours !== "replace-one") throw new WireError("secret lots for other neighbours than replace-one");
+}
+
+/** The numbers of a phase's rounds, from and to, counted from 1 over all phases. */
+function roundsOf(task: Task, phase: number): [number, number] {
+  const before = task.phases.slice(0, phase - 1).reduce((sum, earlier) => sum + earlier.rounds, 0);
+  return [before + 1, before + task.phases[phase - 1].rounds];
+}
+
+export const phaseOf = (task: Task, round: TaskRound): Phase => task.phases[round.phase - 1];
+
+/** What a user has once: the task where each user is asked once, otherwise each round. */
+export const slotOf = (task: Task, roundId: string): string => `${task.id}-${task.interactivity === "full" ? roundId : "task"}`;
+
+/** Read a round in a document of this analyzer and this task. */
+export async function readRound(data: Bytes, task: Task, analyzer: Bytes): Promise<TaskRound> {
+  const document = readDocument(data);
+  const values = await verified(document, ROUND, analyzer);
+  names("round", values, ["task", "id", "number", "phase", "theta", "key"]);
+  const id = text("round.id", values.get("id"));
+  if (!/^[0-9A-Za-z_-]{1,64}$/.test(id)) throw new WireError("a round whose id is not 1 to 64 letters and digits");
+  const number = whole("round.number", values.get("number"), { atLeast: 1 });
+  const phase = whole("round.phase", values.get("phase"), { atLeast: 1, atMost: task.phases.length });
+  const theta = Float64Array.from(list("theta", values.get("theta")), (entry) => real("theta", entry));
+  if (values.get("task") !== task.id || theta.length !== task.problem.dim) throw new WireError("a round that is not of this task");
+  const [first, last] = roundsOf(task, phase);
+  if (number < first || number > last) throw new WireError("a round whose number is none of its phase's");
+  const key = fromHex(text("round.key", values.get("key")), 32);
+  return { task: task.id, id, number, phase, theta, key, digest: document.digest };
+}

@@ -1,0 +1,78 @@
+/** What the client makes of what Python asks, for tests across the two: one JSON object on stdin, one on stdout. */
+import { readFileSync } from "node:fs";
+import * as client from "../../../src/croupier/service/page/croupier-client.js";
+import { FolderStore } from "../../../src/croupier/service/page/croupier-node.js";
+
+const { parts, fromHex } = client;
+const text = readFileSync(0, "utf-8");
+const asked = JSON.parse(text);
+const typed = parts.parseJson(text); // the same with floats and whole numbers told apart
+
+const ASKED = {
+  /** Counts of vectors under plans, for fixed random bytes. */
+  encodings: () =>
+    asked.cases.map((one, place) => {
+      const plan = parts.readPlan(typed.get("cases")[place].get("plan"));
+      return one.vectors.map(({ vector, seed }) => parts.randomized(Float64Array.from(vector), plan, new parts.KeyedRandom(fromHex(seed))).counts);
+    }),
+
+  /** For each document of a task: the epsilon at delta, or why it is refused. */
+  tasks: () =>
+    Promise.all(
+      asked.documents.map((document) =>
+        client.readTask(fromHex(document), fromHex(asked.key)).then(
+          (task) => ({ id: task.id, epsilon: client.epsilonOf(task.guarantee, asked.delta) }),
+          (problem) => ({ refused: `${problem.name}: ${problem.message}` }),
+        ),
+      ),
+    ),
+
+  /** Devices that answer a task; each says the counts that it sent, by round. */
+  devices: () =>
+    Promise.all(
+      asked.devices.map(async (device) => {
+        const said = {};
+        const seeds = (round) => new parts.KeyedRandom(fromHex(device.seeds[round]));
+        let source;
+        const made = new client.Client({
+          shuffler: asked.shuffler,
+          token: device.token,
+          analyzerKey: asked.key,
+          store: new FolderStore(device.folder),
+          maxEpsilon: asked.epsilon,
+          maxDelta: asked.delta,
+          atOnce: asked.atOnce ?? true,
+          random: device.seeds ? { draw: (count) => source.draw(count) } : undefined,
+        });
+        const rows = device.rows.map(({ x, y }) => ({ x: Float64Array.from(x), y }));
+        const round = made.round.bind(made);
+        made.round = async () => {
+          const found = await round();
+          if (found !== null && device.seeds) source = seeds(found.number);
+          return found;
+        };
+        const answered = await made.join(device.records ?? rows, {
+          wait: asked.wait ?? 60,
+          watch: ({ round: number, randomized }) => (said[number] = randomized.counts),
+        });
+        return { answered, said };
+      }),
+    ),
+
+  /** Milliseconds of one report. */
+  speed: async () => {
+    const plan = parts.readPlan(typed.get("plan"));
+    const key = fromHex(asked.key);
+    const vector = new Float64Array(plan.dim).fill(0.5 / plan.dim);
+    const times = [];
+    for (let number = 0; number < asked.reports; number += 1) {
+      const begun = performance.now();
+      const { counts } = parts.randomized(vector, plan, client.secureRandom);
+      await parts.sealedReport(asked.transport, new Uint8Array(32), counts, plan, key);
+      times.push(performance.now() - begun);
+    }
+    return times;
+  },
+};
+
+process.stdout.write(JSON.stringify(await ASKED[asked.what]()));

@@ -1,0 +1,174 @@
+/** All shared vectors, checked in Node and in browsers alike: `checkVectors(client, load)` throws at the first difference. */
+
+const fail = (what, ...more) => {
+  throw new Error(`${what}: ${more.map((one) => JSON.stringify(one)).join(" ")}`);
+};
+const same = (what, got, wanted) => {
+  if (JSON.stringify(got) !== JSON.stringify(wanted)) fail(what, got, wanted);
+};
+const near = (what, got, wanted, tolerance) => {
+  const scale = Math.max(1e-300, ...wanted.map(Math.abs));
+  if (got.length !== wanted.length) fail(what, got.length, wanted.length);
+  got.forEach((number, place) => {
+    if (!(Math.abs(number - wanted[place]) <= tolerance * scale)) fail(what, place, number, wanted[place]);
+  });
+};
+/** At or above, and not far above. */
+const safely = (what, got, wanted, tolerance) => {
+  if (!(got >= wanted * (1 - 1e-9) && got <= wanted * (1 + tolerance) + 2e-12)) fail(what, got, wanted);
+};
+const fraction = (text) => {
+  const [above, below = 1] = String(text).split("/").map(Number);
+  return above / below;
+};
+
+/** How many vectors there were. `load(name)` gives the text of a file under tests. */
+export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
+  const shared = async (name) => JSON.parse(await load(name));
+  let checked = 0;
+
+  const own = await shared("service/vectors/client.json");
+  for (const { given, canonical, digest } of own.texts) {
+    same("canonical text", parts.canonical(parts.parseJson(given)), canonical);
+    same("its digest", toHex(parts.sha256(new TextEncoder().encode(canonical))), digest);
+    checked += 1;
+  }
+  for (const one of own.samplers) {
+    const source = new parts.KeyedRandom(fromHex(one.seed));
+    const draws = parts.binomial(source, one.trials, one.probability, one.size);
+    same(`draws of Bin(${one.trials}, ${one.probability})`, toHex(parts.sha256(new TextEncoder().encode(draws.join(",")))), one.digest);
+    if (one.draws.length) same("draws", draws, one.draws);
+    same("bytes used", toHex(source.draw(8)), one.next);
+    checked += 1;
+  }
+  for (const one of own.roundings) {
+    const source = new parts.KeyedRandom(fromHex(one.seed));
+    same("rounding", parts.roundAtRandom(source, Float64Array.from(one.numbers)), one.rounded);
+    same("bytes used by rounding", toHex(source.draw(8)), one.next);
+    checked += 1;
+  }
+  // numbers such as 1.0 must stay floats on their way through JSON
+  const text = await load("service/vectors/client.json");
+  const typed = parts.parseJson(text);
+  const typedList = (name) => typed.get(name);
+  own.encodings.forEach((one, place) => {
+    const plan = parts.readPlan(typedList("encodings")[place].get("plan"));
+    const made = parts.randomized(Float64Array.from(one.vector), plan, new parts.KeyedRandom(fromHex(one.seed)));
+    same("real encodings", [...made.exact], one.exact);
+    same("counts", made.counts, one.counts);
+    checked += 1;
+  });
+  own.gradients.forEach((one, place) => {
+    const problem = parts.readProblem(typedList("gradients")[place].get("problem"));
+    const rows = one.rows.map((x, index) => ({ x: Float64Array.from(x), y: one.targets[index] }));
+    const made = parts.meanGradient(problem, Float64Array.from(one.theta), rows, one.smoothing, false);
+    near(`gradient of ${one.problem.loss.kind}`, [...made], one.gradient, one.tolerance);
+    checked += 1;
+  });
+  own.rows.forEach((one, place) => {
+    const reader = parts.readRecords(typedList("rows")[place].get("records"), { features: one.rows[0].length });
+    const made = client.recordsOfCsv(one.file).map(reader.row);
+    near("rows", made.flatMap(({ x }) => [...x]), one.rows.flat(), one.tolerance);
+    same("targets", made.map(({ y }) => y), one.targets);
+    checked += 1;
+  });
+
+  const { accounting } = own;
+  const { tolerance } = accounting;
+  for (const one of accounting.gaussian) {
+    safely("deltaG", parts.gaussianDelta(one.epsilon, one.mu), one.delta, 1e-9);
+    checked += 1;
+  }
+  for (const one of accounting.gaussian_mu) near("mu of a limit", [parts.gaussianMu(one.epsilon, one.delta)], [one.mu], 1e-9);
+  accounting.plans.forEach((one, place) => {
+    const { guarantee } = parts.readPlan(typedList("accounting").get("plans")[place].get("plan"));
+    safely("mu of a plan", guarantee.mu, one.mu * (1 - 3e-3), 4e-3); // wide windows: scanned here, bounded in blocks there
+    near("slack of a plan", [guarantee.slack], [one.slack], tolerance);
+    near("epsilon of a plan", [client.epsilonOf(guarantee, one.plan.delta)], [one.epsilon], 3e-3);
+    checked += 1;
+  });
+  for (const one of accounting.lots) {
+    const delta = parts.allocationDelta({ mu: one.mu, rounds: one.rounds }, one.epsilon, one.neighbours);
+    // the same bound by another transform: equal but for rounding, and for what floats longer than double would add
+    if (!(Math.abs(delta - one.delta) <= 1e-3 * one.delta + 2e-10)) fail("delta of secret lots", one, delta);
+    checked += 1;
+  }
+  for (const one of accounting.lots_gaussian) {
+    near("secret lots as a Gaussian", [parts.allocationGaussian({ mu: one.mu, rounds: one.rounds }, "replace-one", one.slack)], [one.gaussian], 1e-3);
+  }
+  for (const one of accounting.overflow) {
+    safely("overflow", Math.min(1, one.rounds * parts.atLeast(one.size, one.users - 1, one.rounds)), one.chance, 1e-6);
+  }
+  for (const one of accounting.honest) {
+    same("honest in a batch", parts.honestInBatch(one.users, one.honest, one.batch, one.chance), one.held);
+    same("surely honest", parts.surelyHonest(one.users, one.honest, one.batch), one.surely);
+  }
+  const budget = new client.Budget(accounting.budget.epsilon, accounting.budget.delta);
+  near("use of a budget", [budget.use(accounting.budget.bounds)], [accounting.budget.use], 1e-9);
+
+  const certificates = await shared("privacy/vectors/certificates.json");
+  let refused = 0;
+  for (const one of certificates.constants) {
+    const noise = { trials: one.trials, probability: fraction(one.probability), shift: fraction(one.shift) / (1 + 1e-9), reach: one.reach, dim: one.dim };
+    try {
+      const { mu, tau } = parts.certifyWindow(noise, one.low, one.high);
+      const [lower, upper] = one.brackets.mu.map(Number);
+      if (!(mu >= lower && mu <= upper * (1 + 1e-6) && tau >= Number(one.brackets.tau[1]))) fail(`certificate: ${one.case}`, mu, tau, one.brackets);
+      if (one.brackets.step && mu < upper) fail(`certificate: ${one.case}`, mu, upper);
+      checked += 1;
+    } catch (problem) {
+      if (problem.name !== "NoCertificateError" || !/1e-300|widest/.test(one.case)) throw problem;
+      refused += 1; // it says so, and releases nothing
+    }
+  }
+  if (refused > 4) fail("certificates refused", refused);
+  for (const one of certificates.plans) {
+    const noise = { trials: one.trials, probability: fraction(one.probability), shift: fraction(one.shift) / (1 + 1e-9), reach: one.reach, dim: one.dim };
+    if (one.high - one.low > 3e6) continue;
+    const { mu, tau } = parts.certifyWindow(noise, one.low, one.high);
+    const delta = parts.gaussianDelta(fraction(one.epsilon), mu * Math.sqrt(one.rounds) * (1 + 1e-9)) + one.rounds * one.dim * tau;
+    if (!(delta >= Number(one.bounds.delta[0]) && delta <= Number(one.bounds.delta[1]) * (1 + 1e-4))) fail("delta of a plan", delta, one.bounds.delta);
+    checked += 1;
+  }
+
+  const documents = await shared("service/vectors/documents.json");
+  const analyzer = fromHex(documents.analyzer.public);
+  const task = await client.readTask(fromHex(documents.task.bytes), analyzer);
+  same("digest of a task", toHex(parts.readDocument(fromHex(documents.task.bytes)).digest), documents.task.digest);
+  same("a task's id", task.id, JSON.parse(documents.task.text).id);
+  const round = await client.readRound(fromHex(documents.round.bytes), task, analyzer);
+  same("digest of a round", toHex(round.digest), documents.round.digest);
+  for (const place of [3, 40, 300]) {
+    const broken = fromHex(documents.task.bytes);
+    broken[place] ^= 1;
+    const answer = await client.readTask(broken, analyzer).then(() => "taken", (problem) => problem.name);
+    same("a task with another bit", answer, "WireError");
+  }
+
+  const reports = await shared("service/vectors/reports.json");
+  for (const one of await shared("service/vectors/masks.json")) {
+    same("a mask", parts.mask(fromHex(one.seed), one.mask.length, one["bits a count"]).map(String), one.mask);
+    checked += 1;
+  }
+  const { plan } = task.phases[0];
+  const ephemeral = (...purpose) => parts.sha256(new TextEncoder().encode(`croupier vector ephemeral ${purpose.join(" ")}`));
+  const masked = reports["masked-sum"];
+  const fixed = parts.nobleEngine(() => ephemeral(0, "seed"));
+  const sealed = await parts.sealedReport("masked-sum", fromHex(reports.round), masked.counts, plan, fromHex(reports.recipient.public), fromHex(masked.seed), fixed);
+  same("a masked report", toHex(sealed), masked.bytes);
+  // A vector's bits stand in their own order; a client's ones come first. So envelopes are compared one by one.
+  const bits = reports.messages.bits;
+  const expected = reports.messages.bytes;
+  for (const [label, row] of bits.entries()) {
+    for (const [place, bit] of [...row].entries()) {
+      const by = parts.nobleEngine(() => ephemeral(0, label, place));
+      const envelope = await parts.seal(new Uint8Array([Number(bit)]), fromHex(reports.recipient.public), fromHex(reports.messages.info[label]), by);
+      const start = 2 * (48 + 49 * (label * row.length + place));
+      same("an envelope", toHex(envelope), expected.slice(start, start + 98));
+      checked += 1;
+    }
+  }
+  const length = (await parts.sealedReport("messages", fromHex(reports.round), bits.map((row) => [...row].filter((bit) => bit === "1").length), plan, round.key)).length;
+  same("the length of a report by messages", length, expected.length / 2);
+  return checked;
+}

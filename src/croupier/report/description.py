@@ -1,0 +1,262 @@
+"""A private description for people to look at: a table for the terminal, and a page with pictures."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from importlib.resources import files
+from itertools import pairwise
+from string import Template
+
+import numpy as np
+from rich.console import Group
+from rich.markup import escape as escaped
+from rich.table import Table
+
+from .. import __version__
+from ..privacy import round_up, words
+from ..statistics import Description, LevelSummary, NumberSummary
+from .pieces import figure_item, unbroken, wide_table
+from .svg import Axis, Figure, number
+
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+# Bars of a histogram, and levels that are drawn.
+_BARS, _FEWEST_BARS, _MOST_LEVELS, _FEW_LEVELS = 24, 8, 30, 8
+# Bars are so many that each has, on average, this part of the people for every standard deviation of the noise.
+_CLEAR = 0.2
+
+
+def description_table(description: Description) -> Group:
+    """Return every column's quantiles, mean, shares and what is missing, with error bars, as tables.
+
+    Parameters
+    ----------
+    description : Description
+        What `cr.describe` returned.
+
+    Returns
+    -------
+    rich.console.Group
+        For a terminal: numbers first, then levels.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> from croupier.report import description_table
+    >>> description = cr.describe(np.ones((2_000, 1)), {"age": (0, 100)}, epsilon=1.0, delta=1e-6)
+    >>> [table.row_count for table in description_table(description).renderables]
+    [1]
+    """
+    numbers, levels = Table("column", show_lines=True), Table("column", "missing", "shares", show_lines=True)
+    numbers.add_column("missing", justify="right", no_wrap=True)
+    for heading in ("5 %", "50 %", "95 %", "mean"):
+        numbers.add_column(heading, justify="right")
+    for name, summary in description.columns.items():
+        missing = share_text(summary.missing.value, summary.missing.std)
+        if isinstance(summary, NumberSummary):
+            points = [f"{short(summary.quantile(q))}\n{interval_text(summary, q)}" for q in (0.05, 0.5, 0.95)]
+            numbers.add_row(escaped(name), missing, *points, mean_text(summary))
+        else:
+            scores = sorted(summary.levels.items(), key=lambda item: -item[1].value)
+            parts = [f"{level} {share_text(score.value, score.std)}" for level, score in scores[:_FEW_LEVELS]]
+            more = [f"{len(scores) - _FEW_LEVELS} rarer levels"] if len(scores) > _FEW_LEVELS else []
+            parts += [*more, f"none of them {share_text(summary.other.value, summary.other.std)}"]
+            levels.add_row(escaped(name), missing, escaped("; ".join(parts)))
+    return Group(*(table for table in (numbers, levels) if table.row_count))
+
+
+def describe_page(description: Description, *, title: str = "A private look at a table") -> str:
+    """Show a description as one self-contained HTML page: a picture and the figures of every column.
+
+    Parameters
+    ----------
+    description : Description
+        What `cr.describe` or `describe_table` returned.
+    title : str, default "A private look at a table"
+        Headline.
+
+    Returns
+    -------
+    str
+        The page.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> from croupier.report import describe_page
+    >>> description = cr.describe(np.ones((2_000, 1)), {"age": (0, 100)}, epsilon=1.0, delta=1e-6)
+    >>> describe_page(description).startswith("<!DOCTYPE html>")
+    True
+    """
+    template = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    sections = [_promise(description), *column_sections(description)]
+    alarm = "" if description.guarantee else f'<p class="alarm">{escape(words.not_private(words.SEEDED))}</p>'
+    private = "Everything on it comes out of one private round, which the promise covers: showing it costs nothing."
+    return template.substitute(
+        title=escape(title),
+        version=escape(__version__),
+        subtitle=escape(f"{description.people}, each asked once, about {len(description.columns)} columns."),
+        alarms=alarm,
+        sections="\n".join(f"<section>\n{section}\n</section>" for section in sections),
+        footer=private if description.guarantee else "It is not private: treat the page as you treat the data.",
+    )
+
+
+def column_sections(description: Description) -> list[str]:
+    """Every column's picture and figures, as HTML.
+
+    Parameters
+    ----------
+    description : Description
+        Of the table.
+
+    Returns
+    -------
+    list of str
+        One section a column.
+    """
+    sections = []
+    for place, (name, summary) in enumerate(description.columns.items()):
+        body = _level_section(summary) if isinstance(summary, LevelSummary) else _number_section(f"column{place}", name, summary)
+        hint = description.hints.get(name)
+        note = f'<p class="note">{escape(hint)}: another guess would tell more.</p>' if hint else ""
+        sections.append(f"<h2>{escape(name)}</h2>\n{note}{body}")
+    return sections
+
+
+def _promise(description: Description) -> str:
+    plan = description.answer.plan
+    return f"""<h2>The promise</h2>
+<p>{unbroken(f"One private round for all columns together: {description.promise}.")}
+Ranges and levels were guessed beforehand, without the data. Error bars are for 95 %, and count privacy noise and the people who
+happen to be in the table.</p>
+<ul class="figures">
+{figure_item("epsilon", round_up(plan.epsilon), f"smaller is more private; {words.SCALE}")}
+{figure_item("delta", round_up(plan.delta), "chance that more is revealed")}
+{figure_item("people", f"{description.users:,}", "asked once each")}
+</ul>"""
+
+
+def _number_section(identity: str, name: str, summary: NumberSummary) -> str:
+    rows = []
+    for q in _QUANTILES:
+        cells = {"value": short(summary.quantile(q)), "95 % interval": interval_text(summary, q)}
+        rows.append((f"{q:.0%} are below".replace("%", " %"), cells, False))
+    rows.append(
+        ("mean, outermost clipped", {"value": mean_text(summary).split(" +-")[0], "95 % interval": mean_interval(summary)}, False)
+    )
+    missing = share_text(summary.missing.value, summary.missing.std)
+    caption = f"Shares of the people; the band is the 95 % error bar. Missing: {missing}."
+    picture = f"<figure>\n{_histogram(identity, name, summary).render()}\n<figcaption>{caption}</figcaption>\n</figure>\n"
+    return picture + wide_table("share", rows, left=())
+
+
+def _histogram(identity: str, name: str, summary: NumberSummary) -> Figure:
+    """Shares of the people in some ranges, as steps with a band for their error."""
+    edges, shares, errors, log = histogram_bars(summary)
+    unit = float(f"{(edges[-1] - edges[0]) / (len(edges) - 1):.1g}")
+    widths = [1.0 if log else (high - low) / unit for low, high in pairwise(edges)]
+    shares, errors = ([value / width for value, width in zip(values, widths, strict=True)] for values in (shares, errors))
+    tops = [share + error for share, error in zip(shares, errors, strict=True)]
+    at = [math.asinh(edge) if log else edge for edge in edges]
+    steps = [x for low, high in pairwise(at) for x in (low, high)]
+    heights = [100 * share for share in shares for _ in range(2)]
+    lows = [100 * max(share - error, 0.0) for share, error in zip(shares, errors, strict=True) for _ in range(2)]
+    highs = [100 * top for top in tops for _ in range(2)]
+    axis = Axis.over(name, [at[0], at[-1]])
+    room = 0.02 * (at[-1] - at[0])
+    ticks = _ratio_ticks(edges[0], edges[-1]) if log else axis.ticks
+    figure = Figure(
+        name=identity,
+        title=f"Distribution of {name}",
+        description="; ".join(f"{short(summary.quantile(q))} at {q:.0%}" for q in _QUANTILES),
+        x=Axis(name, at[0] - room, at[-1] + room, False, tuple(t for t in ticks if at[0] - room <= t <= at[-1] + room)),
+        y=Axis.over("per cent of the people" if log else f"per cent of the people per {short(unit)}", [0.0, *highs]),
+    )
+    if log:
+        figure.x_text = {math.asinh(value): number(value) for value in map(math.sinh, ticks)}
+    figure.band(steps, lows, highs)
+    figure.line([at[0], *steps, at[-1]], [0.0, *heights, 0.0])
+    middle = summary.quantile(0.5)
+    figure.upright(math.asinh(middle) if log else middle, f"median {short(middle)}")
+    return figure
+
+
+def histogram_bars(summary: NumberSummary) -> tuple[list[float], list[float], list[float], bool]:
+    """Edges, shares and 95 per cent errors of some bars, and whether they are to be drawn in equal ratios.
+
+    Bins are put together so that bars are about equally wide between the outermost quantiles that can be told from noise.
+    """
+    low, high = summary.quantile(summary.tail), summary.quantile(1 - summary.tail)
+    inner, outer = summary.quantile(0.25), summary.quantile(0.75)
+    spread = max(outer - inner, summary.quantile(0.5) if outer > inner else 1.0, 1e-12)
+    log = low >= 0 and high > 100 and high > 30 * spread
+    lows, highs = summary.guess.ends
+    ends = np.unique(np.concatenate([lows, highs]))
+    room = 0.05 * (high - low)
+    inside = ends[(ends >= low - room) & (ends <= high + room)]
+    below, above = ends[ends < low - room][-1:], ends[ends > high + room][:1]
+    inside = np.concatenate([below, inside, above])
+    if len(inside) < 2:
+        inside = ends
+    placed = np.arcsinh(inside) if log else inside
+    bars = min(max(int(_CLEAR / max(summary.tail_noise, 1e-12)), _FEWEST_BARS), _BARS)
+    wanted = np.linspace(placed[0], placed[-1], bars + 1)
+    edges = np.unique(inside[np.argmin(np.abs(placed[:, np.newaxis] - wanted), axis=0)])
+    middles = (lows + highs) / 2
+    shares, errors = [], []
+    for first, last in pairwise(edges):
+        chosen = np.append((middles >= first) & (middles < last), False).astype(np.float64)
+        share = float(chosen @ summary.shares)
+        variance = max(float(chosen @ summary.covariance @ chosen), 0.0) + share * (1 - share) / summary.users
+        shares.append(share)
+        errors.append(1.96 * math.sqrt(variance))
+    return edges.tolist(), shares, errors, log
+
+
+def _level_section(summary: LevelSummary) -> str:
+    scores = sorted(summary.levels.items(), key=lambda item: -item[1].value)
+    shown = [*scores[:_MOST_LEVELS], ("none of the levels", summary.other), ("missing", summary.missing)]
+    most = max(score.value for _, score in shown) or 1.0
+    items = [
+        f"<li><b>{escape(level)}</b>: {share_text(score.value, score.std)}"
+        f'<span class="bar" style="width:{max(0.4, 100 * score.value / most):.2f}%"></span></li>'
+        for level, score in shown
+    ]
+    more = f"<p>{len(scores) - _MOST_LEVELS} rarer levels are left out.</p>" if len(scores) > _MOST_LEVELS else ""
+    return f'<ul class="scale">\n{"".join(items)}\n</ul>{more}'
+
+
+def _ratio_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Places of 0 and of powers of ten on an axis of equal ratios."""
+    powers = [10.0**power for power in range(0, math.ceil(math.log10(max(high, 10.0))) + 1)]
+    ticks = [0.0, *powers] if low <= 0 else powers
+    return tuple(math.asinh(tick) for tick in ticks if low <= tick <= high)
+
+
+def share_text(share: float, std: float) -> str:
+    """A share with its 95 per cent error."""
+    return f"{100 * share:.1f} +- {196 * std:.1f} %"
+
+
+def short(value: float) -> str:
+    """A number of a column, short."""
+    return number(value) if value else "0"
+
+
+def interval_text(summary: NumberSummary, q: float) -> str:
+    """The 95 per cent interval of a quantile."""
+    low, high = summary.interval(q)
+    return f"{short(low)} .. {short(high)}"
+
+
+def mean_text(summary: NumberSummary) -> str:
+    """The mean of the middle 99 per cent with its 95 per cent error."""
+    score = summary.middle_mean
+    return f"{short(score.value)} +- {short(1.96 * score.std)}"
+
+
+def mean_interval(summary: NumberSummary) -> str:
+    """The 95 per cent interval of the mean of the middle 99 per cent."""
+    low, high = summary.middle_mean.interval
+    return f"{short(low)} .. {short(high)}"

@@ -1,0 +1,1 @@
+"""Prio3SumVec, after the draft "Verifiable Distributed Aggregation Functions": two servers check that counts are in range."""

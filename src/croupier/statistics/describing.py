@@ -1,0 +1,321 @@
+"""`describe`: what a table looks like, in one private round, from wide public guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..invalid import known_place, numbers_or_nan, one_by_one
+from ..population import ArrayPopulation
+from ..privacy import Guarantee, words
+from ..validation import ArgumentError
+from .asking import Account, Answer, ask
+from .column_summary import ColumnSummary, NumberSummary
+from .guesses import Guess, LevelGuess, NumberGuess
+from .set_aside import SetAside
+from .summaries import Summaries
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What a table looks like: every column with its error bars.
+
+    Parameters
+    ----------
+    columns : dict of str to NumberSummary or LevelSummary
+        By name, in the order of the guesses.
+    answer : Answer
+        The private round, with its plan and guarantee.
+    promise : str
+        The guarantee in words, or that there is none.
+    aside : SetAside, optional
+        Who was asked, where not everybody was.
+    of : int, optional
+        How many people there are in all, where a share of them was set aside; None where that is not public.
+    asked : ndarray of bool, optional
+        For data in memory of which a share was set aside: the rows that were asked. Use the others from now on.
+
+    Attributes
+    ----------
+    users : int
+        How many people were asked.
+    guarantee : Guarantee or None
+        What the description reveals about one of them; None where it is NOT private.
+
+    Guarantee
+    ---------
+    That of `answer`, for all columns together.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> ages = np.random.default_rng(0).integers(18, 90, size=(20_000, 1))
+    >>> description = cr.describe(ages, {"age": (0, 150)}, epsilon=0.5, delta=1e-6)
+    >>> description.users, list(description.columns)
+    (20000, ['age'])
+    """
+
+    columns: dict[str, ColumnSummary]
+    answer: Answer
+    promise: str
+    aside: SetAside | None = None
+    of: int | None = None
+    asked: NDArray[np.bool_] | None = field(default=None, repr=False)
+
+    @property
+    def users(self) -> int:
+        """How many people were asked."""
+        return self.answer.users
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What the description reveals about one user; None where it was seeded: NOT private then."""
+        return self.answer.guarantee
+
+    @property
+    def people(self) -> str:
+        """How many people were asked, and of how many, in words."""
+        of = "" if self.aside is None else f" of {self.of:,}" if self.of is not None else f", about {self.aside.share:.0%} of all,"
+        return f"{self.users:,}{of} people"
+
+    @property
+    def hints(self) -> dict[str, str]:
+        """What to guess otherwise next time, by column: guesses that many people lie outside of."""
+        found = {}
+        for name, summary in self.columns.items():
+            if isinstance(summary, NumberSummary):
+                odd = {"missing or no number": summary.missing, "below the guess": summary.below, "above it": summary.above}
+            else:
+                odd = {"missing": summary.missing, "none of the levels": summary.other}
+            many = [f"{score.value:.0%} {what}" for what, score in odd.items() if score.value > max(0.05, 3 * score.std)]
+            if many:
+                found[name] = ", ".join(many)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every column's figures with error bars, and the guarantee, in plain JSON types.
+
+        Returns
+        -------
+        dict
+            "users", "columns" and "guarantee", which is None where the description is NOT private.
+        """
+        columns = {name: summary_figures(summary) for name, summary in self.columns.items()}
+        return {"users": self.users, "columns": columns, "guarantee": self.guarantee.to_dict() if self.guarantee else None}
+
+    def __str__(self) -> str:
+        lines = [f"{self.people}, one private round; {self.promise}"]
+        width = max(map(len, self.columns))
+        for name, summary in self.columns.items():
+            missing = f"missing {summary.missing.value:.1%} +- {1.96 * summary.missing.std:.1%}"
+            if isinstance(summary, NumberSummary):
+                points = [f"{q:.0%}: {summary.quantile(q):.4g} ({bounds(summary.interval(q))})" for q in QUANTILES]
+                lines.append(f"{name:{width}}  {'; '.join(points)}; {missing}")
+            else:
+                shares = [f"{level} {score.value:.1%} +- {1.96 * score.std:.1%}" for level, score in summary.levels.items()]
+                lines.append(f"{name:{width}}  {'; '.join(shares[:20])}; other {summary.other.value:.1%}; {missing}")
+        return "\n".join(lines)
+
+
+def bounds(interval: tuple[float, float]) -> str:
+    """An interval as text."""
+    return f"{interval[0]:.4g} .. {interval[1]:.4g}"
+
+
+def summary_figures(summary: ColumnSummary) -> dict[str, Any]:
+    """A column's figures in plain JSON types."""
+    missing = {"share": summary.missing.value, "std": summary.missing.std}
+    if isinstance(summary, NumberSummary):
+        low, high = (ends.tolist() for ends in summary.guess.ends)
+        return {
+            "kind": "number",
+            "missing": missing,
+            "below_guess": summary.below.value,
+            "above_guess": summary.above.value,
+            "quantiles": {f"{q:g}": [summary.quantile(q), *summary.interval(q)] for q in (0.01, *QUANTILES, 0.25, 0.75, 0.99)},
+            "bins": {"low": low, "high": high, "shares": summary.shares[:-1].tolist()},
+        }
+    levels = {level: {"share": score.value, "std": score.std} for level, score in summary.levels.items()}
+    return {"kind": "levels", "missing": missing, "other": summary.other.value, "levels": levels}
+
+
+def describe(
+    data: Any,
+    columns: Mapping[str, Any],
+    *,
+    epsilon: float,
+    delta: float,
+    groups: Any = None,
+    share: float | None = None,
+    honest: float = 1.0,
+    neighbours: str = "replace-one",
+    seed: int | None = None,
+    account: Account | None = None,
+) -> Description:
+    """Look at all columns of a table in one private round, from wide public guesses.
+
+    Parameters
+    ----------
+    data : array_like, data frame, Arrow table or Population
+        One row per person. A table with names has its columns taken by name, an array in the order of `columns`.
+    columns : mapping of str to guess
+        What is guessed of each column without having seen it: (low, high) or `NumberGuess` for a number, a list of levels or
+        `LevelGuess`, None for a number of which nothing is known.
+    epsilon : float
+        What each user is promised, with delta.
+    delta : float
+        What each user is promised, with epsilon; below 1 / users.
+    groups : array_like, optional
+        For data in memory: whose row each is.
+    share : float, optional
+        Ask only about this share of the people, chosen by their places alone; the others have spent nothing. `Description.asked`
+        says who was asked.
+    honest : float, default 1.0
+        Fraction of the users whose noise is counted on.
+    neighbours : {"replace-one", "zero-out"}, default "replace-one"
+        The relation for which the guarantee is proved; see `plan_sum`.
+    seed : int, optional
+        Fixes the noise, for tests: the description is NOT private.
+    account : Account, optional
+        Charged before anybody is asked: that of the people who are asked.
+
+    Returns
+    -------
+    Description
+        Shares, quantiles, means and what is missing, with error bars.
+
+    Raises
+    ------
+    ArgumentError
+        A bad argument, or a column that is not there; nobody was asked, and nothing was spent.
+
+    Guarantee
+    ---------
+    (epsilon, delta) for each user who is asked, for all columns together. Names of columns and guesses are taken as public, and
+    the number of people; with `share` also who stands where.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> rng = np.random.default_rng(0)
+    >>> people = np.column_stack([rng.normal(40, 12, 20_000), rng.exponential(30_000, 20_000)])
+    >>> description = cr.describe(people, {"age": (0, 200), "income": (0, 1e7)}, epsilon=1.0, delta=1e-6)
+    >>> bool(abs(description.columns["age"].quantile(0.5) - 40) < 2)
+    True
+    """
+    query = Summaries({name: as_guess(name, guess) for name, guess in columns.items()})
+    aside = None if share is None else SetAside.fresh(share)
+    asked = of = None
+    if hasattr(type(data), "answer") and hasattr(data, "users"):
+        if aside is not None:
+            raise ArgumentError("share", share, "left out beside a population", "Give the population of those to be asked.")
+        population = data
+    else:
+        rows = numbers_of(data, query.guesses)
+        if aside is not None:
+            labels = None if groups is None else one_by_one(groups)
+            asked, of = _chosen(aside, len(rows), labels)
+            rows, groups = rows[asked], None if labels is None else labels[asked]
+            if not len(rows):
+                raise ArgumentError("share", share, "one that sets at least two people aside", "Take a larger share.")
+        population = ArrayPopulation(rows, groups=groups, invalid="blank")
+    answer = ask(
+        query,
+        population,
+        epsilon=epsilon,
+        delta=delta,
+        honest=honest,
+        neighbours=neighbours,
+        seed=seed,
+        account=account,
+    )
+    return described(answer, aside, of, asked)
+
+
+def described(answer: Answer, aside: SetAside | None = None, of: int | None = None, asked: Any = None) -> Description:
+    """The description that an answer to `Summaries` gives.
+
+    Parameters
+    ----------
+    answer : Answer
+        The round.
+    aside : SetAside, optional
+        Who was asked, where not everybody was.
+    of : int, optional
+        Of how many.
+    asked : ndarray of bool, optional
+        Which rows were asked.
+
+    Returns
+    -------
+    Description
+        With the promise in words.
+    """
+    promise = words.brief(answer.plan.epsilon, answer.plan.delta, answer.plan.neighbours)
+    return Description(answer.value, answer, promise if answer.private else f"NOT PRIVATE ({words.SEEDED})", aside, of, asked)
+
+
+def as_guess(name: str, guess: Any) -> Guess:
+    """A guess from what a caller writes: (low, high), a list of levels, None, or a guess already."""
+    if isinstance(guess, NumberGuess | LevelGuess):
+        return guess
+    if guess is None:
+        return NumberGuess()
+    if isinstance(guess, list | tuple) and guess and all(isinstance(level, str) for level in guess):
+        return LevelGuess(tuple(guess))
+    if isinstance(guess, list | tuple) and len(guess) == 2:
+        return NumberGuess(guess[0], guess[1])
+    raise ArgumentError(f"columns[{name!r}]", guess, "(low, high), a list of texts, or None", "Guess a range, or list levels.")
+
+
+def numbers_of(data: Any, guesses: Mapping[str, Guess]) -> NDArray[np.float64]:
+    """The guessed columns as numbers: of levels their places in the list, NaN where there is nothing."""
+    if hasattr(data, "column_names") or hasattr(data, "columns"):
+        names = list(data.column_names if hasattr(data, "column_names") else data.columns)
+        for name in guesses:
+            if names.count(name) != 1:
+                raise ArgumentError("columns", name, f"one of {', '.join(map(str, names[:50]))}", "Guess columns that are there.")
+        parts = [np.asarray(data[name]) for name in guesses]
+    else:
+        table = one_by_one(data)
+        if table.ndim != 2 or table.shape[1] != len(guesses):
+            allowed = f"a table of {len(guesses)} columns, as many as are guessed"
+            raise ArgumentError("data", f"shape {table.shape}", allowed, "Name every column, in their order.")
+        parts = list(table.T)
+    found = [
+        numbers_or_nan(part) if isinstance(guess, NumberGuess) else _places(part, guess)
+        for part, guess in zip(parts, guesses.values(), strict=True)
+    ]
+    return np.column_stack([part.astype(np.float64) for part in found])
+
+
+def _places(part: NDArray[Any], guess: LevelGuess) -> NDArray[np.float64]:
+    places = {level: place for place, level in enumerate(guess.levels)}
+    return np.array([_place(places, value) for value in part.tolist()], dtype=np.float64)
+
+
+def _place(places: dict[Any, int], value: Any) -> float:
+    """Where a value stands among the levels, as text; NaN where it is missing."""
+    try:
+        if value is None or value != value or value == "":  # noqa: PLR0124  (NaN, alone, differs from itself)
+            return float("nan")
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return float(known_place(places, ("true" if value else "false") if isinstance(value, bool) else str(value).strip()))
+    except Exception:  # whatever an object raises that somebody put there: it is none of the levels
+        return -1.0
+
+
+def _chosen(aside: SetAside, rows: int, labels: Any) -> tuple[NDArray[np.bool_], int]:
+    """The rows that are asked, and of how many people: by places, or by names, whose order may depend on what others hold."""
+    if labels is None:
+        return aside.places(0, rows), rows
+    people = labels.tolist()
+    numbers = np.array([hash(label) % (1 << 64) for label in people], dtype=np.uint64)  # equal labels have equal hashes
+    return aside.names(numbers), len(set(people))

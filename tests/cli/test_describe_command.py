@@ -1,0 +1,91 @@
+"""`croupier describe`: tables, pages and schemas from one private round, and a fit with them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from helpers_cli import croupier
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 91, 4_000)
+    pay = np.where(rng.random(4_000) < 0.9, 0, rng.lognormal(9, 1, 4_000))
+    rows = [f"{a},{p:.0f},{'yes' if a > 55 else 'no'}" for a, p in zip(age, pay, strict=True)]
+    path = tmp_path_factory.mktemp("describe") / "people.csv"
+    path.write_text("\n".join(["age,pay,ill", *rows, ""]))
+    return path
+
+
+GUESSES = ("--range", "age=0..300", "--range", "pay=0..1e7", "--whole", "age", "--levels", "ill=no,yes", "--target", "ill")
+
+
+def test_from_a_csv_file_to_a_model(people, tmp_path):
+    schema, page, model = tmp_path / "schema.toml", tmp_path / "page.html", tmp_path / "model.json"
+    account = tmp_path / "account.jsonl"
+    options = ("--share", "0.25", "-o", str(schema), "--html", str(page), "--account", str(account))
+    done = croupier("describe", str(people), "--epsilon", "1", *GUESSES, *options)
+    assert done.returncode == 0, done.stderr
+    assert "of 4,000 people" in done.stdout
+    assert "median" in page.read_text()
+    assert "[described]" in schema.read_text()
+    assert len(account.read_text().splitlines()) >= 2
+    done = croupier("fit", str(people), "--schema", str(schema), "-o", str(model), "--account", str(tmp_path / "others.jsonl"))
+    assert done.returncode == 0, done.stderr
+    assert "set aside for the schema, by their place" in done.stdout
+    shown = croupier("show", str(model))
+    assert "set aside for the schema" in shown.stdout
+    report = croupier("report", str(model), "-o", str(tmp_path / "report.html"))
+    assert report.returncode == 0
+    assert "described privately from" in (tmp_path / "report.html").read_text()
+
+
+def test_json_has_figures_and_the_guarantee(people):
+    done = croupier("describe", str(people), "--epsilon", "0.5", *GUESSES, "--json")
+    figures = json.loads(done.stdout)
+    assert figures["users"] == 4_000
+    assert set(figures["columns"]) == {"age", "pay", "ill"}
+    low, high = figures["columns"]["age"]["quantiles"]["0.5"][1:]
+    assert low <= 54 <= high
+    assert figures["guarantee"]["mu"] > 0
+
+
+def test_columns_of_which_nothing_is_said_are_taken_for_numbers(people):
+    done = croupier("describe", str(people), "--epsilon", "4")
+    assert done.returncode == 0
+    assert "ill: 100% missing or no number" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--epsilon", "0"), "epsilon"),
+        (("--epsilon", "1", "--share", "2"), "--share = 2"),
+        (("--epsilon", "1", "--range", "age"), "COLUMN=VALUE"),
+        (("--epsilon", "1", "--range", "age=9..1"), "LOW..HIGH"),
+        (("--epsilon", "1", "--range", "aeg=0..9"), "did you mean 'age'"),
+        (("--epsilon", "1", "--levels", "ill=no,no"), "levels"),
+        (("--epsilon", "1", "--whole", "ill", "--levels", "ill=no,yes"), "--whole"),
+        (("--epsilon", "1", "-o", "schema.toml"), "--target"),
+        (("--epsilon", "1", "--guess", "nowhere.toml"), "--guess"),
+        (("--epsilon", "1", "--leave-out", "age", "--leave-out", "pay", "--leave-out", "ill"), "at least one column"),
+    ],
+)
+def test_bad_options_are_one_line_and_spend_nothing(people, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    done = croupier("describe", str(people), *arguments, "--account", "account.jsonl")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "account.jsonl").exists()
+    assert not (tmp_path / "schema.toml").exists()
+
+
+def test_an_existing_schema_is_not_overwritten(people, tmp_path):
+    (tmp_path / "schema.toml").write_text("mine")
+    done = croupier("describe", str(people), "--epsilon", "1", *GUESSES, "-o", str(tmp_path / "schema.toml"))
+    assert done.returncode == 2
+    assert (tmp_path / "schema.toml").read_text() == "mine"

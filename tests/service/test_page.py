@@ -1,0 +1,334 @@
+"""The page to take part with, in a real browser beside Python and Node clients: one task for all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from helpers_node import CLIENT, PAGE, ROOT, asked, why_no_node
+from helpers_roles import Web, soon
+
+from croupier import ArgumentError
+from croupier.client import Client, ServerError
+from croupier.protocol import VectorSum
+from croupier.protocol.randomness import KeyedRandom
+from croupier.service import store as tables
+from croupier.service.analyzer import RemotePopulation
+from croupier.service.own_page import add_page, allow_origins, copy_page, page_files
+from croupier.service.records import Reader
+from croupier.service.roles import Errands, Served
+from croupier.service.shuffler import ShufflerRole
+from croupier.service.store import Database
+from croupier.service.task_file import TaskFile
+from croupier.service.web import analyzer_app, shuffler_app
+
+SCHEMA = """
+target = {column = "ill", classes = ["no", "yes"]}
+[columns]
+age = {low = 18, high = 90}
+smokes = {levels = ["never", "daily"]}
+income = {low = 0, high = 1e6, scale = "log", missing = true}
+"""
+USERS = 12
+
+
+def person(user: int) -> dict[str, str]:
+    return {"age": str(20 + 5 * user), "smokes": ["never", "daily"][user % 2], "income": "31000", "ill": ["no", "yes"][user % 2]}
+
+
+class World:
+    """A table task for some users on sockets, its page served, and an analyzer that trains."""
+
+    def __init__(self, folder, interactivity="sequential", rounds=2) -> None:
+        self.folder = folder
+        self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+        (folder / "schema.toml").write_text(SCHEMA)
+        words = {"name": "A trial", "schema": "schema.toml", "interactivity": interactivity}
+        numbers = {"users": USERS, "epsilon": 8.0, "delta": 1e-2, "rounds": rounds, "pace": 0.5}
+        words["shuffler_key"] = self.shuffler_key.public_key().public_bytes_raw().hex()
+        lines = [f'{name} = "{word}"' for name, word in words.items()] + [f"{name} = {number}" for name, number in numbers.items()]
+        (folder / "task.toml").write_text("\n".join(lines))
+        self.file = TaskFile.load(folder / "task.toml")
+        self.task = self.file.task()
+        self.model = None
+
+    @property
+    def key(self) -> str:
+        return self.analyzer_key.public_key().public_bytes_raw().hex()
+
+    @contextmanager
+    def running(self):
+        kept = Database(f"sqlite:///{self.folder / 'shuffler'}.db", tables.SHUFFLER)
+        self.tokens = [tables.enrol(kept, f"user-{user}") for user in range(USERS)]
+        store = Database(f"sqlite:///{self.folder / 'analyzer'}.db", tables.ANALYZER)
+        population = RemotePopulation(self.task, store, self.analyzer_key)
+        shuffler = ShufflerRole(kept, self.shuffler_key, self.analyzer_key.public_key())
+        web = shuffler_app(shuffler)
+        add_page(web)
+
+        def train() -> None:
+            self.model = self.file.estimator.fit_population(population, len(self.file.encoder.names))
+
+        training = threading.Thread(target=train)
+        with Served(analyzer_app(population)) as analyzer, Served(web) as served, Errands(shuffler, analyzer.url):
+            training.start()
+            soon(lambda: shuffler.document)
+            self.url = served.url
+            try:
+                yield self
+            finally:
+                population.stop()
+                training.join()
+        kept.close()
+        store.close()
+
+    def counts(self) -> dict[int, list[int]]:
+        """What the analyzer has counted, by round."""
+        with sqlite3.connect(self.folder / "analyzer.db") as connection:
+            return {number: json.loads(ones) for number, ones in connection.execute("SELECT number, ones FROM asked")}
+
+    def invitation(self, user: int) -> str:
+        return f"{self.url}/#token={self.tokens[user]}&analyzer={self.key}"
+
+
+class Device(Client):
+    """A Python client that remembers the counts that it sent, by round."""
+
+    said: dict[int, list[int]]
+
+    def _report(self, document, task_round, task, gradient, random):
+        seed = os.urandom(32)
+        report = super()._report(document, task_round, task, gradient, KeyedRandom(seed, private=True))
+        bits = VectorSum(task_round.phase_of(task).plan).randomize(gradient, KeyedRandom(seed, private=True))
+        self.said = {task_round.number: bits.bits.sum(axis=1).tolist()}
+        return report
+
+
+# --- without a browser ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def web(tmp_path):
+    kept = Database(f"sqlite:///{tmp_path / 'shuffler'}.db", tables.SHUFFLER)
+    app = shuffler_app(ShufflerRole(kept, Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate().public_key()))
+    yield app
+    kept.close()
+
+
+def test_the_page_is_served_whole_and_may_talk_to_its_shuffler_alone(web):
+    add_page(web)
+    with Web(web) as client:
+        for file in PAGE.iterdir():
+            answer = client.get(f"/{file.name}")
+            assert (answer.status, answer.content) == (200, file.read_bytes())
+            assert "connect-src 'self'" in answer.headers["content-security-policy"]
+            assert "unsafe" not in answer.headers["content-security-policy"]
+        assert client.get("/").content == (PAGE / "index.html").read_bytes()
+        assert client.get("/v1/task").status == 503
+        assert client.get("/other.js").status == 404
+    page = [file for file in page_files() if file.name in ("index.html", "page.js", "croupier-client.js", "style.css")]
+    assert len(page) == 4
+    assert sum(len(file.packed) for file in page) < 150_000
+
+
+def test_pages_of_another_origin_may_send_only_where_they_are_allowed(web):
+    origin = {"Origin": "https://study.example"}
+    allow_origins(web, ["https://study.example"])
+    with Web(web) as client:
+        assert client.get("/v1/task", origin).headers["access-control-allow-origin"] == "https://study.example"
+        assert "access-control-allow-origin" not in client.get("/v1/task", {"Origin": "https://other.example"}).headers
+    for wrong in ("study.example", "https://study.example/page", ""):
+        with pytest.raises(ArgumentError, match="--allow-origin"):
+            allow_origins(web, [wrong])
+
+
+def test_the_page_can_be_written_elsewhere(tmp_path):
+    assert {path.name for path in copy_page(tmp_path / "page")} == {file.name for file in PAGE.iterdir()}
+    assert (tmp_path / "page" / "page.js").read_bytes() == (PAGE / "page.js").read_bytes()
+
+
+# --- in a browser ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("Chromium is not installed")
+    with driver.sync_playwright() as playwright:
+        root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=path, args=root)
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """A tab of a user's browser, and the reports that left it."""
+
+    def __init__(self, context, world: World, user: int) -> None:
+        self.page, self.user, self.world = context.new_page(), user, world
+        self.reports: list[bytes] = []
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda problem: self.complaints.append(str(problem)))
+        self.page.on("request", self._asked)
+
+    def _asked(self, request) -> None:
+        if not request.url.startswith((self.world.url, "data:")):
+            self.complaints.append(request.url)
+        if request.url.endswith("/v1/report"):
+            self.reports.append(request.post_data_buffer)
+
+    def look(self) -> None:
+        self.page.goto(self.world.invitation(self.user))
+        assert self.world.tokens[self.user] not in self.page.url  # taken out of the address, for whoever looks at it
+        # The task promises less than the page accepts by itself: the person has to say so.
+        self.page.locator("#problem", has_text="Nothing was sent").wait_for(timeout=20_000)
+        for name, value in (("epsilon", "8.01"), ("delta", "1e-2"), ("all-epsilon", "30"), ("all-delta", "0.2")):
+            self.page.fill(f"#{name}", value)
+        self.page.click("#invitation button")
+        self.page.locator("#asked").wait_for(timeout=20_000)
+
+    def fill(self) -> None:
+        values = person(self.user)
+        self.page.fill("#field-0", values["age"])
+        self.page.select_option("#field-1", values["smokes"])
+        self.page.fill("#field-2", values["income"])
+        self.page.select_option("#field-3", values["ill"])
+        self.page.click("#take-part")
+
+    def hears(self, text: str) -> None:
+        self.page.locator("#log li", has_text=text).first.wait_for(timeout=40_000)
+
+    def sent(self) -> dict[int, list[int]]:
+        """The counts that the page says it sent, by round."""
+        number = int(self.page.inner_text("#leaving-words").split(".")[0].removeprefix("Round "))
+        return {number: [int(cell.inner_text()) for cell in self.page.locator("#numbers td:last-child").all()]}
+
+
+def python_devices(world: World, users: range) -> list[tuple[Device, tuple]]:
+    reader, promise = Reader(world.task.records), {"max_epsilon": 8.01, "max_delta": 1e-2}
+    devices = []
+    for user in users:
+        file, values = world.folder / f"{user}.csv", person(user)
+        file.write_text(",".join(values) + "\n" + ",".join(values.values()) + "\n")
+        token, folder = world.tokens[user], world.folder / f"python{user}"
+        device = Device(world.url, token, world.key, folder=folder, at_once=True, **promise)
+        devices.append((device, reader.of_file(file)))
+    return devices
+
+
+def node_devices(world: World, users: range) -> list[dict]:
+    folder = world.folder
+    return [
+        {"token": world.tokens[user], "folder": str(folder / f"node{user}"), "rows": [], "records": [person(user)]}
+        for user in users
+    ]
+
+
+def killed_and_revived(tab: Tab, context) -> dict[int, list[int]]:
+    """A tab whose report is made and cannot be sent is closed; another one sends what waits in the browser. What was sent."""
+    context.route("**/v1/report", lambda route: route.abort())
+    tab.fill()
+    tab.page.locator("#leaving").wait_for(timeout=40_000)
+    sent = tab.sent()
+    soon(lambda: tab.page.wait_for_timeout(50) or tab.reports)
+    tab.page.close()
+    context.unroute("**/v1/report")
+    revived = Tab(context, tab.world, tab.user)
+    revived.look()
+    revived.hears("sent again, the same bytes")
+    revived.hears("Answered round")
+    assert set(tab.reports) == set(revived.reports)
+    return sent
+
+
+def doubled(tabs: list[Tab]) -> dict[int, list[int]]:
+    """Two tabs of one person: one of them answers. What was sent."""
+    for tab in tabs:
+        soon(lambda tab=tab: tab.page.wait_for_timeout(50) or tab.page.locator("#log li").count() > 1)
+    assert len({report for tab in tabs for report in tab.reports}) == 1
+    (one,) = [tab for tab in tabs if tab.reports]
+    one.hears("Answered round")
+    return one.sent()
+
+
+@pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))
+def test_python_node_and_pages_make_one_model_and_tabs_die_double_and_go_offline(tmp_path, chromium):
+    world = World(tmp_path)
+    with world.running(), ThreadPoolExecutor(8) as pool:
+        promise = {"key": world.key, "epsilon": 8.01, "delta": 1e-2}
+        in_node = pool.submit(asked, "devices", shuffler=world.url, devices=node_devices(world, range(4, 8)), **promise)
+        devices = python_devices(world, range(4))
+        in_python = [pool.submit(lambda d=d, r=r: soon(lambda: answered(d, r))) for d, r in devices]
+        contexts = [chromium.new_context(viewport={"width": 390, "height": 800}) for _ in range(4)]
+        usual, killed, offline = (Tab(contexts[place], world, 8 + place) for place in range(3))
+        double = [Tab(contexts[3], world, 11) for _ in range(2)]
+        for tab in (usual, killed, offline, *double):
+            tab.look()
+        contexts[2].set_offline(True)
+        for tab in (usual, offline, *double):
+            tab.fill()
+        said = [killed_and_revived(killed, contexts[1])]
+        assert offline.reports == []
+        contexts[2].set_offline(False)
+        for tab in (usual, offline):
+            tab.hears("Answered round")
+            said.append(tab.sent())
+        said.append(doubled(double))
+        assert not [complaint for tab in (usual, killed, offline, *double) for complaint in tab.complaints]
+        said += [answer["said"] for answer in in_node.result()]
+        assert all(done.result() for done in in_python)
+        said += [device.said for device, _ in devices]
+        soon(lambda: world.model is not None)
+        counts = world.counts()
+    by_round = [{int(number): sent for number, sent in one.items()} for one in said]
+    assert len(by_round) == USERS
+    for number in (1, 2):
+        sent = [one[number] for one in by_round if number in one]
+        assert len(sent) == USERS // 2
+        assert np.sum(sent, axis=0).tolist() == counts[number]
+    assert np.isfinite(world.model.coef_).all()
+    for context in contexts:
+        context.close()
+
+
+def answered(device: Device, records) -> bool:
+    try:
+        return device.take_part(*records) is not None
+    except ServerError:
+        return False
+
+
+def test_every_vector_passes_in_the_browser(tmp_path, chromium):
+    app_files = {"/croupier-client.js": PAGE / "croupier-client.js", "/vectors.mjs": CLIENT / "test" / "vectors.mjs"}
+    context = chromium.new_context()
+
+    def answer(route) -> None:
+        path = route.request.url.removeprefix("https://vectors.example")
+        if path == "/":
+            route.fulfill(body="<!doctype html><title>vectors</title>", content_type="text/html")
+            return
+        file = app_files.get(path) or ROOT / "tests" / path.removeprefix("/tests/")
+        route.fulfill(body=file.read_bytes(), content_type="text/javascript" if path in app_files else "application/json")
+
+    context.route("https://vectors.example/**", answer)
+    tab = context.new_page()
+    tab.goto("https://vectors.example/")
+    checked = tab.evaluate(
+        """async () => {
+            const client = await import("/croupier-client.js");
+            const { checkVectors } = await import("/vectors.mjs");
+            return checkVectors(client, async (name) => (await fetch(`/tests/${name}`)).text());
+        }"""
+    )
+    assert checked > 200
+    context.close()

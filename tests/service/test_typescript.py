@@ -1,0 +1,188 @@
+"""The TypeScript client against the Python one: the same bytes of the same randomness, the same refusals, one task for both."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from helpers_node import CLIENT, PAGE, ROOT, asked, needs_node, node
+from helpers_roles import World, randomness
+from test_deployed import deployed, devices_of, members
+
+from croupier import plan_sum
+from croupier.protocol import VectorSum
+from croupier.protocol.randomness import KeyedRandom
+from croupier.service.task import Task
+from croupier.service.wire import TASK, Document, WireError
+
+VECTORS = ROOT / "tests" / "service" / "vectors"
+
+
+def test_the_published_digests_are_those_of_the_files_that_are_served():
+    lines = [line.split("  ") for line in (PAGE / "SHA256SUMS").read_text().splitlines()]
+    assert {name for _, name in lines} == {file.name for file in PAGE.iterdir()} - {"SHA256SUMS"}
+    for digest, name in lines:
+        assert hashlib.sha256((PAGE / name).read_bytes()).hexdigest() == digest, name
+
+
+@needs_node
+@pytest.mark.skipif(not (CLIENT / "node_modules" / "esbuild").exists(), reason="npm install was not run in clients/typescript")
+def test_what_is_served_is_made_of_the_sources(tmp_path):
+    node(CLIENT / "tools" / "build.mjs", "--to", tmp_path)
+    for file in sorted(PAGE.iterdir()):
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes(), f"{file.name}: run npm run build in clients/typescript"
+    node(CLIENT / "node_modules" / "typescript" / "bin" / "tsc", "--noEmit", "-p", CLIENT)
+
+
+def test_the_vectors_are_those_that_python_makes():
+    spec = importlib.util.spec_from_file_location("make_client", VECTORS / "make_client.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made, stored = json.loads(json.dumps(module.made())), json.loads((VECTORS / "client.json").read_text())
+    for part in ("texts", "samplers", "roundings"):
+        assert made[part] == stored[part]
+    for one, other in zip(made["encodings"], stored["encodings"], strict=True):
+        # A clipped vector's length is added up in numpy's order, which another processor may have another of.
+        assert np.allclose(one["exact"], other["exact"], rtol=1e-14, atol=0)
+        assert one["clipped"] or (one["exact"], one["counts"]) == (other["exact"], other["counts"])
+    for part, name in (("gradients", "gradient"), ("rows", "rows")):
+        for one, other in zip(made[part], stored[part], strict=True):
+            assert np.allclose(one[name], other[name], rtol=1e-6, atol=1e-12)
+    for one, other in zip(made["accounting"]["lots"], stored["accounting"]["lots"], strict=True):
+        assert one["delta"] == pytest.approx(other["delta"], rel=1e-6)
+
+
+@needs_node
+def test_every_vector_passes_in_node():
+    node("--test", CLIENT / "test" / "vectors.test.mjs")
+
+
+@needs_node
+def test_random_vectors_under_random_plans_make_the_same_counts_in_both():
+    generator = np.random.default_rng(7)
+    cases, wanted = [], []
+    for _ in range(12):
+        dim, users = int(generator.integers(1, 60)), int(generator.integers(50, 4000))
+        epsilon, norm = float(generator.uniform(0.3, 4)), float(generator.uniform(0.1, 3))
+        plan = plan_sum(epsilon=epsilon, delta=1e-6, users=users, dim=dim, norm=norm, max_inflation=1.5)
+        vectors = generator.normal(size=(100, dim)) * generator.choice([0.01, 0.5, 5.0, 1e200], size=(100, 1))
+        seeds = [generator.bytes(32) for _ in vectors]
+        sources = [KeyedRandom(seed, private=False) for seed in seeds]
+        wanted.append([VectorSum(plan).randomize(v, s).bits.sum(axis=1).tolist() for v, s in zip(vectors, sources, strict=True)])
+        given = [{"vector": v.tolist(), "seed": s.hex()} for v, s in zip(vectors, seeds, strict=True)]
+        cases.append({"plan": plan.to_dict(), "vectors": given})
+    assert asked("encodings", cases=cases) == wanted
+
+
+def mutated(values, generator):
+    """The words with one of their values changed, at random."""
+    changed = json.loads(json.dumps(values))
+    place, key = changed, generator.choice(sorted(changed))
+    while isinstance(place[key], dict | list) and place[key] and generator.random() < 0.9:
+        place = place[key]
+        key = generator.choice(sorted(place)) if isinstance(place, dict) else int(generator.integers(len(place)))
+    old = place[key]
+    if isinstance(old, bool) or old is None or not isinstance(old, int | float):
+        new = [None, 0, 1, -1.5, "", "full", [], {}, True, "replace-one", 3.0][generator.integers(11)]
+    else:
+        factor = generator.choice([0.0, -1.0, 0.5, 0.99, 1.01, 2.0, 1e3, 1e-3])
+        new = [old * float(factor), int(old * factor), old + 1, str(old), None][generator.integers(5)]
+    if generator.random() < 0.05 and isinstance(place, dict):
+        place["unheard"] = new
+    elif generator.random() < 0.05 and isinstance(place, dict):
+        del place[key]
+    else:
+        place[key] = new
+    return changed
+
+
+def fuzzed(count: int, seed: int) -> list[tuple[Document, Ed25519PrivateKey]]:
+    """Signed tasks with a word changed, their ids made anew."""
+    from croupier.service.documents import canonical, sha256  # noqa: PLC0415
+
+    generator, key = np.random.default_rng(seed), Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    values = json.loads(json.loads((VECTORS / "documents.json").read_text())["task"]["text"])
+    documents = []
+    for _ in range(count):
+        changed = mutated(values, generator)
+        if "id" in changed and generator.random() < 0.97:
+            changed["id"] = sha256(canonical({name: value for name, value in changed.items() if name != "id"}))
+        documents.append(Document.signed(TASK, changed, key))
+    return documents
+
+
+@needs_node
+def test_a_changed_task_is_never_taken_that_python_refuses():
+    check_refusals(400, seed=11)
+
+
+def check_refusals(count: int, seed: int) -> None:
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32))).public_key()
+    documents = fuzzed(count, seed)
+    answers = asked("tasks", documents=[d.to_bytes().hex() for d in documents], key=key.public_bytes_raw().hex(), delta=1e-2)
+    taken = 0
+    for document, answer in zip(documents, answers, strict=True):
+        try:
+            task = Task.read(document, key)
+        except WireError:
+            assert "refused" in answer, document.text
+            continue
+        if "refused" not in answer:
+            taken += 1
+            assert answer["id"] == task.id
+            assert answer["epsilon"] == pytest.approx(task.schedule.guarantee.epsilon(1e-2), rel=1e-6)
+    assert taken > count / 50
+
+
+def rows_of(world: World, user: int):
+    return [{"x": world.X[user].tolist(), "y": world.y[user]}]
+
+
+def seeds_of(user: int, rounds: int) -> dict[int, str]:
+    return {number: randomness(user, number)._root.hex() for number in range(1, rounds + 1)}
+
+
+@needs_node
+@pytest.mark.parametrize("transport", ["masked-sum", "messages"])
+def test_python_and_node_clients_make_the_model_of_the_run_in_memory_together(tmp_path, transport):
+    world = World(tmp_path, transport=transport, interactivity="sequential", users=30)
+    stopped = threading.Event()
+    with deployed(world) as (running, url, _), ThreadPoolExecutor(17) as pool:
+        devices = devices_of(world, url)
+        others = {user: device for user, device in enumerate(devices) if user % 2 == 0}
+        mine = [user for user in range(30) if user not in others]
+        values = {
+            "shuffler": url,
+            "key": world.analyzer_key.public_key().public_bytes_raw().hex(),
+            "epsilon": 8.01,
+            "delta": 1e-2,
+            "devices": [
+                {"token": world.tokens[u], "folder": str(tmp_path / f"node{u}"), "rows": rows_of(world, u), "seeds": seeds_of(u, 3)}
+                for u in mine
+            ],
+        }
+        in_node = pool.submit(asked, "devices", **values)
+        list(pool.map(lambda device: device.keep_answering(1, stopped), others.values()))
+        answers = in_node.result()
+        theta = running.result()
+    assert [answer["answered"] for answer in answers] == [1] * 15
+    who = members(list(others.values()), 3)
+    for user, answer in zip(mine, answers, strict=True):
+        (number,) = map(int, answer["said"])
+        who[number - 1].append(user)
+    assert np.array_equal(theta, world.theta_in_memory([sorted(some) for some in who]))
+    world.close()
+
+
+def speeds(dim: int, transport: str = "masked-sum", reports: int = 20) -> list[float]:
+    """Milliseconds of reports in Node: `python -c "..."` prints them, no test asserts on them."""
+    plan = plan_sum(epsilon=1.0, delta=1e-6, users=10_000, dim=dim)
+    key = X25519PrivateKey.generate().public_key().public_bytes_raw().hex()
+    return asked("speed", plan=plan.to_dict(), key=key, transport=transport, reports=reports)

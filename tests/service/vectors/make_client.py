@@ -1,0 +1,325 @@
+"""Makes client.json beside it, which clients in other languages are checked against: python tests/service/vectors/make_client.py
+
+What a client computes before it seals: canonical texts, draws, encodings, gradients, rows and figures of privacy, for fixed random
+bytes. `exact` parts are the same bit for bit on every machine; the others are right to the tolerance that stands beside them, since
+libraries' exp and log differ in last digits (docs/protocol.md, "What is exact").
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import croupier.problem as problems
+from croupier.optimizer.gradients import Gradients
+from croupier.privacy import plan_sum
+from croupier.privacy.allocation import Allocation
+from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
+from croupier.privacy.filter import Caps, GaussianBound
+from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
+from croupier.problem import Ball, Problem
+from croupier.protocol import VectorSum
+from croupier.protocol.encoding import LinearVectors, clip_to_ball, encode
+from croupier.protocol.randomness import KeyedRandom
+from croupier.protocol.sampling import binomial, round_at_random
+from croupier.service.documents import canonical, sha256
+from croupier.service.records import Reader
+from croupier.table.read import Piece
+
+HERE = Path(__file__).parent
+# Quantities that pass through exp or log agree to this, in parts of the largest number of a vector.
+BOUNDED = 1e-12
+
+
+def made() -> dict[str, Any]:
+    return {
+        "texts": [text_vector(values) for values in texts()],
+        "samplers": [sampler_vector(number, *case) for number, case in enumerate(sampler_cases())],
+        "roundings": [rounding_vector(number, levels) for number, levels in enumerate((1, 3, 40, 255, 256, 5000))],
+        "encodings": [encoding_vector(number) for number in range(40)],
+        "gradients": [gradient_vector(number, *case) for number, case in enumerate(gradient_cases())],
+        "rows": [rows_vector(*case) for case in rows_cases()],
+        "accounting": accounting(),
+    }
+
+
+def key(*purpose: str | int) -> bytes:
+    return bytes.fromhex(sha256(" ".join(map(str, ("client vector", *purpose))).encode()))
+
+
+def generator(*purpose: str | int) -> np.random.Generator:
+    return np.random.default_rng(int.from_bytes(key(*purpose)[:8], "big"))
+
+
+def texts() -> list[dict[str, Any]]:
+    numbers = [
+        0.0,
+        -0.0,
+        5.0,
+        5,
+        1e-6,
+        1e-4,
+        0.0001234,
+        1e15,
+        1e16,
+        1.5e16,
+        123456789012345680.0,
+        1e22,
+        5e-324,
+        1.7976931348623157e308,
+    ]
+    numbers += [0.1, -2.5, 1 / 3, 2**53, 2**60, -7, 1e5, 100000.0, 3e-5]
+    words = ["", "Ulm", 'a"b\\c/d', "\x00\x1f\x7f\u0080", "é ü ß", "\U0001f600 \uffff", "\b\f\n\r\t", "\u2028"]
+    names = {"\U0001f600": 1, "\uffff": 2, "b": {"z": [], "a": {}}, "a": None, "B": [True, False]}
+    return [{"numbers": numbers}, {"words": words}, {"names": names}]
+
+
+def text_vector(values: dict[str, Any]) -> dict[str, Any]:
+    text = canonical(values)
+    return {"given": json.dumps(values, ensure_ascii=False, indent=1), "canonical": text.decode(), "digest": sha256(text)}
+
+
+def sampler_cases() -> list[tuple[int, float, int]]:
+    few = [(trials, p, 7) for trials in (1, 5, 8, 17, 33, 63) for p in (0.5, 0.375, 0.2734375, 1 / 3)]
+    more = [(trials, p, 5) for trials in (64, 65, 100, 127, 128, 500, 1000) for p in (0.5, 0.46875, 0.3)]
+    return [*few, *more, (1000, 0.1, 900), (3, 0.46875, 500), (40, 1e-3, 300), (900, 0.1, 8000)]
+
+
+def sampler_vector(number: int, trials: int, probability: float, size: int) -> dict[str, Any]:
+    source = KeyedRandom(key("sampler", number), private=False)
+    draws = binomial(source, trials, probability, size)
+    return {
+        "seed": key("sampler", number).hex(),
+        "trials": trials,
+        "probability": probability,
+        "size": size,
+        "draws": draws.tolist() if size <= 900 else [],
+        "digest": sha256(",".join(map(str, draws.tolist())).encode()),
+        "next": source.draw_bytes(8).tobytes().hex(),  # so many bytes were used, and no more
+    }
+
+
+def rounding_vector(number: int, levels: int) -> dict[str, Any]:
+    rng = generator("rounding", number)
+    numbers = rng.uniform(0, levels, 600)
+    numbers[::7] = np.floor(numbers[::7])
+    numbers[1::7] = np.floor(numbers[1::7] * 256) / 256
+    source = KeyedRandom(key("rounding", number), private=False)
+    rounded = round_at_random(source, numbers, levels)
+    after = source.draw_bytes(8).tobytes().hex()
+    seed = key("rounding", number).hex()
+    return {"seed": seed, "numbers": numbers.tolist(), "rounded": np.asarray(rounded).tolist(), "next": after}
+
+
+def encoding_vector(number: int) -> dict[str, Any]:
+    rng = generator("encoding", number)
+    dim = int(rng.integers(1, 40))
+    plan = plan_sum(epsilon=1.0, delta=1e-6, users=int(rng.integers(100, 3000)), dim=dim, norm=float(rng.choice([1.0, 0.7, 2.5])))
+    vector = rng.normal(size=dim) * float(rng.choice([0.01, 0.3, 3.0, 1e60, 1e120])) / math.sqrt(dim)
+    (unit,) = clip_to_ball(LinearVectors.of(vector[np.newaxis]), plan.norm)
+    report = VectorSum(plan).randomize(vector, KeyedRandom(key("encoding", number), private=False))
+    return {
+        "seed": key("encoding", number).hex(),
+        "plan": plan.to_dict(),
+        "vector": vector.tolist(),
+        # the length of a vector that is clipped is added up in the order of numpy on x86-64; elsewhere it may end on another digit
+        "clipped": bool(np.linalg.norm(vector / np.abs(vector).max()) * np.abs(vector).max() > plan.norm),
+        "exact": encode(unit.numbers(), plan.levels)[0].tolist(),
+        "counts": report.bits.sum(axis=1).tolist(),
+    }
+
+
+def gradient_cases() -> list[tuple[dict[str, Any], float, float | None]]:
+    plain: list[dict[str, Any]] = [
+        {"kind": "Logistic"},
+        {"kind": "Hinge"},
+        {"kind": "SmoothedHinge", "width": 0.5},
+        {"kind": "SquaredHinge"},
+        {"kind": "Multinomial", "classes": 4},
+        {"kind": "Squared", "target_bound": 1.0},
+        {"kind": "Huber", "kappa": 0.25},
+        {"kind": "Pinball", "quantile": 0.75},
+        {"kind": "Absolute"},
+        {"kind": "EpsilonInsensitive", "width": 0.125},
+        {"kind": "Weighted", "loss": {"kind": "Logistic"}, "weights": [0.25, 1.0]},
+        {"kind": "Weighted", "loss": {"kind": "Multinomial", "classes": 3}, "weights": [0.5, 1.0, 0.125]},
+    ]
+    return [(loss, l2, beta) for loss in plain for l2, beta in ((0.0, None), (0.01, None), (0.0, 2.0), (0.05, 30.0))]
+
+
+def made_loss(values: dict[str, Any]) -> Any:
+    given = {name: value for name, value in values.items() if name != "kind"}
+    if "loss" in given:
+        given = {"loss": made_loss(given["loss"]), "weights": tuple(given["weights"])}
+    return getattr(problems, values["kind"])(**given)
+
+
+def gradient_vector(number: int, loss_values: dict[str, Any], l2: float, beta: float | None) -> dict[str, Any]:
+    rng = generator("gradient", number)
+    loss, features = made_loss(loss_values), int(rng.integers(1, 12))
+    dim = loss.outputs * features
+    problem = Problem(loss=loss, domain=Ball(dim=dim, radius=20.0), feature_norm=1.5, l2=l2)
+    rows = int(rng.integers(1, 6))
+    X = rng.normal(size=(rows, features)) * rng.choice([0.2, 1.0, 9.0], size=(rows, 1))
+    kinds = (loss_values["kind"], loss_values.get("loss", {}).get("kind"))
+    if loss.outputs > 1:
+        y = rng.integers(0, loss.outputs, rows).astype(float)
+    elif {"Logistic", "Hinge", "SmoothedHinge", "SquaredHinge"} & set(kinds):
+        y = rng.integers(0, 2, rows).astype(float)
+    else:
+        y = rng.uniform(-1.5, 1.5, rows)
+    theta = rng.normal(size=dim) * rng.choice([0.1, 3.0])
+    objective = problem if beta is None else problem.smoothed(beta)
+    gradient = np.asarray(Gradients(objective, theta)(X, y)).mean(axis=0)
+    stated = {
+        "loss": loss_values,
+        "domain": {"kind": "Ball", "dim": dim, "radius": 20.0, "center": None},
+        "feature_norm": 1.5,
+        "l2": l2,
+    }
+    return {
+        "problem": stated,
+        "smoothing": beta,
+        "theta": theta.tolist(),
+        "rows": X.tolist(),
+        "targets": y.tolist(),
+        "gradient": gradient.tolist(),
+        "tolerance": BOUNDED,
+    }
+
+
+def rows_cases() -> list[tuple[dict[str, Any], list[dict[str, str]]]]:
+    columns = [
+        {"name": "age", "low": 18.0, "high": 90.0, "missing": True},
+        {"name": "income", "low": 0.0, "high": 1e6, "scale": "log"},
+        {"name": "town", "levels": ["Ulm", "Bonn", "Ürzig"]},
+        {"name": "smokes", "levels": ["true", "false"], "unknown": "refuse"},
+    ]
+    people = [
+        {"age": "42", "income": "31000.5", "town": "Bonn", "smokes": "True", "y": "yes"},
+        {"age": "", "income": "-5", "town": " Ürzig ", "smokes": "false", "y": "no"},
+        {"age": "NA", "income": "1e7", "town": "Paris", "smokes": "FALSE", "y": "yes"},
+        {"age": "17.25", "income": "0", "town": "", "smokes": "true", "y": "no"},
+    ]
+    bad = [
+        {"age": "old", "income": "1", "town": "Ulm", "smokes": "true", "y": "no"},
+        {"age": "50", "income": "1", "town": "Ulm", "smokes": "perhaps", "y": "no"},
+        {"age": "50", "income": "1", "town": "Ulm", "smokes": "true", "y": "maybe"},
+    ]
+    usual = {"task": "classify", "parameters": {"epsilon": 1.0}, "features": features_of(columns)}
+    classes = {"column": "y", "classes": ["yes", "no"]}
+    cases = []
+    for how in ("unit", "as-is"):
+        words = usual | {"schema": {"version": 1, "rows": how, "target": classes, "columns": columns}}
+        cases.append((words, people))
+        cases.append((words | {"parameters": {"epsilon": 1.0, "invalid": "blank"}}, [*people, *bad]))
+    numbers = [{**person, "y": value} for person, value in zip(people, ("1.5", "-3", "99", "0.1"), strict=True)]
+    ranged = {"version": 1, "rows": "unit", "target": {"column": "y", "range": [-2.0, 10.0]}, "columns": columns}
+    cases.append((usual | {"schema": ranged, "task": "regress-huber"}, numbers))
+    whole = [{**person, "y": value} for person, value in zip(people, ("10", "9", "2", "10"), strict=True)]
+    numbered = {"version": 1, "rows": "unit", "target": {"column": "y", "classes": [10, 9, 2]}, "columns": columns}
+    cases.append((usual | {"schema": numbered}, whole))
+    return cases
+
+
+def features_of(columns: list[dict[str, Any]]) -> list[str]:
+    made_of: list[str] = []
+    for column in columns:
+        name = column["name"]
+        made_of += [f"{name}={level}" for level in column["levels"]] if "levels" in column else [name]
+        made_of += [f"{name} missing"] if column.get("missing") else []
+    return made_of
+
+
+def rows_vector(words: dict[str, Any], people: list[dict[str, str]]) -> dict[str, Any]:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.csv as arrow_csv  # noqa: PLC0415
+
+    from croupier.table.read import NULLS  # noqa: PLC0415
+
+    reader = Reader(words)
+    names = list(people[0])
+    text = "\n".join([",".join(names), *(",".join(person[name] for name in names) for person in people), ""])
+    types = reader._encoder.types(target=True)
+    options = arrow_csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=NULLS)
+    table = arrow_csv.read_csv(pa.py_buffer(text.encode()), convert_options=options)
+    pieces = [Piece(batch=batch, file="people.csv", first=1) for batch in table.to_batches()]
+    X, y = reader.of_pieces(pieces, "people.csv")
+    return {
+        "records": words,
+        "file": text,
+        "rows": np.asarray(X, dtype=np.float64).tolist(),
+        "targets": np.asarray(y, dtype=np.float64).tolist(),
+        "tolerance": 2.0**-23,  # of float32, where log1p ends on another digit
+    }
+
+
+def accounting() -> dict[str, Any]:
+    pairs = [(epsilon, mu) for epsilon in (0.0, 0.1, 1.0, 4.0, 20.0) for mu in (1e-3, 0.05, 0.24, 1.0, 5.0)]
+    requests: list[dict[str, Any]] = [
+        {"epsilon": 1.0, "delta": 1e-6, "users": 10_000, "dim": 100},
+        {"epsilon": 0.5, "delta": 1e-8, "users": 1000, "dim": 10, "honest": 0.5},
+        {"epsilon": 4.0, "delta": 1e-5, "users": 60, "dim": 2, "rounds": 4},
+        {"epsilon": 2.0, "delta": 1e-9, "users": 300, "dim": 50, "norm": 0.25},
+        {"epsilon": 1.0, "delta": 1e-6, "users": 100_000, "dim": 3, "rounds": 30},
+    ]
+    plans = []
+    for request in requests:
+        plan = plan_sum(**request)
+        guarantee = plan.guarantee
+        epsilon = guarantee.epsilon(request["delta"])
+        plans.append({"plan": plan.to_dict(), "mu": guarantee.mu, "slack": guarantee.slack, "epsilon": epsilon})
+    lots = [(0.5, 20), (0.25, 200), (1.5, 2)]
+    relations = ("replace-one", "zero-out")
+    bounds = [GaussianBound(0.1, 1e-9), GaussianBound(0.15, 3e-8)]
+    return {
+        "tolerance": 1e-7,
+        "gaussian": [{"epsilon": e, "mu": mu, "delta": gaussian_delta(e, mu)} for e, mu in pairs],
+        "gaussian_mu": [{"epsilon": e, "delta": d, "mu": gaussian_mu(e, d)} for e, d in ((1.0, 1e-6), (0.1, 1e-10), (8.0, 1e-3))],
+        "plans": plans,
+        "lots": [
+            {
+                "mu": mu,
+                "rounds": rounds,
+                "neighbours": how,
+                "epsilon": epsilon,
+                "delta": Allocation(mu=mu, rounds=rounds).delta(epsilon, how),
+            }
+            for mu, rounds in lots
+            for how in relations
+            for epsilon in (1.0, 3.0)
+        ],
+        "lots_gaussian": [
+            {"mu": mu, "rounds": rounds, "slack": 1e-7, "gaussian": Allocation(mu=mu, rounds=rounds).gaussian("replace-one", 1e-7)}
+            for mu, rounds in lots
+        ],
+        "overflow": [
+            {"users": users, "rounds": rounds, "size": size, "chance": overflow(users, rounds, size)}
+            for users, rounds, size in ((10_000, 20, 600), (10_000, 20, 639), (300, 5, 110), (1_000_000, 100, 10_700))
+        ],
+        "honest": [
+            {
+                "users": u,
+                "honest": h,
+                "batch": b,
+                "chance": c,
+                "held": honest_in_batch(u, h, b, c),
+                "surely": surely_honest(u, h, b),
+            }
+            for u, h, b, c in ((100_000, 0.9, 2_000, 1e-8), (1000, 0.5, 100, 1e-9), (500, 1.0, 50, 1e-6), (800, 0.99, 800, 1e-6))
+        ],
+        "budget": {
+            "epsilon": 2.0,
+            "delta": 1e-6,
+            "bounds": [{"mu": bound.mu, "slack": bound.slack} for bound in bounds],
+            "use": max(Caps.of_limit(2.0, 1e-6).use(bounds)),
+        },
+    }
+
+
+if __name__ == "__main__":
+    (HERE / "client.json").write_text(json.dumps(made(), ensure_ascii=True) + "\n")

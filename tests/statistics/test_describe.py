@@ -1,0 +1,202 @@
+"""Summaries of all columns: ranges of vectors, bins, error bars, who is asked, and that bad input spends nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import croupier as cr
+from croupier.estimator import PrivacyAccount
+from croupier.statistics import LevelGuess, NumberGuess, SetAside, Summaries, check, plan_for
+
+GUESSES = {
+    "any": NumberGuess(),
+    "whole": NumberGuess(0, 100, whole=True),
+    "far": NumberGuess(-1e6, 1e6),
+    "narrow": NumberGuess(1850, 3900, bins=16),
+    "below": NumberGuess(-500, -1, bins=8),
+    "level": LevelGuess(("a", "b", "c")),
+}
+RNG = np.random.default_rng(0)
+ROWS = np.column_stack(
+    [RNG.normal(size=300) * 10.0 ** RNG.uniform(-5, 10, 300), *RNG.normal(scale=3000, size=(4, 300)), RNG.integers(-1, 4, 300)]
+)
+
+
+def test_no_record_leaves_the_range():
+    query = Summaries(GUESSES)
+    assert check(query, ROWS) == []
+    assert query.norm == 1
+    assert query.diameter == pytest.approx(math.sqrt(2))
+    assert check(Summaries({"level": LevelGuess(("a", "b"))}), ROWS[:, -1:]) == []
+
+
+def test_every_bin_of_every_column_is_within_its_part_of_the_norm():
+    """All bins, not a sample: no part is longer than its share, and none has a negative entry; so sqrt 2 bounds distances."""
+    query = Summaries(GUESSES)
+    for part in query.parts:
+        assert (part >= 0).all()
+        assert np.linalg.norm(part, axis=0).max() <= 1 / math.sqrt(len(GUESSES)) * (1 + 1e-12)
+    longest = sum(float(np.linalg.norm(part, axis=0).max()) ** 2 for part in query.parts)
+    assert longest <= 1 + 1e-12
+
+
+def test_two_different_levels_are_as_far_apart_as_stated():
+    query = Summaries({"one": LevelGuess(("a", "b")), "two": LevelGuess(("c", "d", "e"))})
+    u, v = query(np.array([[0.0, 1.0], [1.0, 2.0]]), None)
+    assert np.linalg.norm(u - v) == pytest.approx(query.diameter, rel=1e-12)
+
+
+def test_people_with_several_rows_stay_within_the_range():
+    query = Summaries(GUESSES)
+    vectors = query(ROWS, None)
+    means = vectors.reshape(30, 10, -1).mean(axis=1)
+    assert np.linalg.norm(means, axis=1).max() <= 1 + 1e-12
+    assert max(np.linalg.norm(a - b) for a in means for b in means) <= query.diameter
+
+
+@pytest.mark.parametrize("name", ["any", "whole", "far", "narrow", "below"])
+def test_every_number_is_in_a_bin_between_whose_ends_it_lies(name):
+    guess = GUESSES[name]
+    values = np.concatenate([ROWS[:, 0], ROWS[:, 1], [0.0, -0.0, guess.low, guess.high, np.inf, -np.inf]])
+    values = np.round(values) if guess.whole else values
+    lows, highs = guess.ends
+    assert len(guess.edges) - 1 <= guess.bins
+    assert (np.diff(guess.edges) > 0).all()
+    for value, place in zip(values, guess.places(values), strict=True):
+        if value < guess.edges[0]:
+            assert place == 0
+        elif value > guess.edges[-1]:
+            assert place == guess.size - 2
+        else:
+            assert lows[place] <= value <= highs[place]
+    assert guess.places(np.array([np.nan]))[0] == guess.size - 1
+    if guess.low <= 0 <= guess.high:
+        assert lows[guess.places(np.zeros(1))[0]] in (0.0, -0.5)
+
+
+def answer(query, rows, noise_std, seed):
+    """What the round would say with Gaussian noise of this size."""
+    total = query(rows, None).sum(axis=0)
+    noisy = np.random.default_rng(seed).normal(total, noise_std)
+    return query.decode(cr.SumEstimate(sum=noisy, users=len(rows), noise_std=noise_std, guarantee=None))
+
+
+def test_without_noise_figures_are_those_of_the_data():
+    rng = np.random.default_rng(1)
+    rows = np.column_stack([rng.integers(17, 91, 5_000), rng.lognormal(9, 1, 5_000), rng.integers(0, 3, 5_000)]).astype(float)
+    rows[:500, 1] = np.nan
+    query = Summaries({"age": NumberGuess(0, 120, whole=True), "pay": NumberGuess(0, 1e7), "level": LevelGuess(("a", "b", "c"))})
+    found = answer(query, rows, 1e-9, 0)
+    for q in (0.05, 0.25, 0.5, 0.95):
+        assert found["age"].quantile(q) == np.quantile(rows[:, 0], q, method="inverted_cdf")
+        pay = found["pay"].quantile(q)
+        assert abs(np.mean(rows[500:, 1] <= pay) - q) < 0.01
+    assert found["age"].mean.value == pytest.approx(rows[:, 0].mean(), rel=1e-6)
+    assert found["pay"].missing.value == pytest.approx(0.1, abs=1e-6)
+    assert found["pay"].mean_within(0, 1e5).value == pytest.approx(np.clip(rows[500:, 1], 0, 1e5).mean(), rel=0.02)
+    shares = [found["level"].levels[level].value for level in "abc"]
+    assert shares == pytest.approx([np.mean(rows[:, 2] == code) for code in range(3)], abs=1e-6)
+
+
+def test_error_bars_cover_the_population():
+    """24 populations of 4 figures each at epsilon 1: 95 % intervals cover at least 92 % of 96 (the seed is fixed)."""
+    query = Summaries({"age": NumberGuess(0, 200, whole=True), "pay": NumberGuess(0, 1e6), "level": LevelGuess(("a", "b"))})
+    noise = plan_for(query, 3_000, epsilon=1.0, delta=1e-6).noise_std
+    covered = {"median": 0, "tail": 0, "share": 0, "mean": 0}
+    rng = np.random.default_rng(2)
+    populations = 24
+    for seed in range(populations):
+        age, pay = rng.integers(18, 91, 3_000), rng.exponential(30_000, 3_000)
+        found = answer(query, np.column_stack([age, pay, rng.random(3_000) < 0.3]), noise, seed)
+        low, high = found["age"].interval(0.5)
+        covered["median"] += low <= 54 <= high
+        low, high = found["pay"].interval(0.9)
+        covered["tail"] += low <= -30_000 * math.log(0.1) <= high
+        low, high = found["level"].levels["b"].interval
+        covered["share"] += low <= 0.3 <= high
+        low, high = found["age"].mean_within(0, 100).interval
+        covered["mean"] += low <= 54 <= high
+    assert all(count >= 0.8 * populations for count in covered.values()), covered
+    assert sum(covered.values()) >= 0.92 * 4 * populations, covered
+
+
+def test_describe_takes_arrays_frames_and_groups():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(3)
+    frame = pandas.DataFrame({"sex": rng.choice(["f", "m", None], 3_000), "age": rng.integers(18, 91, 3_000).astype(object)})
+    frame.loc[:99, "age"] = "n/a"
+    description = cr.describe(frame, {"age": (0, 120), "sex": ["f", "m"]}, epsilon=8.0, delta=1e-6)
+    assert description.guarantee is not None
+    assert abs(description.columns["age"].missing.value - 0.033) < 0.02
+    assert abs(description.columns["sex"].missing.value - 1 / 3) < 0.05
+    assert "age" in str(description)
+    assert description.to_dict()["users"] == 3_000
+    people = cr.describe(np.ones((3_000, 1)), {"one": None}, epsilon=1.0, delta=1e-6, groups=np.arange(3_000) % 1_500)
+    assert people.users == 1_500
+
+
+def test_the_same_seed_gives_the_same_description_and_no_guarantee():
+    first, second = (cr.describe(ROWS, GUESSES, epsilon=1.0, delta=1e-6, seed=4) for _ in range(2))
+    assert first.to_dict() == second.to_dict()
+    assert first.guarantee is None
+    assert "NOT PRIVATE" in first.promise
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"columns": {}}, "columns"),
+        ({"columns": {"a": (5, 1)}}, "high"),
+        ({"columns": {"a": (0, math.inf)}}, "high"),
+        ({"columns": {"a": ["x", "x"]}}, "levels"),
+        ({"columns": {"a": 7}}, "columns['a']"),
+        ({"columns": {"a": None, "b": None}}, "data"),
+        ({"share": 1.5}, "share"),
+        ({"share": 1e-9}, "share"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"delta": 0.5}, "delta"),
+        ({"account": "file.jsonl"}, "account"),
+    ],
+)
+def test_bad_input_is_one_line_and_spends_nothing(change, name):
+    account = PrivacyAccount()
+    arguments = {"columns": {"a": None}, "epsilon": 1.0, "delta": 1e-6, "account": account} | change
+    with pytest.raises(cr.ArgumentError) as caught:
+        cr.describe(np.ones((50, 1)), arguments.pop("columns"), **arguments)
+    assert caught.value.name == name
+    assert "\n" not in str(caught.value)
+    assert account.fits == ()
+
+
+def test_the_account_adds_the_description_up():
+    account = PrivacyAccount()
+    cr.describe(np.ones((2_000, 1)), {"a": None}, epsilon=0.2, delta=1e-6, account=account)
+    (spent,) = account.fits
+    assert spent.users == 2_000
+    assert spent.guarantee.delta(0.2) <= 1e-6
+
+
+def test_people_are_set_aside_by_place_or_name_alone():
+    aside = SetAside.fresh(0.25)
+    whole = aside.places(0, 10_000)
+    assert np.array_equal(
+        whole, np.concatenate([aside.places(first, 7) for first in range(0, 9_996, 7)] + [aside.places(9_996, 4)])
+    )
+    assert abs(whole.mean() - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 10_000)  # two-sided: 6e-7
+    names = np.arange(10_000, dtype=np.uint64)
+    chosen = aside.names(names)
+    assert abs(chosen.mean() - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 10_000)
+    assert np.array_equal(chosen[::-1], aside.names(names[::-1]))
+    assert not np.array_equal(whole, SetAside.fresh(0.25).places(0, 10_000))
+
+
+def test_in_memory_nobody_has_rows_on_both_sides():
+    groups = np.array([f"p{n % 400}" for n in range(4_000)], dtype=object)
+    description = cr.describe(np.ones((4_000, 1)), {"a": None}, epsilon=1.0, delta=1e-4, groups=groups, share=0.5)
+    asked = set(groups[description.asked])
+    assert asked.isdisjoint(groups[~description.asked])
+    assert len(asked) == description.users
+    assert description.of == 400
