@@ -351,7 +351,8 @@ class ShufflerRole:
             return
         task_round = self._rounds.read(document, task)
         if task.secret is not None:
-            return self._blanks.end(self.store, self._lock, self._key, task, task_round, document)
+            self._blanks.end(self.store, self._lock, self._key, task, task_round, document)
+            return
         enough = task_round.phase_of(task).plan.honest_users
         with self._lock:
             with self.store.begin() as connection:
