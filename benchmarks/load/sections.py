@@ -23,6 +23,7 @@ import croupier as cr
 from croupier.protocol import SecureRandom, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
+from croupier.service.checked import MaskedSum
 from croupier.service.packing import width_for
 from croupier.service.transport import opened, sealed_report
 from croupier.service.wire import SealedBatch
@@ -148,16 +149,15 @@ def ciphertexts(sizes: Sizes) -> dict[str, Any]:
     one_user = VectorSum(plan).randomize(np.zeros(DIM), SecureRandom())
     bits = replace(one_user, bits=np.zeros((1, count), dtype=np.uint8))
     sealed = sealed_report("messages", digest, bits, key.public_key())
-    batch = SealedBatch("messages", digest, count, sealed.sealed)
+    batch = SealedBatch("messages", digest, 1, count, sealed.sealed)
     width = width_for("masked-sum", plan)
     seeds = [sealed_report("masked-sum", digest, one_user, key.public_key(), width) for _ in range(count // 10)]
-    total = np.sum([report.masked for report in seeds], axis=0, dtype=np.uint64)
-    masked = SealedBatch("masked-sum", digest, len(seeds), np.stack([report.sealed for report in seeds]), total, width)
+    masked = SealedBatch("masked-sum", digest, DIM, len(seeds), np.stack([report.sealed for report in seeds]))
     some = replace(one_user, bits=bits.bits[:, : count // 4])
     work: dict[str, tuple[int, Callable[[], Any]]] = {
         "sealed": (count // 4, lambda: sealed_report("messages", digest, some, key.public_key())),
         "opened": (count, lambda: opened(batch, plan, key)),
-        "seeds_opened": (len(seeds), lambda: opened(masked, plan, key)),
+        "seeds_opened": (len(seeds), lambda: MaskedSum().check(masked, plan, key)),
     }
     times: dict[str, list[float]] = {name: [] for name in work}
     for _ in track(range(5), description="ciphertexts"):

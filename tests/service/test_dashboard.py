@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from helpers_exclusions import bring
 from helpers_roles import seats
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm
@@ -89,9 +90,7 @@ class Run:
         return here.users
 
     def forward(self):
-        name, batch = self.shuffler.waiting_batch()
-        self.population.take(batch)
-        self.shuffler.forwarded(name)
+        bring(self.shuffler, self.population)
         while len(self.population.answered()) < len(self.counts):  # until it is opened
             time.sleep(0.005)
 

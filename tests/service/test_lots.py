@@ -20,10 +20,12 @@ from sqlalchemy import update
 
 import croupier as cr
 from croupier.client import Client, Lot, RefusedTaskError
-from croupier.protocol import Secret, SecureRandom
+from croupier.protocol import Counts, Secret
 from croupier.service import lots as drawing
 from croupier.service import on_time, shuffler, taking
 from croupier.service import store as tables
+from croupier.service.checked import batch_of, checked_transport
+from croupier.service.exclusions import Exclusions, Release
 from croupier.service.http import ServerError
 from croupier.service.outcomes import Arrivals
 from croupier.service.roles import Errands, Served
@@ -32,9 +34,8 @@ from croupier.service.shuffler import ShufflerRole
 from croupier.service.task import Task
 from croupier.service.task_file import TaskFile
 from croupier.service.transport import opened as opened_batch
-from croupier.service.transport import shuffled
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import Document, SealedBatch, SealedReport, WireError
+from croupier.service.wire import Document, SealedBatch, SealedReport, WireError, sha256
 from croupier.validation import ArgumentError
 
 TRANSPORTS = ["masked-sum", "messages"]
@@ -96,11 +97,19 @@ def size_of(world: World) -> int:
     return world.task.schedule.phases[0].lots.size
 
 
-def read_batch(world: World, role: ShufflerRole, private: X25519PrivateKey):
-    """The waiting batch as the analyzer counts it."""
-    plan = world.task.schedule.phases[0].plan
-    batch = SealedBatch.from_bytes(role.waiting_batch()[1], plan.bits_per_coordinate, world.shuffler_key.public_key())
-    return opened_batch(batch, plan, private)
+def read_batch(world: World, role: ShufflerRole, private: X25519PrivateKey) -> Counts:
+    """The waiting batch as the analyzer counts it, without leaving anybody out. The shuffler has forgotten it then."""
+    plan, (name, data) = world.task.schedule.phases[0].plan, role.waiting_batch()
+    batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, world.shuffler_key.public_key())
+    role.forwarded(name)
+    if (transport := checked_transport(world.task.transport)) is None:
+        return opened_batch(batch, plan, private).counts
+    verdict = transport.check(batch, plan, private)
+    assert verdict.bad == ()
+    role.releases.take(world.task, Exclusions(world.task.id, name, sha256(data), ()).document(world.analyzer_key))
+    release = Release.from_bytes(role.releases.ready()[1], world.shuffler_key.public_key())
+    role.releases.arrived(name)
+    return transport.counts(release.sums, verdict.share, release.users, plan)
 
 
 # --- lots
@@ -172,7 +181,6 @@ def test_blanks_are_reports_of_zeros_with_the_plans_full_noise_and_fresh_coins(m
         clock.now += 2 * SECRET.seconds
         role.close_late()
         counts = read_batch(world, role, private)
-        role.forwarded(role.waiting_batch()[0])
         plan = world.task.schedule.phases[0].plan
         expected = plan.users * (plan.levels / 2 + plan.noise_bits * plan.noise_probability)
         variance = plan.users * (0.25 * (plan.levels % 2) + plan.noise_bits * plan.noise_probability * (1 - plan.noise_probability))
@@ -235,7 +243,8 @@ def test_the_analyzer_takes_a_batch_of_the_public_size_alone(make, clock, users)
     with training(world) as running:
         document = running.next_round()
         bodies = [SealedReport.from_bytes(world.report(user % 30, document)) for user in range(size_of(world) + users)]
-        batch = shuffled(bodies, SecureRandom()).to_bytes(world.shuffler_key)
+        plan = world.task.schedule.phases[0].plan
+        batch = batch_of(bodies, np.arange(len(bodies)), checked_transport("masked-sum"), plan).to_bytes(world.shuffler_key)
         with pytest.raises(WireError, match="another shape") if users else contextlib.nullcontext():
             running.population.take(batch)
 
@@ -355,6 +364,13 @@ def seen(world: World, clock: Clock, caplog) -> dict[str, object]:
                 errand()
             clock.now = SECRET.leaves(clock.now - SECRET.seconds)
             errands._batch()
+
+            def settled(done=number):
+                errands._exclusions()
+                errands._release()
+                return json.loads(page.get("/v1/state").text)["rounds"]["done"] == done
+
+            soon(settled)
             assert re.search(r"\d", page.get("/").text)
         running.result()
         soon(lambda: json.loads(page.get("/v1/state").text)["status"] == "finished")
@@ -392,7 +408,9 @@ def test_nothing_that_the_analyzer_or_the_public_can_see_tells_a_lot(make, clock
         assert found[0][what] == found[1][what], what
     sent = found[0]["sent to the analyzer, and when"]
     apart = SECRET.leaves(0.0)
-    assert [(when, path) for when, path, *_ in sent] == [(apart * number, "/v1/batch") for number in (1, 2, 3)]  # and no arrivals
+    assert [(when, path) for when, path, *_ in sent] == [
+        (apart * number, path) for number in (1, 2, 3) for path in ("/v1/batch", "/v1/release")
+    ]  # and no arrivals
 
 
 def test_the_dashboard_hears_of_no_arrivals(make, clock):

@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from helpers_roles import DIM, Training, Web, World
+from helpers_exclusions import batch_made
+from helpers_roles import DIM, Training, Web, World, soon
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from croupier.protocol import Report as Bits
-from croupier.protocol import SecureRandom
 from croupier.service import store as tables
+from croupier.service.exclusions import Release
+from croupier.service.margin import fewest, most_excluded
 from croupier.service.packing import width_for
-from croupier.service.transport import sealed_report, shuffled
+from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import ROUND, Document, SealedReport, WireError
+from croupier.service.wire import EXCLUSIONS, ROUND, Document, SealedReport, WireError
 
 TASKS = {
     "sequential": {"users": 15, "honest": 0.9},
-    "full": {"users": 6, "honest": 0.5},
+    "full": {"users": 6, "honest": 0.5, "premise": 0.8},  # the plan counts on 3, a round ends with 5, and 2 may be left out
 }
 BURST = 20  # requests that a client may always send; the rest are not sent
 USERS = st.integers(0, 14)
@@ -49,6 +52,10 @@ class Servers(RuleBasedStateMachine):
         self.batches: dict[int, bytes] = {}
         self.ones: dict[int, list[int]] = {}  # of the users in a batch
         self.arrived = 0  # batches that the analyzer has
+        self.counted = 0  # rounds whose counts it has: all that have arrived or, where reports are checked, have been released
+        self.bad: dict[int, set[int]] = {}  # by round, who has sent what does not open
+        self.commitments: dict[int, bytes] = {}  # lists of exclusions, as the analyzer said them first
+        self.sums: dict[int, bytes] = {}  # releases, as the shuffler said them first
         self.requests: dict[int, int] = {}
         self.lots: dict[int, int] = {}  # by user, the round that was drawn; nobody's where all are in every round
         self.promised: set[int] = set()  # who has asked for the open round, and not answered it
@@ -57,8 +64,11 @@ class Servers(RuleBasedStateMachine):
     def begin(self, interactivity: str, transport: str) -> None:
         asked = TASKS[interactivity]
         self.world = World(Path(self.folder.name), transport=transport, interactivity=interactivity, patience=0.0, **asked)
-        self.plan = self.world.task.schedule.phases[0].plan
-        assert 2 <= self.plan.honest_users < self.plan.users
+        phase = self.world.task.schedule.phases[0]
+        self.plan, self.checked = phase.plan, transport == "masked-sum"
+        self.fewest, self.most_bad = fewest(self.world.task, phase), most_excluded(self.world.task, phase)
+        assert 2 <= self.plan.honest_users <= self.fewest < self.plan.users
+        assert self.most_bad == {"sequential": 0, "full": 2}[interactivity]
         self._start_shuffler()
         self._start_analyzer()
         drawn = {client: (first, last) for client, first, last in self.world.rows("shuffler", "SELECT * FROM lots")}
@@ -88,7 +98,10 @@ class Servers(RuleBasedStateMachine):
     def _start_analyzer(self) -> None:
         self.training = Training(self.world, self.world.population()).__enter__()
         self.analyzer = Web(analyzer_app(self.training.population))
-        self.published = self.training.next_round(after=self.arrived)
+        if self.arrived > self.counted:
+            self.published = None  # a batch is looked into, or its release is waited for
+        else:
+            self.published = self.training.next_round(after=self.counted)
 
     def _stop_analyzer(self) -> None:
         self.analyzer.__exit__()
@@ -150,9 +163,17 @@ class Servers(RuleBasedStateMachine):
         number = self.open_number
         self.released[number] = list(self.taken[number])
         self.promised = set()
-        bits = [self.world.bits(user, self.opened[number - 1]).bits for user in self.taken[number]]
+        bad = self.bad.get(number, set())
+        bits = [self.world.bits(user, self.opened[number - 1]).bits for user in self.taken[number] if user not in bad]
         self.ones[number] = sum(some.sum(axis=1, dtype=int) for some in bits).tolist()
         [(self.batches[number],)] = self.world.rows("shuffler", f"SELECT batch FROM rounds WHERE number = {number}")
+
+    def _now_counted(self) -> None:
+        self.counted += 1
+        self.published = self.training.next_round(after=self.counted)
+
+    def _id(self, number: int) -> str:
+        return self.world.read(self.opened[number - 1]).id
 
     # Clients, and what becomes of what they send.
 
@@ -163,6 +184,32 @@ class Servers(RuleBasedStateMachine):
         user, number = self._user(user), self.open_number
         self._post(user, self._report(user, number), self._expected(user, number))
         self._now_taken(user)
+
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS)
+    def upload_what_does_not_open(self, user: int) -> None:
+        """As many as may be left out: nobody can tell before the analyzer looks. Later uploads of the user are the same bytes."""
+        user, number = self._user(user), self.open_number
+        bad = self.bad.setdefault(number, set())
+        if (user, number) in self.reports or not self._is_wanted(user) or len(bad) == self.most_bad:
+            return
+        body = bytearray(self.world.report(user, self.opened[number - 1]))
+        head, length = (48, 80) if self.checked else (48, 49)
+        places = range(head, head + length) if self.checked else range(head, len(body), length)
+        for place in places if not self.checked else [head + 60]:
+            body[place] ^= 1  # the encapsulated key of every bit, or the seed's ciphertext
+        self.reports[user, number] = bytes(body)
+        bad.add(user)
+        self.upload(user)
+
+    @precondition(lambda self: self.open_number)
+    @rule(user=USERS, other=USERS)
+    def upload_anothers_envelopes(self, user: int, other: int) -> None:
+        """Of one who has answered: its answer would count twice."""
+        number, answered = self.open_number, self.taken[self.open_number]
+        user = self._user(user)
+        if answered and self._is_wanted(user):
+            self._post(user, self.reports[answered[other % len(answered)], number], 400)
 
     @precondition(lambda self: self.open_number)
     @rule(first=USERS, count=st.integers(2, 6))
@@ -176,7 +223,7 @@ class Servers(RuleBasedStateMachine):
         """Who is wanted gets the round, which then waits for it; a round that ends waits for nobody else."""
         user, number = self._user(user), self.open_number
         answer = self.clients.get("/v1/round", {"Authorization": f"Bearer {self.world.tokens[user]}"})
-        ends = number and len(self.taken[number]) >= self.plan.honest_users  # patience is over from the beginning
+        ends = number and len(self.taken[number]) >= self.fewest  # patience is over from the beginning
         wanted = number and self._is_wanted(user) and (not ends or user in self.promised)
         assert answer.content == (self.opened[number - 1].to_bytes() if wanted else b"")
         if wanted:
@@ -270,7 +317,7 @@ class Servers(RuleBasedStateMachine):
     def patience_ends(self) -> None:
         waiting = self.shuffler.waiting_batch()
         self.shuffler.close_late()
-        if len(self.taken[self.open_number]) >= self.plan.honest_users and not self.promised:
+        if len(self.taken[self.open_number]) >= self.fewest and not self.promised:
             self._now_released()
         else:
             assert self.shuffler.waiting_batch() == waiting
@@ -284,7 +331,9 @@ class Servers(RuleBasedStateMachine):
             return  # it was not heard that the one before has arrived
         self._require(self.analyzer.post("/v1/batch", batch), 200)
         self.arrived += 1
-        self.published = self.training.next_round(after=self.arrived)
+        self.published = None
+        if not self.checked:
+            self._now_counted()
         if not lost:
             self.shuffler.forwarded(name)
 
@@ -297,6 +346,70 @@ class Servers(RuleBasedStateMachine):
             self._require(self.analyzer.post("/v1/batch", waiting[1]), 200)
             if then_heard:
                 self.shuffler.forwarded(waiting[0])
+
+    # What follows a batch where reports are checked.
+
+    @precondition(lambda self: self.checked and self.arrived)
+    @rule(lost=st.booleans())
+    def fetch_exclusions(self, lost: bool) -> None:
+        """The same list, whenever it is asked for, with the places of those that do not open; the shuffler takes it once."""
+        number = self.arrived
+        said = soon(lambda: self.analyzer.get(f"/v1/exclusions/{self._id(number)}").content)
+        assert self.commitments.setdefault(number, said) == said
+        if lost:
+            return
+        names = sorted(self.world.names[user] for user in self.bad.get(number, set()) & set(self.released[number]))
+        for _ in range(2):
+            self.shuffler.releases.take(self.world.task, Document.from_bytes(said))
+        found = self.world.rows("shuffler", f"SELECT client FROM excluded WHERE round = '{self._id(number)}' ORDER BY client")
+        assert [name for (name,) in found] == names
+        self.sums.setdefault(number, (self.shuffler.releases.ready() or (None, b""))[1])
+
+    @precondition(lambda self: self.checked and self.commitments)
+    @rule(kind=st.sampled_from(["another list", "stranger", "another batch", "another task"]), which=st.integers(1, 3))
+    def forged_exclusions(self, kind: str, which: int) -> None:
+        """An analyzer that changes its mind after a list was kept, or somebody who is not the analyzer."""
+        number = min(which, max(self.commitments))
+        values = json.loads(Document.from_bytes(self.commitments[number]).text)
+        if kind == "another list":
+            if number not in self.sums:
+                return  # none was kept
+            values["places"] = [place for place in range(2) if place not in values["places"]] or [2]
+        values |= {"batch": "00" * 32} if kind == "another batch" else {"task": "another"} if kind == "another task" else {}
+        key = Ed25519PrivateKey.generate() if kind == "stranger" else self.world.analyzer_key
+        with pytest.raises(WireError):
+            self.shuffler.releases.take(self.world.task, Document.signed(EXCLUSIONS, values, key))
+
+    @precondition(lambda self: self.checked and self.sums)
+    @rule(lost=st.booleans())
+    def send_release(self, lost: bool) -> None:
+        """One sum for a round, however often it is sent."""
+        if (ready := self.shuffler.releases.ready()) is None:
+            return
+        number = next(number for number in self.sums if self._id(number) == ready[0])
+        assert ready[1] == self.sums[number]
+        self._require(self.analyzer.post("/v1/release", ready[1]), 200)
+        if number > self.counted:
+            self._now_counted()
+        if not lost:
+            self.shuffler.releases.arrived(ready[0])
+
+    @precondition(lambda self: self.checked and self.sums)
+    @rule(place=st.integers(0, 10_000), change=st.integers(1, 255), kind=st.sampled_from(["altered", "another sum", "again"]))
+    def other_releases(self, place: int, change: int, kind: str) -> None:
+        """Altered on the way; or by a shuffler that has changed its mind, which changes nothing once there is one."""
+        number = max(self.sums)
+        release = Release.from_bytes(self.sums[number], self.world.shuffler_key.public_key())
+        if kind == "altered":
+            data = bytearray(self.sums[number])
+            data[place % len(data)] ^= change
+            self._require(self.analyzer.post("/v1/release", bytes(data)), 400)
+        elif number <= self.counted:
+            sums = release.sums if kind == "again" else release.sums ^ np.uint64(1)
+            self._require(self.analyzer.post("/v1/release", replace(release, sums=sums).to_bytes(self.world.shuffler_key)), 200)
+        else:
+            another = replace(release, exclusions=bytes(32), users=release.users - 1)
+            self._require(self.analyzer.post("/v1/release", another.to_bytes(self.world.shuffler_key)), 400)
 
     @precondition(lambda self: self.batches)
     @rule(place=st.integers(0, 10_000), change=st.integers(1, 255), cut=st.booleans())
@@ -312,13 +425,13 @@ class Servers(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(["small", "stranger"]))
     def forged_batch(self, kind: str) -> None:
         """A shuffler that does not keep the rules, or somebody who is not the shuffler."""
-        count = self.plan.honest_users - (kind == "small")
+        count = self.fewest - (kind == "small")
         key = self.world.read(self.published).key
         about = self.world.task.transport, self.published.digest, self._no_bits(), key, self._width()
         reports = [sealed_report(*about) for _ in range(count)]
         signer = Ed25519PrivateKey.generate() if kind == "stranger" else self.world.shuffler_key
         read = [SealedReport.from_bytes(report.to_bytes()) for report in reports]
-        self._require(self.analyzer.post("/v1/batch", shuffled(read, SecureRandom()).to_bytes(signer)), 400)
+        self._require(self.analyzer.post("/v1/batch", batch_made(read, self.plan).to_bytes(signer)), 400)
 
     @precondition(lambda self: self.open_number)
     @rule()
@@ -334,6 +447,11 @@ class Servers(RuleBasedStateMachine):
             if self.shuffler.waiting_batch()[1] != self.batches[self.arrived + 1]:
                 self.forward_again(self.arrived, then_heard=True)
             self.forward(lost=False)
+        if self.checked and self.arrived > self.counted:
+            if self.shuffler.waiting_batch() is not None:
+                self.forward_again(self.arrived, then_heard=True)
+            self.fetch_exclusions(lost=False)
+            self.send_release(lost=False)
         if self.published is not None and self.open_number is None:
             self.fetch_round()
 
@@ -344,8 +462,8 @@ class Servers(RuleBasedStateMachine):
 
     @rule()
     def analyzer_restarts(self) -> None:
-        if self.published is None:
-            return  # its run has ended
+        if self.training.ended:
+            return
         before = self.published
         self._stop_analyzer()
         self._start_analyzer()
@@ -369,7 +487,11 @@ class Servers(RuleBasedStateMachine):
         if self.world is None:
             return
         found = self.world.rows("analyzer", "SELECT number, ones, users FROM asked WHERE ones IS NOT NULL ORDER BY number")
-        expected = [(number, self.ones[number], len(self.released[number])) for number in range(1, self.arrived + 1)]
+        left = {
+            number: len(set(users) - (self.bad.get(number, set()) if self.checked else set()))
+            for number, users in self.released.items()
+        }
+        expected = [(number, self.ones[number], left[number]) for number in range(1, self.counted + 1)]
         assert [(number, json.loads(ones), users) for number, ones, users in found] == expected
 
     @invariant()
@@ -388,7 +510,7 @@ class Servers(RuleBasedStateMachine):
 
     @invariant()
     def no_batch_is_smaller_than_the_plan_allows(self) -> None:
-        assert all(self.plan.honest_users <= len(users) <= self.plan.users for users in self.released.values())
+        assert all(self.fewest <= len(users) <= self.plan.users for users in self.released.values())
         if self.world is not None:
             [(least,)] = self.world.rows("analyzer", "SELECT min(users) FROM asked")
             assert least is None or least >= self.plan.honest_users

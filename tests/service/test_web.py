@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from helpers_roles import DIM, Web, answer_round, round_of, sizes, soon, training, wrong
+from helpers_exclusions import wrong
+from helpers_roles import DIM, Web, answer_round, round_of, sizes, soon, training
 
 from croupier.service.web import analyzer_app, shuffler_app
+from croupier.service.wire import Document
 
 TRANSPORTS = ["masked-sum", "messages"]
 
@@ -115,20 +117,24 @@ def test_the_analyzer_takes_batches_over_http_and_says_why_it_does_not(make_worl
         document = running.next_round()
         assert client.get("/v1/task").content == world.task.document(world.analyzer_key).to_bytes()
         assert client.get("/v1/round").content == document.to_bytes()
-        longest = (
-            16
-            + 32
-            + 64
-            + (8 * DIM + 80 * 4 if transport == "masked-sum" else 49 * DIM * 4 * world.plan(document).bits_per_coordinate)
-        )
+        longest = 16 + 32 + 64 + (80 * 4 if transport == "masked-sum" else 49 * DIM * 4 * world.plan(document).bits_per_coordinate)
         for data, reason in wrong(world, document)[0].values():
             answer = client.post("/v1/batch", data)
             assert answer.status == (413 if len(data) > longest else 400)
             assert (f"more than {longest} bytes" if len(data) > longest else reason) in answer.text
         assert client.post("/v1/batch", b"", {"Content-Length": str(1 << 33)}).status == 413
         answer_round(world, shuffler, document, range(4))
-        _, batch = shuffler.waiting_batch()
+        name, batch = shuffler.waiting_batch()
         assert [client.post("/v1/batch", batch).status for _ in range(3)] == [200] * 3
+        if transport == "masked-sum":
+            said = soon(lambda: client.get(f"/v1/exclusions/{name}").content)
+            assert client.get(f"/v1/exclusions/{name}").content == said
+            assert client.get("/v1/exclusions/another").content == b""
+            shuffler.releases.take(world.task, Document.from_bytes(said))
+            _, release = shuffler.releases.ready()
+            assert client.post("/v1/release", release[:-1] + b"x").status == 400
+            assert client.post("/v1/release", release + bytes(100)).status == 413
+            assert [client.post("/v1/release", release).status for _ in range(3)] == [200] * 3
         assert world.read(running.next_round(after=1)).number == 2
         assert "croupier_batches_taken_total 3.0" in client.get("/metrics").text
     assert world.rows("analyzer", "SELECT number, users FROM asked ORDER BY number") == [(1, 4), (2, None)]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from croupier.service.exclusions import Exclusions, Release, release_bytes
 from croupier.service.wire import BATCH, ROUND, TASK, Document, SealedBatch, SealedReport, WireError, report_bytes
 
 exactly = settings(deadline=None, derandomize=True, max_examples=200)
@@ -48,15 +49,14 @@ def report_of(transport: str) -> tuple[SealedReport, bytes]:
 
 def batch_of(transport: str) -> tuple[SealedBatch, bytes]:
     """A batch, and the bytes that the specification gives it, all but the signature."""
-    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], WIDTH[transport], DIM, USERS) + DIGEST
+    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], 0, DIM, USERS) + DIGEST
     if transport == "messages":
         envelopes = some_bytes(DIM * USERS * MESSAGES * 49)
         sealed = np.frombuffer(envelopes, np.uint8).reshape(DIM, USERS * MESSAGES, 49)
-        return SealedBatch(transport, DIGEST, USERS, sealed), head + envelopes
-    envelopes, masked = some_bytes(USERS * 80), [0, 2**20 + 1, 2**23 - 1]
-    sealed = np.frombuffer(envelopes, np.uint8).reshape(USERS, 80)
-    made = SealedBatch(transport, DIGEST, USERS, sealed, np.array(masked, dtype=np.uint64), 23)
-    return made, head + one_number(masked) + envelopes
+    else:
+        envelopes = some_bytes(USERS * 80)
+        sealed = np.frombuffer(envelopes, np.uint8).reshape(USERS, 80)
+    return SealedBatch(transport, DIGEST, DIM, USERS, sealed), head + envelopes
 
 
 def allocated(read) -> int:
@@ -212,8 +212,6 @@ def test_a_batch_comes_back(roles, transport):
     assert (again.transport, again.round, again.users, again.dim) == (transport, DIGEST, USERS, DIM)
     assert np.array_equal(again.sealed, batch.sealed)
     assert again.sealed.shape == batch.sealed.shape
-    assert (again.masked is None) == (batch.masked is None)
-    assert again.masked is None or again.masked.tolist() == [0, 2**20 + 1, 2**23 - 1]
     assert again.to_bytes(roles.shuffler) == data
 
 
@@ -269,6 +267,66 @@ def test_a_batch_with_other_messages_than_the_plan_is_refused(roles):
     data = batch_of("messages")[0].to_bytes(roles.shuffler)
     with pytest.raises(WireError, match="length"):
         SealedBatch.from_bytes(data, MESSAGES + 1, roles.shuffler.public_key())
+
+
+# --- exclusions and releases
+
+
+def release_of(width: int) -> tuple[Release, bytes]:
+    """A release, and the bytes that the specification gives it, all but the signature."""
+    sums = [0, 2**20 + 1, 2**23 - 1]
+    numbers = one_number(sums) if width == 23 else struct.pack("<3Q", *sums)
+    head = struct.pack("<4sBBHII", b"CRPS", 1, 2, width, DIM, USERS) + DIGEST + bytes(range(32))
+    return Release("masked-sum", DIGEST, bytes(range(32)), USERS, np.array(sums, dtype=np.uint64), width), head + numbers
+
+
+@pytest.mark.parametrize("width", [23, 64])
+def test_a_release_is_laid_out_as_specified_and_comes_back(roles, width):
+    release, content = release_of(width)
+    data = content + roles.shuffler.sign(SIGNED + b"\x06" + content)
+    assert release.to_bytes(roles.shuffler) == data
+    assert release_bytes(DIM, width) == len(data)
+    again = Release.from_bytes(data, roles.shuffler.public_key())
+    assert (again.transport, again.round, again.exclusions) == ("masked-sum", DIGEST, bytes(range(32)))
+    assert (again.users, again.width, again.sums.tolist()) == (USERS, width, [0, 2**20 + 1, 2**23 - 1])
+
+
+def test_every_other_length_and_every_flipped_bit_of_a_release_is_refused(roles):
+    data, key = release_of(23)[0].to_bytes(roles.shuffler), roles.shuffler.public_key()
+    for length in range(len(data)):
+        with pytest.raises(WireError):
+            Release.from_bytes(data[:length], key)
+    for position in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[position // 8] ^= 1 << position % 8
+        with pytest.raises(WireError):
+            Release.from_bytes(bytes(flipped), key)
+    _, content = release_of(23)
+    for kind in (BATCH, TASK):
+        with pytest.raises(WireError, match="the shuffler's"):
+            Release.from_bytes(content + roles.shuffler.sign(SIGNED + bytes([kind]) + content), key)
+
+
+def test_exclusions_come_back_as_they_were_signed(roles):
+    exclusions = Exclusions("a task", "b1", "00" * 32, (0, 3, 17))
+    document = exclusions.document(roles.analyzer)
+    assert document.kind == 5
+    assert json.loads(document.text) == {"task": "a task", "round": "b1", "batch": "00" * 32, "places": [0, 3, 17]}
+    assert Exclusions.read(document, roles.analyzer.public_key()) == exclusions
+
+
+@pytest.mark.parametrize("places", [None, 3, "3", [1, 1], [2, 1], [-1], [0.5], [True], ["1"], [[1]]])
+def test_exclusions_that_are_no_ascending_places_are_refused(roles, places):
+    values = {"task": "a", "round": "b", "batch": "c", "places": places}
+    with pytest.raises(WireError, match="exclusions"):
+        Exclusions.read(Document.signed(5, values, roles.analyzer), roles.analyzer.public_key())
+
+
+@pytest.mark.parametrize("change", [{"task": 1}, {"more": "x"}, {"round": None}])
+def test_exclusions_of_other_words_are_refused(roles, change):
+    values = {"task": "a", "round": "b", "batch": "c", "places": []} | change
+    with pytest.raises(WireError, match="impossible"):
+        Exclusions.read(Document.signed(5, values, roles.analyzer), roles.analyzer.public_key())
 
 
 # --- anything else

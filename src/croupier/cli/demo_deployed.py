@@ -212,8 +212,8 @@ def _show(outcome: Outcome) -> None:
     say(console, f"Promised: {outcome.guarantee}.")
     say(
         console,
-        f"A client's answers are {outcome.bits_per_user:,} noisy bits in all; as a masked sum they travelled in "
-        f"{outcome.bytes_per_user:,} bytes.",
+        f"A client's answers are {outcome.bits_per_user:,} noisy bits in all. They travelled as masked counts, in reports of "
+        f"{outcome.bytes_per_user:,} bytes together, seals and headers included.",
     )
     for name, held in (("analyzer", outcome.analyzer_database), ("shuffler", outcome.shuffler_database)):
         say(console, f"\nIn the {name}'s database now:")

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..files import create_private
 from ..report import promise_lines
 from ..service.task_file import TaskFile, public_key
 from ..table import TableModel
@@ -35,6 +37,10 @@ Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 Dev = Annotated[bool, typer.Option("--dev", help="Make a certificate for this machine. For trying things out.")]
 DatabaseUrl = Annotated[str | None, typer.Option(help="Database URL; SQLite in the role's folder unless given.")]
 
+# Exit code of a task that has ended before its time: to start it again changes nothing.
+ENDED = 3
+# Clients that are enrolled in one transaction.
+_TOGETHER = 10_000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -50,15 +56,26 @@ def key(folder: Folder) -> None:
 def enrol(
     folder: Folder,
     clients: Annotated[int, typer.Option(help="How many clients to enrol.")] = 1,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="A new file for the tokens, for its owner alone; - is standard output.")
+    ] = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Enrol clients at a shuffler, and print a token for each. Only hashes are kept: a lost token is a lost client."""
+    """Enrol clients at a shuffler: a token for each, a line each. Only hashes are kept: a lost token is a lost client."""
     from ..service import store  # noqa: PLC0415
 
     whole("--clients", clients, at_least=1, remedy="Say how many tokens you need.")
+    if output is None and not sys.stdout.isatty():
+        remedy = "Name a file, which nobody else can read; or - where a program takes them over."
+        raise ArgumentError("--output", None, "given where tokens do not go to a terminal", remedy)
+    if output not in (None, "-"):
+        create_private(Path(str(output)), b"")  # before anybody is enrolled
     kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
-    for _ in range(clients):
-        typer.echo(store.enrol(kept, store.new_name()))
+    with nullcontext(sys.stdout) if output in (None, "-") else Path(str(output)).open("a") as file:
+        for first in range(0, clients, _TOGETHER):
+            names = [store.new_name() for _ in range(min(_TOGETHER, clients - first))]
+            file.writelines(f"{token}\n" for token in store.enrol_all(kept, names))
+            file.flush()
     kept.close()
 
 
@@ -135,7 +152,9 @@ def analyzer(
     from ..service.wire import WireError  # noqa: PLC0415
 
     task_file = TaskFile.load(task)
-    check_output(task_file.output, force)
+    saved = folder / "saved-model.json"
+    if not _is_copy(task_file.output, saved):  # otherwise this run was stopped after it had saved its model
+        check_output(task_file.output, force)
     tls = _tls(folder, host, certificate, private_key, dev)
     role_key = signing_key(folder)
     served_task = task_file.task()
@@ -159,11 +178,16 @@ def analyzer(
         except KeyboardInterrupt:
             raise Stopped("stopped; the same command goes on where it was") from None
         except SpoiledError as end:
-            raise Stopped(f"{end}.", 1) from None
+            raise Stopped(f"{end}.", ENDED) from None
         model = TableModel(task_file.facts, estimator)
+        model.save(saved)
         model.save(task_file.output)
         for line in [*promise_lines(estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
+
+
+def _is_copy(output: Path, saved: Path) -> bool:
+    return output.is_file() and saved.is_file() and output.read_bytes() == saved.read_bytes()
 
 
 def _end_with(parent: int) -> None:

@@ -335,13 +335,32 @@ def check_schedule(chosen: Schedule, users: int) -> None:
         if phase.plan.diameter is not None:
             allowed = "left out: gradients are anywhere in the ball of the plan's norm"
             raise ArgumentError("phase.plan.diameter", phase.plan.diameter, allowed, remedy)
-        if chosen.shortfall:
-            held = honest_in_batch(users, chosen.honest, phase.batch, chosen.shortfall)
-        else:
-            held = surely_honest(users, chosen.honest, phase.batch)
+        held = held_in_batch(chosen, users, phase)
         if phase.plan.honest_users > held:
             allowed = f"enough for the {phase.plan.honest_users} honest users that a batch's plan counts on, not {held}"
             raise ArgumentError("chosen.shortfall", chosen.shortfall, allowed, remedy)
+
+
+def held_in_batch(chosen: Schedule, users: int, phase: Phase) -> int:
+    """Count the honest users that a batch of a phase holds, but for the schedule's shortfall, if so large a share of all is honest.
+
+    Parameters
+    ----------
+    chosen : Schedule
+        Whose `honest` and `shortfall` they are.
+    users : int
+        All users.
+    phase : Phase
+        One of its phases, with open lots.
+
+    Returns
+    -------
+    int
+        Honest users, the user at stake among them.
+    """
+    if chosen.shortfall:
+        return honest_in_batch(users, chosen.honest, phase.batch, chosen.shortfall)
+    return surely_honest(users, chosen.honest, phase.batch)
 
 
 def _check_lots(chosen: Schedule, users: int, remedy: str) -> None:

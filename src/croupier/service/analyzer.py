@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -16,31 +15,33 @@ from ..optimizer.gradients import Gradients
 from ..optimizer.phases import objective_of
 from ..population import Question
 from ..population.population import Test
-from ..protocol import Counts, SumEstimate, VectorSum
+from ..privacy import SumPlan
+from ..protocol import SumEstimate
 from ..validation import ArgumentError
 from . import store as tables
-from .packing import width_for
+from .committing import estimate_of, exclusions_of, look_into, take_release
+from .exclusions import Release
+from .margin import fewest
 from .store import Database
 from .task import Task, TaskRound
-from .transport import opened
 from .wire import Document, SealedBatch, WireError
 
 
 class SpoiledError(Exception):
-    """A batch that does not open: the end of a task. To leave a report out and go on would release the others twice.
+    """A batch with more bad reports than the task's margin allows: the end of a task, since its premise does not hold.
 
     Parameters
     ----------
     number : int
         The round's number.
     reason : str
-        Why the batch does not open.
+        What was found in the batch.
     """
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
-            f"round {number} is spoiled: {reason}. Nothing of it was released, and the task has ended: without the report that is "
-            "wrong, the others would be released a second time. What was released before stays spent"
+            f"round {number} is spoiled: {reason}. The task has ended: what it promises rests on no more cheats than that. What "
+            "was released before stays spent. Bar whoever sent them, or plan with a smaller honest share"
         )
 
 
@@ -58,12 +59,18 @@ class Answered:
         How many users answered; with secret lots how many reports there were, blanks included.
     length : float
         Length of their private mean gradient.
+    bad : int, default 0
+        Reports that were left out, or envelopes that counted as a zero.
+    dropped : str, optional
+        Why nothing was made of the round: it counts as a step of length 0.
     """
 
     number: int
     phase: int
     users: int
     length: float
+    bad: int = 0
+    dropped: str | None = None
 
 
 class RemotePopulation:
@@ -169,9 +176,9 @@ class RemotePopulation:
             raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
         name = question.secret.derive("name of the round").key[:16].hex()
         self._publish(name, query, question)
-        while (counts := self._counts(name)) is None:
-            self._open(name, self._batch(name))
-        estimate = VectorSum(question.plan).analyze(counts)
+        while (estimate := self._estimate(name, question.plan)) is None:
+            if (batch := self._batch(name)) is not None:
+                self._open(name, batch)
         return replace(estimate, guarantee=question.promised(estimate.guarantee))
 
     def current(self) -> Document | None:
@@ -184,7 +191,8 @@ class RemotePopulation:
         """
         columns = tables.asked.c
         with self.store.look() as connection:
-            query = select(columns.document).where(columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None))
+            open_ones = columns.key.is_not(None) & columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None)
+            query = select(columns.document).where(open_ones)
             stored = connection.execute(query).scalar()
         return None if stored is None else Document.from_bytes(stored)
 
@@ -227,16 +235,18 @@ class RemotePopulation:
         """
         columns = tables.asked.c
         with self.store.look() as connection:
-            query = select(columns.number, columns.document, columns.ones, columns.users).where(columns.ones.is_not(None))
-            rows = connection.execute(query.where(columns.number > after).order_by(columns.number)).all()
+            query = select(
+                columns.number, columns.document, columns.ones, columns.users, tables.found.c.bad, tables.found.c.dropped
+            )
+            query = query.outerjoin_from(tables.asked, tables.found).where(columns.ones.is_not(None) & (columns.number > after))
+            rows = connection.execute(query.order_by(columns.number)).all()
         rounds = []
-        for number, document, ones, users in rows:
+        for number, document, ones, users, bad, dropped in rows:
             phase = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
-            counts = Counts(np.array(json.loads(ones), dtype=np.int64), users, private=True)
             planned = self.task.schedule.phases[phase - 1]
-            estimate = VectorSum(planned.plan).analyze(counts)
+            estimate = estimate_of(ones, users, planned.plan)
             mean = estimate.mean if planned.lots is None else estimate.sum / planned.mean_of
-            rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean))))
+            rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean)), bad or 0, dropped))
         return rounds
 
     def take(self, data: bytes) -> None:
@@ -255,12 +265,10 @@ class RemotePopulation:
             Where the batch is not signed by the task's shuffler, is of no round of this task, or has another shape.
         """
         task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
-        plan = task_round.phase_of(self.task).plan
+        phase, plan = task_round.phase_of(self.task), task_round.phase_of(self.task).plan
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
-        fewest = plan.honest_users if self.task.secret is None else plan.users  # a round of secret lots is filled up
-        if batch.dim != plan.dim or not fewest <= batch.users <= plan.users:
-            raise WireError("a batch of another shape than the task's")
-        if batch.transport != self.task.transport or batch.width != width_for(batch.transport, plan):
+        enough = fewest(self.task, phase) <= batch.users <= plan.users
+        if batch.transport != self.task.transport or batch.dim != plan.dim or not enough:
             raise WireError("a batch of another shape than the task's")
         here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:
@@ -268,36 +276,64 @@ class RemotePopulation:
             connection.execute(update(tables.asked).where(here & first).values(batch=data))
             self._arrived.notify_all()
 
-    def _batch(self, name: str) -> bytes:
-        """The round's, once it has arrived."""
+    def exclusions(self, round_id: str) -> Document | None:
+        """Return the signed list of the reports that are left out of a round.
+
+        Parameters
+        ----------
+        round_id : str
+            The round's id.
+
+        Returns
+        -------
+        Document or None
+            None where the round's batch is not checked yet.
+        """
+        return exclusions_of(self.store, round_id)
+
+    def take_release(self, data: bytes) -> None:
+        """Take the shuffler's sum over the reports that are not left out: the round's counts are on disk when this returns.
+
+        The same again, or another one, changes nothing.
+
+        Parameters
+        ----------
+        data : bytes
+            The signed release.
+
+        Raises
+        ------
+        WireError
+            Where it is not signed by the task's shuffler, or is of another round, another list or another shape.
+        """
+        task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
+        with self._arrived:
+            take_release(self.store, self.task, task_round, Release.from_bytes(data, self.task.shuffler))
+            self._arrived.notify_all()
+
+    def _batch(self, name: str) -> bytes | None:
+        """The round's, once it has arrived; None once its counts are here."""
         columns = tables.asked.c
+        query = select(columns.number, columns.batch, columns.spoiled, columns.ones).where(columns.id == name)
         with self._arrived:
             while True:
                 with self.store.look() as connection:
-                    row = connection.execute(select(columns.number, columns.batch, columns.spoiled).where(columns.id == name)).one()
+                    row = connection.execute(query).one()
                 if row.spoiled is not None:
                     raise SpoiledError(row.number, row.spoiled)
-                if row.batch is not None:
-                    return bytes(row.batch)
+                if row.batch is not None or row.ones is not None:
+                    return None if row.batch is None else bytes(row.batch)
                 if self._stopped:
                     raise KeyboardInterrupt
                 self._arrived.wait(timeout=1.0)
 
     def _open(self, name: str, data: bytes) -> None:
-        """Write the batch's counts down, or that it does not open. Either way its key goes: no batch is opened twice."""
+        """Write down what is in the batch: its counts, or which reports are left out. Either way its key goes."""
         here = tables.asked.c.id == name
         with self.store.look() as connection:
             document, private = connection.execute(select(tables.asked.c.document, tables.asked.c.key).where(here)).one()
-        plan = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase_of(self.task).plan
-        batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
-        try:
-            counts = opened(batch, plan, X25519PrivateKey.from_private_bytes(private), self._pool)
-            values = {"ones": json.dumps(counts.ones.tolist()), "users": counts.users}
-        except WireError as problem:
-            values = {"spoiled": str(problem)}
-        with self.store.begin() as connection:
-            connection.execute(update(tables.asked).where(here).values(**values, key=None, batch=None))
-        self.store.wipe()
+        task_round = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key())
+        look_into(self.store, self.task, task_round, data, X25519PrivateKey.from_private_bytes(private), self._key, self._pool)
 
     def stop(self) -> None:
         """Let `answer` end: nothing is lost, since all of it is on disk."""
@@ -327,11 +363,11 @@ class RemotePopulation:
                 return number
         raise ArgumentError("question", str(question.plan), "a round of the task's schedule", "Run the schedule of the task.")
 
-    def _counts(self, name: str) -> Counts | None:
+    def _estimate(self, name: str, plan: SumPlan) -> SumEstimate | None:
         with self.store.look() as connection:
             query = select(tables.asked.c.ones, tables.asked.c.users).where(tables.asked.c.id == name)
             row = connection.execute(query).one()
-        return None if row.ones is None else Counts(np.array(json.loads(row.ones), dtype=np.int64), row.users, private=True)
+        return None if row.ones is None else estimate_of(row.ones, row.users, plan)
 
     def _document(self, digest: bytes) -> Document:
         """That of the round that a batch is about: the one that is waited for, or one before, under its own plan."""

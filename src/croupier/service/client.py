@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,13 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
-from ..files import lock, write_whole
 from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError
 from .budget import DeviceBudget
 from .demands import MAX_EPSILON_IF_WATCHED, Demands
-from .http import Server, ServerError
+from .http import Server, ServerError, require_private_way
 from .means import Records, beside, blanked_mean, checked_mean
+from .memory import Memory
 from .outcomes import RefusedTaskError
 from .reporting import report_of
 from .secrecy import Lot
@@ -63,7 +61,7 @@ class Client:
     Parameters
     ----------
     shuffler : str
-        Its address.
+        Its address: https, or http on this machine alone.
     token : str
         What the user was enrolled with.
     analyzer_key : str
@@ -125,12 +123,13 @@ class Client:
         except ValueError:
             remedy = "Ask the analyzer's operator for it; do not take it from the shuffler."
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
-        self._folder = Path(folder).expanduser()
+        require_private_way(shuffler)
+        self._memory = Memory(Path(folder).expanduser())
         self.demands = Demands.of(max_epsilon, max_delta, max_epsilon_if_watched)
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
-        self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._folder / "budget.json")
+        self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._memory.folder / "budget.json")
 
     def task(self) -> Task:
         """The task, its signature and its promise checked here, not believed.
@@ -190,10 +189,7 @@ class Client:
         told = Lot.from_bytes(self._sent("/v1/lot", headers=self._authorized))
         if told.round is not None and told.round > task.schedule.rounds:
             raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
-        file = self._folder / f"{task.id}.lot"
-        if file.exists() and json.loads(file.read_text()) != told.round:
-            raise RefusedTaskError("the shuffler tells another lot than before; lots are drawn once. Nothing was sent.")
-        self._write(file, json.dumps(told.round).encode())
+        self._memory.keep_lot(task.id, told.round)
         return told
 
     def answered(self) -> int:
@@ -205,7 +201,7 @@ class Client:
             At most as many as the task's plan covers.
         """
         task = self.task()
-        return len(self._answers(task))
+        return len(self._memory.answers(task.id))
 
     def waits(self) -> bool:
         """Whether a report is here that the shuffler is not known to have.
@@ -215,7 +211,7 @@ class Client:
         bool
             `answer` sends it again.
         """
-        return any(self._folder.glob(f"{self.task().id}-*.report"))
+        return any(self._memory.folder.glob(f"{self.task().id}-*.report"))
 
     def take_part(self, X: ArrayLike, y: Any, *, random: RandomSource | None = None) -> Sent | None:
         """Answer the present round with this user's rows: `answer` for rows that are here.
@@ -233,6 +229,38 @@ class Client:
             None where there is nothing to answer, or it was answered before.
         """
         return self.answer(lambda: (X, y), random=random)
+
+    def take_part_with(
+        self, records: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, random: RandomSource | None = None
+    ) -> Sent | None:
+        """Answer the present round with this user's records, by the columns of the task's schema: `answer` for a table's task.
+
+        Parameters
+        ----------
+        records : mapping or sequence of mappings
+            One record or several, each with a value for every column of the schema and its target.
+        random : RandomSource, optional
+            Where the noise comes from; the system's secure source unless given.
+
+        Returns
+        -------
+        Sent or None
+            None where there is nothing to answer, or it was answered before.
+
+        Raises
+        ------
+        RefusedTaskError
+            The task is not about tables.
+        ArgumentError
+            A record does not fit the schema; nothing was sent. Its text holds nothing of a record. Not in a task that blanks.
+        """
+        from .records import Reader  # noqa: PLC0415  (tables are not needed for rows)
+
+        task = self.task()
+        if task.records is None:
+            raise RefusedTaskError("the task is not about tables: give rows to take_part. Nothing was sent.")
+        reader = Reader(task.records)
+        return self.answer(lambda: reader.of_records(records), random=random)
 
     def answer(self, records: Records, *, random: RandomSource | None = None) -> Sent | None:
         """Answer the present round with the rows and targets that `records` returns, read in a thread of their own.
@@ -259,11 +287,11 @@ class Client:
             records that are not valid: there such a record has gradient 0, and an answer is sent.
         """
         task = self.task()
-        with self._alone():
+        with self._memory.alone():
             return self._answer(task, records, random or SecureRandom())
 
     def _answer(self, task: Task, records: Records, random: RandomSource) -> Sent | None:
-        waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
+        waiting = next(iter(sorted(self._memory.folder.glob(f"{task.id}-*.report"))), None)
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
             lot = self._covered_lot(task)
@@ -273,7 +301,7 @@ class Client:
             document, task_round = now
             cover = task.secret is not None and task.secret.cover and lot != task_round.number
             slot = f"{task.id}-cover-{task_round.number}" if cover else f"{task.id}-{task.slot(task_round.id)}"
-            if any(entry["slot"] == slot for entry in self._ledger()):
+            if any(entry["slot"] == slot for entry in self._memory.entries()):
                 return None
             new = {"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase}
             if cover:  # nothing of the records, and coins of its own: a second report of a record would be a second release
@@ -285,15 +313,15 @@ class Client:
             report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
             if not cover:
                 self._charge(task)
-            self._count(new)
-            waiting = self._folder / f"{slot}.report"
-            self._write(waiting, report)
+            self._memory.count(new)
+            waiting = self._memory.folder / f"{slot}.report"
+            self._memory.write(waiting, report)
         elif "-cover-" not in waiting.name:  # it counts from when it is sent
             self._charge(task, again=True)
-        entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
+        entry = next((known for known in self._memory.entries() if known["slot"] == waiting.stem), None)
         if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
             entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
-            self._count(entry)
+            self._memory.count(entry)
         body = waiting.read_bytes()
         if not self._at_once:
             _sleep_until(due)
@@ -310,8 +338,8 @@ class Client:
         """In a task with cover, this user's round; asked for once."""
         if task.secret is None or not task.secret.cover:
             return None
-        file = self._folder / f"{task.id}.lot"
-        return json.loads(file.read_text()) if file.exists() else self.lot().round
+        known = self._memory.lot(task.id)
+        return self.lot().round if known is None else known[0]
 
     def _gradient(self, task: Task, task_round: TaskRound, records: Records, due: float) -> NDArray[np.float64] | None:
         """The mean of the records' gradients, when it is due and no sooner.
@@ -332,18 +360,6 @@ class Client:
         _sleep_until(due)
         return value
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Two processes of one user would answer twice: the second is refused while the first is at it."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self._folder / "lock").open("a") as file:
-            try:
-                lock(file.fileno())
-            except OSError:
-                remedy = "Wait until the other one has ended: one user answers once."
-                raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
-            yield
-
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
@@ -357,30 +373,10 @@ class Client:
     def _require_room(self, task: Task, task_round: TaskRound) -> None:
         """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""
         plan = task_round.phase_of(task).plan
-        answers = self._answers(task)
+        answers = self._memory.answers(task.id)
         elsewhere = [entry for entry in answers if entry["phase"] != task_round.phase]
         if elsewhere or len(answers) >= plan.rounds:
             raise RefusedTaskError(f"the task asks more often than its plan covers ({plan.rounds} rounds). Nothing was sent.")
-
-    def _answers(self, task: Task) -> list[dict[str, Any]]:
-        return [entry for entry in self._ledger() if entry["task"] == task.id and not entry.get("cover")]
-
-    def _ledger(self) -> list[dict[str, Any]]:
-        file = self._folder / "ledger.jsonl"
-        try:
-            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        except ValueError:
-            allowed = "a ledger that can be read"
-            raise ArgumentError("folder", str(file), allowed, "Bring it back: without it you might answer twice.") from None
-
-    def _count(self, entry: dict[str, Any]) -> None:
-        """Before it leaves: an answer that gets lost may have been taken."""
-        entries = [*self._ledger(), entry]
-        self._write(self._folder / "ledger.jsonl", "".join(json.dumps(known) + "\n" for known in entries).encode())
-
-    def _write(self, path: Path, data: bytes) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(path, data, private=True)
 
     @property
     def _authorized(self) -> dict[str, str]:

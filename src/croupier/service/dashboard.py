@@ -37,6 +37,8 @@ _TRANSPORTS = {
     "messages": "every bit in an envelope of its own, which the shuffler permutes",
     "masked-sum": "masked counts, which the shuffler adds up, and the seed of the mask in an envelope",
 }
+# How a person's noisy bits get into a report.
+_TRAVEL = {"messages": "each in an envelope of its own", "masked-sum": "as masked counts"}
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def run_state(
     return {
         "croupier": __version__,
         "task": task.id,
+        "name": task.name,
         "status": status,
         "end": end,
         "rounds": {
@@ -218,6 +221,7 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
         "round": plan.bits_per_user,
         "rounds": phase.rounds if full else 1,
         "bytes": report_length(task.transport, plan),
+        "travel": _TRAVEL[task.transport],
     }
 
 

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 VERSION = 1
-TASK, ROUND, BATCH, ARRIVALS = 1, 2, 3, 4  # kinds of what is signed
+TASK, ROUND, BATCH, ARRIVALS, EXCLUSIONS, RELEASE = 1, 2, 3, 4, 5, 6  # kinds of what is signed
 SIGNATURE_BYTES = 64
 # More than any task or round should have: nobody fills its memory because a server says so.
 MOST_DOCUMENT_BYTES = 1 << 26
@@ -30,7 +30,7 @@ class Document:
     Parameters
     ----------
     kind : int
-        What it is: a task, a round or a count of arrivals.
+        What it is: a task, a round, a count of arrivals or a list of exclusions.
     text : bytes
         The JSON text.
     signature : bytes

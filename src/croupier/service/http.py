@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import os
 import ssl
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from ..validation import ArgumentError
 from .wire import MOST_DOCUMENT_BYTES
 
 BINARY = "application/octet-stream"
@@ -17,6 +20,29 @@ BINARY = "application/octet-stream"
 FOR_GOOD = "Croupier-Refused-For-Good"
 # Of a refusal's text, at most.
 _MOST_REASON_BYTES = 1000
+
+
+def require_private_way(url: str) -> None:
+    """Refuse an address to which a token would travel in clear: plain http to another machine than this one.
+
+    Parameters
+    ----------
+    url : str
+        A server's address.
+
+    Raises
+    ------
+    ArgumentError
+        For anything but https, or http to a loopback address.
+    """
+    parts = urllib.parse.urlsplit(url)
+    try:
+        here = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        here = False
+    if parts.scheme != "https" and not (parts.scheme == "http" and here):
+        remedy = "Use the shuffler's https address: over plain http anybody on the way reads your token and answers in your place."
+        raise ArgumentError("shuffler", url, "an https address, or http on this machine", remedy)
 
 
 class ServerError(Exception):

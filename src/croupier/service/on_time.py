@@ -15,7 +15,7 @@ from . import store as tables
 from .lots import lots_of
 from .outcomes import RefusedError
 from .reporting import report_of
-from .secrecy import Lot
+from .secrecy import Lot, SecretRounds
 from .store import Database
 from .taking import make_batch, state_of
 from .task import Task, TaskRound
@@ -58,9 +58,19 @@ class Blanks:
         with lock, store.begin() as connection:
             if state_of(connection, task_round.id, to_change=True).state != "open":
                 return
-            make_batch(connection, task_round, key, blanks)
+            make_batch(connection, task, task_round, key, blanks)
         self._round, self._reports = "", []  # a blank is used once
         store.wipe()
+
+
+def due_batch(store: Database, secret: SecretRounds | None) -> tuple[str, bytes] | None:
+    """A round's id and its batch, which is to be forwarded; with secret lots not before its time."""
+    rounds = tables.rounds.c
+    query = select(rounds.id, rounds.batch, rounds.opened).where(rounds.state == "made").order_by(rounds.number)
+    with store.look() as connection:
+        row = connection.execute(query).first()
+    early = row is not None and secret is not None and time.time() < secret.leaves(row.opened)
+    return None if row is None or early else (row.id, row.batch)
 
 
 def told_lots(store: Database, task: Task, clients: Sequence[str]) -> list[Lot | RefusedError]:

@@ -63,12 +63,15 @@ class Written:
         Its round.
     plan : SumPlan
         The round's plan.
+    seal : str
+        The encapsulated key of its first envelope, hex. No two reports share one.
     """
 
     client: str
     body: bytes
     round: TaskRound
     plan: SumPlan
+    seal: str
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..table import Dialect, Encoder, Piece, Request, Schema, Source
+from ..table.schema import as_text
 from ..validation import ArgumentError
+from .means import NOT_SHOWN
 from .wire import WireError
 
 
@@ -89,6 +92,42 @@ class Reader:
         source.require(list(types))
         return self.of_pieces(source.pieces(types), str(path))
 
+    def of_records(self, records: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rows and targets of records that are here.
+
+        Parameters
+        ----------
+        records : mapping or sequence of mappings
+            One record or several, by the names of the schema's columns. Other names are not looked at.
+
+        Returns
+        -------
+        tuple of ndarray
+            Rows and targets.
+
+        Raises
+        ------
+        ArgumentError
+            Where a column is missing or, unless the task blanks it, a record is not valid. Its text holds nothing of a record.
+        """
+        every = [records] if isinstance(records, Mapping) else list(records)
+        types = self._encoder.types(target=True)
+        for name in types:
+            if not all(name in record for record in every):
+                raise ArgumentError("records", NOT_SHOWN, f"with a value for {name!r}", "Give None where it is missing.")
+        refusal: tuple[str, str, str]
+        try:
+            columns = {name: _column([record[name] for record in every], kind) for name, kind in types.items()}
+            batch = pa.RecordBatch.from_pydict(columns)
+            return self.of_pieces([Piece(Path("records"), 1, batch)] if every else [], "records")
+        except ArgumentError as problem:
+            refusal = problem.name, problem.allowed, problem.remedy
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            refusal = "records", "numbers and texts, of one kind in a column", "Look at the task's schema."
+        # Outside of what caught it: no trace leads back to an error that quotes a record.
+        name, allowed, remedy = refusal
+        raise ArgumentError(name, NOT_SHOWN, allowed, remedy)
+
     def of_pieces(self, pieces: Iterable[Piece], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
         """Rows and targets of parts of a table.
 
@@ -114,6 +153,13 @@ class Reader:
         if not read:
             raise ArgumentError("--data", name, "at least one record", "Check the file.")
         return np.concatenate([rows for rows, _ in read]), np.concatenate([targets for _, targets in read])
+
+
+def _column(values: list[Any], kind: Any) -> Any:
+    """A column of the types that its values have; as text, each by itself, where one that is not valid must not spoil others."""
+    if pa.types.is_binary(kind):
+        return pa.array([None if value is None else as_text(value).encode() for value in values], kind)
+    return pa.array(values)
 
 
 def _schema(words: Any) -> Schema:

@@ -105,7 +105,8 @@ class Errands:
     def _run(self) -> None:
         pause = _PAUSE
         while not self._stopping.wait(pause):
-            errands = (self._task, self._round, self._arrivals, self._shuffler.close_late, self._batch, self._wipe)
+            errands = [self._task, self._round, self._arrivals, self._shuffler.close_late]
+            errands += [self._batch, self._exclusions, self._release, self._wipe]
             done = [self._tried(errand) for errand in errands]
             pause = _PAUSE if all(done) else min(2 * pause, _LONGEST_PAUSE)
 
@@ -159,6 +160,19 @@ class Errands:
             self._shuffler.forwarded(name, "refused")  # as it is, it will never be taken
         else:
             self._shuffler.forwarded(name)
+
+    def _exclusions(self) -> None:
+        """Where reports are checked: which of the batch are left out."""
+        task, name = self._shuffler.task, self._shuffler.releases.waiting()
+        if self._fetched and task is not None and name is not None and (data := self._sent(f"/v1/exclusions/{name}")):
+            self._shuffler.releases.take(task, Document.from_bytes(data))
+
+    def _release(self) -> None:
+        """One sum over the others, until the analyzer has it."""
+        if self._fetched and (ready := self._shuffler.releases.ready()) is not None:
+            name, release = ready
+            self._sent("/v1/release", release)
+            self._shuffler.releases.arrived(name)
 
     def _wipe(self) -> None:
         if self._shuffler.store.unwiped:

@@ -11,20 +11,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from . import store as tables
 from .known_rounds import KnownRounds
 from .lots import draw_lots, who_answered, who_is_drawn
-from .on_time import Blanks, hidden_among, told_lots
+from .margin import fewest
+from .on_time import Blanks, due_batch, hidden_among, told_lots
 from .outcomes import Arrivals, RefusedError, Taken, Written
 from .places import Places
+from .releasing import Releases, forget_batch
 from .secrecy import Lot
 from .store import Database
 from .taking import forget_places, make_batch, state_of, take_reports
 from .task import Task, TaskRound
-from .transport import check_shape
+from .transport import ENCAPSULATED, check_shape
 from .wire import ARRIVALS, Document, SealedReport, WireError
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
@@ -53,12 +55,14 @@ class ShufflerRole:
         The task's signed document.
     public_key : Ed25519PublicKey
         The key that batches are verified with.
+    releases : Releases
+        What follows a batch where reports are checked: the analyzer's list of exclusions, and one sum over the rest.
 
     Guarantee
     ---------
     A batch is forwarded in uniformly random order, has at least as many reports as its plan counts on, and holds at most one report
-    of each client. When it is written, the reports are deleted in the same transaction. With secret lots it has as many reports as
-    the plan says, blanks among them, and its time does not depend on who came.
+    of each client. When it is written, the reports are deleted in the same transaction; where reports are checked, when the one sum
+    over those that are not left out is written. With secret lots it has all reports of the plan, blanks among them, at its time.
     """
 
     def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
@@ -73,6 +77,7 @@ class ShufflerRole:
         self._blanks = Blanks()
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
         self._rounds = KnownRounds(store, analyzer)
+        self.releases = Releases(store, key, analyzer)
         if (document := store.task()) is not None:
             self.take_task(document)
 
@@ -173,7 +178,7 @@ class ShufflerRole:
         if self.task is None or (document := self.current()) is None:
             return [None] * len(clients)
         task_round = self._rounds.read(document, self.task)
-        plan = task_round.phase_of(self.task).plan
+        enough = fewest(self.task, task_round.phase_of(self.task))
         with self._lock:
             with self.store.look() as connection:
                 state = state_of(connection, task_round.id)
@@ -182,7 +187,7 @@ class ShufflerRole:
             if (secret := self.task.secret) is not None:  # nobody is waited for: the round ends on time
                 offered = state.state == "open" and time.time() < secret.offered(state.opened, self.task.pace)
                 return [document if offered and (secret.cover or client in wanted) else None for client in clients]
-            ends = state.state != "open" or (self._is_late(state) and state.arrived >= plan.honest_users)
+            ends = state.state != "open" or (self._is_late(state) and state.arrived >= enough)
             promised = {client: self._places.promise(task_round.id, client, ends=ends) for client in clients if client in wanted}
             rows = [{"round": task_round.id, "client": client, "until": until} for client, until in promised.items() if until]
             if rows:
@@ -202,7 +207,7 @@ class ShufflerRole:
         Returns
         -------
         list of Lot or RefusedError
-            One entry per client.
+            Theirs.
         """
         return told_lots(self.store, self._serving, clients)
 
@@ -236,14 +241,15 @@ class ShufflerRole:
         Returns
         -------
         Arrivals or None
-            None where no round takes reports, and always where lots are secret: how many came is nobody's business then.
+            None where no round takes reports, or lots are secret.
         """
         if self.task is None or self.task.secret is not None or (document := self.current()) is None:
             return None
         task_round = self._rounds.read(document, self.task)
-        plan = task_round.phase_of(self.task).plan
+        phase = task_round.phase_of(self.task)
         with self.store.look() as connection:
-            return Arrivals(task_round.number, state_of(connection, task_round.id).arrived, plan.users, plan.honest_users)
+            here = state_of(connection, task_round.id).arrived
+        return Arrivals(task_round.number, here, phase.plan.users, fewest(self.task, phase))
 
     def said(self, arrivals: Arrivals) -> Document:
         """Return how a round stands as a signed document, for the analyzer.
@@ -318,7 +324,7 @@ class ShufflerRole:
             return RefusedError(400, str(problem))
         except RefusedError as refusal:
             return refusal
-        return Written(client, body, task_round, plan)
+        return Written(client, body, task_round, plan, report.sealed.reshape(-1)[:ENCAPSULATED].tobytes().hex())
 
     def _written_alone(self, report: Written) -> Taken | RefusedError:
         try:
@@ -342,10 +348,7 @@ class ShufflerRole:
         return [outcomes[place] for place in range(len(reports))]
 
     def close_late(self) -> None:
-        """End a round that has waited long enough, has as many reports as its plan counts on, and waits for no promised one.
-
-        With secret lots a round ends at its time, whoever came, filled up with blanks.
-        """
+        """End a round that has waited long enough, has enough reports and waits for no promised one; or whose time is over."""
         task = self.task
         if task is None or (task.patience is None and task.secret is None) or (document := self.current()) is None:
             return
@@ -353,14 +356,14 @@ class ShufflerRole:
         if task.secret is not None:
             self._blanks.end(self.store, self._lock, self._key, task, task_round, document)
             return
-        enough = task_round.phase_of(task).plan.honest_users
+        enough = fewest(task, task_round.phase_of(task))
         with self._lock:
             with self.store.begin() as connection:
                 state = state_of(connection, task_round.id, to_change=True)
                 waits = state.arrived < enough or not self._is_late(state) or self._places.any_left(task_round.id)
                 if state.state != "open" or waits:
                     return
-                make_batch(connection, task_round, self._key)
+                make_batch(connection, task, task_round, self._key)
             self.store.wipe()
 
     def waiting_batch(self) -> tuple[str, bytes] | None:
@@ -371,12 +374,7 @@ class ShufflerRole:
         tuple of (str, bytes) or None
             Its round's id and the signed batch; None where none waits, or the time at which it leaves has not come.
         """
-        rounds, secret = tables.rounds.c, self.task.secret if self.task else None
-        query = select(rounds.id, rounds.batch, rounds.opened).where(rounds.state == "made").order_by(rounds.number)
-        with self.store.look() as connection:
-            row = connection.execute(query).first()
-        early = row is not None and secret is not None and time.time() < secret.leaves(row.opened)
-        return None if row is None or early else (row.id, row.batch)
+        return due_batch(self.store, self.task.secret if self.task else None)
 
     def forwarded(self, round_id: str, state: str = "forwarded") -> None:
         """Forget a batch that the analyzer has, or has refused for good.
@@ -386,11 +384,10 @@ class ShufflerRole:
         round_id : str
             The batch's round.
         state : str, default "forwarded"
-            What is noted of the round.
+            What is noted of the round. Where reports are checked, the analyzer's list of exclusions is waited for first.
         """
         with self.store.begin() as connection:
-            forgotten = update(tables.rounds).where(tables.rounds.c.id == round_id).values(state=state, batch=None)
-            connection.execute(forgotten)
+            forget_batch(connection, self._serving, round_id, state)
         self.store.wipe()
 
     @property

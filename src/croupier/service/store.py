@@ -7,12 +7,14 @@ made, their sealed reports; the analyzer's knows rounds and their counts, and no
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Float,
@@ -51,7 +53,7 @@ rounds = Table(
     Column("document", LargeBinary, nullable=False),
     Column("opened", Float, nullable=False),  # seconds since 1970
     Column("batch", LargeBinary),  # made, and not yet known to have arrived
-    Column("state", String, nullable=False),  # open, made, forwarded, refused
+    Column("state", String, nullable=False),  # open, made, checked, summed, forwarded, refused
     Column("digest", String),  # of the document
     Column("arrived", Integer),  # how many reports it has, or had
     Index("rounds_digest", "digest", unique=True),
@@ -86,6 +88,38 @@ lots = Table(
     Column("last", Integer, nullable=False),
 )
 
+# Reports of a full round whose transport is checked, by their places in the batch, until the analyzer has said which are left out.
+checking = Table(
+    "checking",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("client", ForeignKey("clients.id")),
+    Column("body", LargeBinary, nullable=False),
+)
+# The batch that the analyzer checks, and its signed list of exclusions, which is taken once.
+commitments = Table(
+    "commitments",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("batch", String, nullable=False),  # its digest
+    Column("document", LargeBinary),
+)
+# Whose reports were left out, and in which round.
+excluded = Table(
+    "excluded",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+)
+# Encapsulated keys of the reports of the present round: none is taken twice.
+seals = Table(
+    "seals",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("seal", String, primary_key=True),
+)
+
 # The analyzer's.
 asked = Table(
     "asked",
@@ -100,6 +134,17 @@ asked = Table(
     Column("spoiled", String),  # why the batch did not open: the end of the task
 )
 
+# What was found in a round's batch, and the list of exclusions as it was signed: written before it is said.
+found = Table(
+    "found",
+    ANALYZER,
+    Column("round", ForeignKey("asked.id"), primary_key=True),
+    Column("bad", Integer, nullable=False),  # reports that are left out, or envelopes that count as a zero
+    Column("exclusions", LargeBinary),  # the signed list, of a transport whose reports are checked
+    Column("share", LargeBinary),  # the analyzer's share of the sum of the others, until the shuffler's is here
+    Column("dropped", String),  # why nothing was made of the round's sum
+)
+
 for metadata in (SHUFFLER, ANALYZER):
     Table("schema_version", metadata, Column("version", Integer, primary_key=True))
     Table("served", metadata, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False))
@@ -110,6 +155,7 @@ class Database:
 
     def __init__(self, url: str, tables: MetaData) -> None:
         self.engine = create_engine(url, pool_size=_CONNECTIONS)
+        _make_private(self.engine.url)
         if self.engine.dialect.name == "sqlite":
             event.listen(self.engine, "connect", _durable)
             event.listen(self.engine, "begin", _begin)
@@ -175,10 +221,17 @@ class Database:
 
 def enrol(store: Database, client: str) -> str:
     """A token for a client: it is told once, and only its hash is kept."""
-    token = secrets.token_urlsafe(32)
-    with store.begin() as connection:
-        connection.execute(insert(clients).values(id=client, token_hash=hash_of(token)))
+    [token] = enrol_all(store, [client])
     return token
+
+
+def enrol_all(store: Database, names: Sequence[str]) -> list[str]:
+    """A token for each of these clients, in one transaction."""
+    tokens = [secrets.token_urlsafe(32) for _ in names]
+    rows = [{"id": name, "token_hash": hash_of(token)} for name, token in zip(names, tokens, strict=True)]
+    with store.begin() as connection:
+        connection.execute(insert(clients), rows)
+    return tokens
 
 
 def new_name() -> str:
@@ -197,6 +250,17 @@ def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
 
 def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _make_private(url: URL) -> None:
+    """A database in a file is for its owner alone: it holds keys of open rounds, or who took part. So is what lies beside it."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return
+    with suppress(OSError):  # a folder that is not there is said when the database is opened
+        os.close(os.open(url.database, os.O_RDWR | os.O_CREAT, 0o600))
+        for file in (url.database, f"{url.database}-wal", f"{url.database}-shm"):
+            if os.path.exists(file):
+                os.chmod(file, 0o600)
 
 
 def _begin(connection: Connection) -> None:

@@ -16,6 +16,7 @@ from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole
+from .limits import require_coordinates
 from .parts import named_part, parameters_of
 from .secrecy import SecretRounds, check_secrecy
 from .transport import batch_length
@@ -162,6 +163,7 @@ class Task:
         Every plan of the task that is returned was proved anew in this process, whatever the document claims.
         """
         values = document.verified(TASK, key)
+        require_coordinates(values)
         try:
             described = values["problem"]
             problem = Problem(
@@ -184,6 +186,7 @@ class Task:
             if values["id"] != digest:
                 raise ArgumentError("id", values["id"], f"{digest}, the digest of what the task says", "Ask for it again.")
             object.__setattr__(task, "_as_read", digest)
+            task.schedule.guarantee  # noqa: B018  (what cannot be composed is refused here, not where it is first asked for)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem_:
             raise WireError(f"a task that says something impossible: {problem_}") from None
         if task.transport not in tuple(TRANSPORTS) or not all(_fits(phase, problem) for phase in schedule.phases):

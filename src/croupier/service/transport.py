@@ -2,8 +2,8 @@
 
 *messages*, the paper's: each labelled bit in an envelope of its own; the shuffler permutes the envelopes under each label.
 *masked-sum*, for scale: the counts plus a mask modulo 2^k to the shuffler, who adds them up, and the mask's seed in an envelope
-to the analyzer, who takes the masks away. In both the shuffler sees nothing of the counts, and the analyzer nothing but their sum;
-together they see all. Every envelope is bound to the signed round, and a bit to its label too.
+to the analyzer, who takes the masks away (checked.py). In both the shuffler sees nothing of the counts, and the analyzer nothing
+but their sum; together they see all. Every envelope is bound to the signed round, and a bit to its label too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -23,10 +24,11 @@ from ..protocol import Counts, RandomSource, permutation
 from ..protocol import Report as Bits
 from ..protocol.randomness import KeyedRandom
 from .packing import modulo, packed_bytes, unpacked, width_for
-from .wire import SEALED_BIT, SEALED_SEED, SealedBatch, SealedReport, WireError, batch_bytes, report_bytes
+from .wire import SEALED_BIT, SealedBatch, SealedReport, WireError, batch_bytes, report_bytes
 
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
 _SEED = 0xFFFFFFFF  # in the place of a label
+ENCAPSULATED = 32  # bytes of the key at the beginning of an envelope: no two envelopes share one
 
 
 def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey, width: int = 0) -> SealedReport:
@@ -80,7 +82,7 @@ def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKe
         )
     seed = os.urandom(32)
     masked = modulo(bits.bits.sum(axis=1, dtype=np.uint64) + mask(seed, labels, width), width)
-    envelope = _SUITE.encrypt(seed, key, info=_info(transport, round_digest, _SEED))
+    envelope = _SUITE.encrypt(seed, key, info=seed_info(transport, round_digest))
     return SealedReport(transport, round_digest, messages, np.frombuffer(envelope, np.uint8), masked, width)
 
 
@@ -147,16 +149,16 @@ def batch_length(transport: str, plan: SumPlan) -> int:
     int
         Bytes, the signature included.
     """
-    return batch_bytes(transport, plan.dim, plan.users, plan.bits_per_coordinate, width_for(transport, plan))
+    return batch_bytes(transport, plan.dim, plan.users, plan.bits_per_coordinate)
 
 
 def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBatch:
-    """Return the batch of these reports, in uniformly random order: nothing in it says who sent what.
+    """Return the batch of these reports by "messages", in uniformly random order: nothing in it says who sent what.
 
     Parameters
     ----------
     reports : sequence of SealedReport
-        At least one; all of one round.
+        At least one; all of one round, by "messages".
     random : RandomSource
         Where the order comes from.
 
@@ -167,29 +169,40 @@ def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBat
 
     Guarantee
     ---------
-    With "messages" the envelopes of each label are uniformly permuted. With "masked-sum" the seeds are uniformly permuted, and
-    masked counts are added up.
+    The envelopes of each label are uniformly permuted.
     """
     first = reports[0]
-    if first.transport == "messages":
-        labels = [
-            np.concatenate([report.sealed[label] for report in reports])[permutation(random, len(reports) * first.messages)]
-            for label in range(first.dim)
-        ]
-        return SealedBatch(first.transport, first.round, len(reports), np.stack(labels))
-    seeds = np.stack([report.sealed for report in reports])[permutation(random, len(reports))]
-    total = np.zeros(first.dim, dtype=np.uint64)
-    for report in reports:
-        if report.masked is not None:
-            total += report.masked
-    return SealedBatch(first.transport, first.round, len(reports), seeds, modulo(total, first.width), first.width)
+    labels = [
+        np.concatenate([report.sealed[label] for report in reports])[permutation(random, len(reports) * first.messages)]
+        for label in range(first.dim)
+    ]
+    return SealedBatch(first.transport, first.round, first.dim, len(reports), np.stack(labels))
 
 
-def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Counts:
-    """Open a batch and count its ones.
+@dataclass(frozen=True, eq=False)
+class OpenedBatch:
+    """The ones of a batch by "messages", and how many envelopes were not as they should be.
 
-    One envelope that does not open, or holds what no client puts there, spoils all of it. To leave that one out would be a second
-    release on all users but one.
+    Parameters
+    ----------
+    counts : Counts
+        The ones of each coordinate.
+    malformed : int
+        Envelopes that do not open, hold something else than a bit, or are sent again. Each counts as a zero.
+    cheats : int
+        How many clients have sent them, at least: each has a fixed number of envelopes in a coordinate.
+    """
+
+    counts: Counts
+    malformed: int = 0
+    cheats: int = 0
+
+
+def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> OpenedBatch:
+    """Open a batch by "messages" and count its ones.
+
+    An envelope that does not open, holds something else than a bit or repeats an encapsulated key counts as a zero: a cheat who
+    sends it could have sent a zero. It is a function of what the analyzer sees anyway, and no second release.
 
     Parameters
     ----------
@@ -204,27 +217,15 @@ def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Execu
 
     Returns
     -------
-    Counts
-        The ones of each coordinate.
-
-    Raises
-    ------
-    WireError
-        Where an envelope does not open or holds something else than a bit or a seed, or the counts are impossible.
+    OpenedBatch
+        The ones of each coordinate, and what was found.
     """
-    if batch.transport == "messages":
-        private, labels = key.private_bytes_raw(), range(batch.dim)
-        work = [batch.sealed[label].tobytes() for label in labels], [private] * batch.dim, [batch.round] * batch.dim, labels
-        ones = list((pool.map if pool else map)(_opened_label, *work))
-        return Counts(np.array(ones, dtype=np.int64), batch.users, private=True)
-    info = _info(batch.transport, batch.round, _SEED)
-    total = np.zeros(batch.dim, dtype=np.uint64) if batch.masked is None else batch.masked.copy()
-    for envelope in batch.sealed:
-        total -= mask(_open(envelope.tobytes(), key, info, SEALED_SEED), batch.dim, batch.width)
-    total = modulo(total, batch.width)
-    if total.max(initial=0) > batch.users * plan.bits_per_coordinate:
-        raise WireError("counts that no users could have sent: a report was not made by the protocol")
-    return Counts(total.astype(np.int64), batch.users, private=True)
+    private, labels = key.private_bytes_raw(), range(batch.dim)
+    work = [batch.sealed[label].tobytes() for label in labels], [private] * batch.dim, [batch.round] * batch.dim, labels
+    found = np.array(list((pool.map if pool else map)(_opened_label, *work)), dtype=np.int64)
+    malformed = found[:, 1]
+    cheats = -(-int(malformed.max()) // plan.bits_per_coordinate)
+    return OpenedBatch(Counts(found[:, 0], batch.users, private=True), int(malformed.sum()), cheats)
 
 
 def mask(seed: bytes, dim: int, width: int) -> NDArray[np.uint64]:
@@ -247,25 +248,58 @@ def mask(seed: bytes, dim: int, width: int) -> NDArray[np.uint64]:
     return unpacked(KeyedRandom(seed, private=True).draw_bytes(packed_bytes(dim, width)), dim, width)
 
 
-def _opened_label(envelopes: bytes, private: bytes, round_digest: bytes, label: int) -> int:
-    """The ones among the sealed bits of a label."""
-    key, info, ones = X25519PrivateKey.from_private_bytes(private), _info("messages", round_digest, label), 0
+def _opened_label(envelopes: bytes, private: bytes, round_digest: bytes, label: int) -> tuple[int, int]:
+    """The ones among the sealed bits of a label, and the envelopes that hold no bit of their own."""
+    key, info, ones, malformed = X25519PrivateKey.from_private_bytes(private), _info("messages", round_digest, label), 0, 0
+    seen = set[bytes]()
     for start in range(0, len(envelopes), SEALED_BIT):
-        bit = _open(envelopes[start : start + SEALED_BIT], key, info, SEALED_BIT)
-        if bit not in (b"\0", b"\1"):
-            raise WireError("an envelope with something else than a bit")
+        envelope = envelopes[start : start + SEALED_BIT]
+        bit = None if envelope[:ENCAPSULATED] in seen else open_envelope(envelope, key, info)
+        seen.add(envelope[:ENCAPSULATED])
         ones += bit == b"\1"
-    return ones
+        malformed += bit not in (b"\0", b"\1")
+    return ones, malformed
 
 
-def _open(envelope: bytes, key: X25519PrivateKey, info: bytes, length: int) -> bytes:
+def open_envelope(envelope: bytes, key: X25519PrivateKey, info: bytes) -> bytes | None:
+    """Return what is in an envelope.
+
+    Parameters
+    ----------
+    envelope : bytes
+        An encapsulated key and what is sealed.
+    key : X25519PrivateKey
+        The round's private key.
+    info : bytes
+        What it has to be bound to.
+
+    Returns
+    -------
+    bytes or None
+        None where it does not open.
+    """
     try:
-        content = _SUITE.decrypt(envelope, key, info=info)
+        return _SUITE.decrypt(envelope, key, info=info)
     except (InvalidTag, ValueError):
-        raise WireError("an envelope that does not open") from None
-    if len(envelope) != length:
-        raise WireError("an envelope of another length")
-    return content
+        return None
+
+
+def seed_info(transport: str, round_digest: bytes) -> bytes:
+    """Return what the envelope of a seed is bound to.
+
+    Parameters
+    ----------
+    transport : str
+        How the report travels.
+    round_digest : bytes
+        Digest of the round's signed document.
+
+    Returns
+    -------
+    bytes
+        For `open_envelope`.
+    """
+    return _info(transport, round_digest, _SEED)
 
 
 def _info(transport: str, round_digest: bytes, label: int) -> bytes:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .analyzer import RemotePopulation
 from .dashboard import POLICY, Dashboard, page
+from .exclusions import release_bytes
 from .http import BINARY, FOR_GOOD
 from .outcomes import RefusedError
 from .shuffler import ShufflerRole
@@ -147,6 +148,14 @@ def analyzer_app(population: RemotePopulation) -> FastAPI:
         if answer.status_code == 200:
             batches.inc()
         return answer
+
+    @app.get("/v1/exclusions/{round_id}")
+    async def exclusions(round_id: str) -> Response:
+        return _document(await run_in_threadpool(population.exclusions, round_id))
+
+    @app.post("/v1/release")
+    async def release(request: Request) -> Response:
+        return await _handed(request, release_bytes(population.task.problem.dim), population.take_release)
 
     dashboard = Dashboard(population)
     app.state.stopping, app.state.streams = False, 0

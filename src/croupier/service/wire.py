@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from .documents import (
     ARRIVALS,
     BATCH,
+    EXCLUSIONS,
     MOST_DOCUMENT_BYTES,
+    RELEASE,
     ROUND,
     SIGNATURE_BYTES,
     TASK,
@@ -37,7 +39,9 @@ __all__ = [
     "ARRIVALS",
     "BATCH",
     "DIGEST_BYTES",
+    "EXCLUSIONS",
     "MOST_DOCUMENT_BYTES",
+    "RELEASE",
     "ROUND",
     "SEALED_BIT",
     "SEALED_SEED",
@@ -52,8 +56,11 @@ __all__ = [
     "WireError",
     "batch_bytes",
     "canonical",
+    "part_bytes",
     "report_bytes",
     "sha256",
+    "transport_of",
+    "verified_bytes",
 ]
 
 TRANSPORTS = {"messages": 1, "masked-sum": 2}
@@ -63,7 +70,7 @@ SEAL_BYTES = 32 + 16
 SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + 32
 
 _REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, bits of a masked count, dim, messages per coordinate
-_BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, bits of a masked count, dim, users
+_BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +177,7 @@ def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int
 
 @dataclass(frozen=True, eq=False)
 class SealedBatch:
-    """What the shuffler forwards, once: all sealed bits of a coordinate in random order, or the masked sum and seeds likewise.
+    """What the shuffler forwards of a full round, once, in random order: all sealed bits, or what can be checked of each report.
 
     Parameters
     ----------
@@ -178,32 +185,19 @@ class SealedBatch:
         How reports travelled.
     round : bytes
         Digest of the round's signed document.
+    dim : int
+        Coordinates.
     users : int
         How many reports are in it.
     sealed : ndarray of uint8
-        Sealed bits of shape (dim, users x messages, 49), or sealed seeds of shape (users, 80).
-    masked : ndarray of uint64, optional
-        For "masked-sum": the sums of `dim` numbers modulo 2^width.
-    width : int, default 0
-        For "masked-sum": bits of a masked count.
-
-    Attributes
-    ----------
-    dim : int
-        Coordinates.
+        Sealed bits of shape (dim, users x messages, 49), or the checkable parts of reports, of shape (users, bytes of a part).
     """
 
     transport: str
     round: bytes
+    dim: int
     users: int
     sealed: NDArray[np.uint8]
-    masked: NDArray[np.uint64] | None = None
-    width: int = 0
-
-    @property
-    def dim(self) -> int:
-        """Coordinates."""
-        return len(self.sealed if self.masked is None else self.masked)
 
     def to_bytes(self, key: Ed25519PrivateKey) -> bytes:
         """Return the batch as it travels, with the shuffler's signature at the end.
@@ -216,10 +210,10 @@ class SealedBatch:
         Returns
         -------
         bytes
-            Header, round, masked counts, envelopes and signature.
+            Header, round, envelopes and signature.
         """
-        head = _BATCH.pack(b"CRPB", VERSION, TRANSPORTS[self.transport], self.width, self.dim, self.users)
-        data = head + self.round + (b"" if self.masked is None else packed(self.masked, self.width)) + self.sealed.tobytes()
+        head = _BATCH.pack(b"CRPB", VERSION, TRANSPORTS[self.transport], 0, self.dim, self.users)
+        data = head + self.round + self.sealed.tobytes()
         return data + key.sign(signed_bytes(BATCH, data))
 
     @classmethod
@@ -245,23 +239,19 @@ class SealedBatch:
         WireError
             Where the header or the signature is wrong, or the length is not what the header says.
         """
-        number, width, dim, users = header(_BATCH, b"CRPB", data)
-        transport, content = _transport(number, width), data[:-SIGNATURE_BYTES]
-        if len(data) != batch_bytes(transport, dim, users, messages, width):
+        number, zero, dim, users = header(_BATCH, b"CRPB", data)
+        transport = transport_of(number)
+        if zero or len(data) != batch_bytes(transport, dim, users, messages):
             raise WireError("a batch of another length than its header says")
-        try:
-            key.verify(data[-SIGNATURE_BYTES:], signed_bytes(BATCH, content))
-        except InvalidSignature:
-            raise WireError("the signature is not the shuffler's") from None
+        content = verified_bytes(BATCH, data, key)
         about = content[_BATCH.size :][:DIGEST_BYTES]
         rest = np.frombuffer(content, np.uint8, offset=_BATCH.size + DIGEST_BYTES)
         if transport == "messages":
-            return cls(transport, about, users, rest.reshape(dim, users * messages, SEALED_BIT))
-        sums = packed_bytes(dim, width)
-        return cls(transport, about, users, rest[sums:].reshape(users, SEALED_SEED), _counts(rest[:sums], dim, width), width)
+            return cls(transport, about, dim, users, rest.reshape(dim, users * messages, SEALED_BIT))
+        return cls(transport, about, dim, users, rest.reshape(users, part_bytes(transport, dim, messages)))
 
 
-def batch_bytes(transport: str, dim: int, users: int, messages: int, width: int = 0) -> int:
+def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:
     """Return the length of the batch of so many users.
 
     Parameters
@@ -274,23 +264,93 @@ def batch_bytes(transport: str, dim: int, users: int, messages: int, width: int 
         How many reports are in it.
     messages : int
         Messages per user and coordinate.
-    width : int, default 0
-        For "masked-sum": bits of a masked count, `width_for` of the plan.
 
     Returns
     -------
     int
         Bytes, the signature included.
     """
-    body = dim * users * messages * SEALED_BIT if transport == "messages" else packed_bytes(dim, width) + users * SEALED_SEED
-    return _BATCH.size + DIGEST_BYTES + body + SIGNATURE_BYTES
+    body = dim * messages * SEALED_BIT if transport == "messages" else part_bytes(transport, dim, messages)
+    return _BATCH.size + DIGEST_BYTES + users * body + SIGNATURE_BYTES
+
+
+def part_bytes(transport: str, dim: int, messages: int) -> int:
+    """Return the length of what the analyzer checks of one report, in a transport whose reports are checked.
+
+    Parameters
+    ----------
+    transport : {"masked-sum"}
+        How reports travel.
+    dim : int
+        Coordinates.
+    messages : int
+        Messages per user and coordinate.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    return SEALED_SEED
+
+
+def verified_bytes(kind: int, data: bytes, key: Ed25519PublicKey) -> bytes:
+    """Return what the shuffler signed, without the signature at its end.
+
+    Parameters
+    ----------
+    kind : int
+        What is signed.
+    data : bytes
+        What came over the wire.
+    key : Ed25519PublicKey
+        The shuffler's key.
+
+    Returns
+    -------
+    bytes
+        The signed bytes.
+
+    Raises
+    ------
+    WireError
+        Where the signature is another's.
+    """
+    content = data[:-SIGNATURE_BYTES]
+    try:
+        key.verify(data[-SIGNATURE_BYTES:], signed_bytes(kind, content))
+    except InvalidSignature:
+        raise WireError("the signature is not the shuffler's") from None
+    return content
+
+
+def transport_of(number: int) -> str:
+    """Return the name of a transport, as headers number them.
+
+    Parameters
+    ----------
+    number : int
+        The number in a header.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Raises
+    ------
+    WireError
+        Where no transport has the number.
+    """
+    name = next((name for name, known in TRANSPORTS.items() if known == number), None)
+    if name is None:
+        raise WireError(f"transport {number}, which is not known")
+    return name
 
 
 def _transport(number: int, width: int) -> str:
     """By its number; with masked counts of a possible width, or none."""
-    name = next((name for name, known in TRANSPORTS.items() if known == number), None)
-    if name is None:
-        raise WireError(f"transport {number}, which is not known")
+    name = transport_of(number)
     if not (1 <= width <= MOST_WIDTH if name == "masked-sum" else width == 0):
         raise WireError(f"masked counts of {width} bits by {name}")
     return name

@@ -63,6 +63,7 @@ def made(task_text: bytes, messages: int) -> dict[str, Any]:
             "counts": [sum(sum(bits(user, messages)[label]) for user in range(USERS)) for label in range(DIM)],
             "messages": batch("messages", digest, messages),
             "masked-sum": batch("masked-sum", digest, messages),
+            "masked-sum, one left out": left_out(words["task"], words["id"], digest, messages),
         },
     }
 
@@ -203,17 +204,36 @@ def masked_report(user: int, digest: bytes, messages: int) -> dict[str, Any]:
 
 
 def batch(transport: str, digest: bytes, messages: int) -> str:
-    width = width_of(messages) if transport == "masked-sum" else 0
-    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], width, DIM, USERS) + digest
+    head = struct.pack("<4sBBHII", b"CRPB", 1, TRANSPORTS[transport], 0, DIM, USERS) + digest
     if transport == "messages":
         sent = [envelopes(user, digest, messages) for user in range(USERS)]
         # in the order of their bytes, which is as good as any: envelopes look random
         body = b"".join(b"".join(sorted(envelope for rows in sent for envelope in rows[label])) for label in range(DIM))
     else:
-        totals = [sum(masked(user, messages)[label] for user in range(USERS)) % 2**width for label in range(DIM)]
-        body = packed(totals, width) + b"".join(sorted(sealed_seed(user, digest) for user in range(USERS)))
+        body = b"".join(sealed_seed(user, digest) for user in in_batch(digest))
     content = head + body
     return (content + SHUFFLER.sign(b"croupier signature v1\x03" + content)).hex()
+
+
+def in_batch(digest: bytes) -> list[int]:
+    """Users in the order of their seeds in the batch: that of the bytes."""
+    return sorted(range(USERS), key=lambda user: sealed_seed(user, digest))
+
+
+def left_out(task: str, round_id: str, digest: bytes, messages: int) -> dict[str, Any]:
+    """The analyzer's list of exclusions, with one place in it, and the shuffler's sum over the others."""
+    whole = bytes.fromhex(batch("masked-sum", digest, messages))
+    words = {"task": task, "round": round_id, "batch": hashlib.sha256(whole).hexdigest(), "places": [1]}
+    exclusions = document(5, json.dumps(words, sort_keys=True, separators=(",", ":")).encode())
+    rest, width = [user for place, user in enumerate(in_batch(digest)) if place != 1], width_of(messages)
+    totals = [sum(masked(user, messages)[label] for user in rest) % 2**width for label in range(DIM)]
+    head = struct.pack("<4sBBHII", b"CRPS", 1, TRANSPORTS["masked-sum"], width, DIM, len(rest))
+    content = head + digest + bytes.fromhex(exclusions["digest"]) + packed(totals, width)
+    return {
+        "exclusions": exclusions,
+        "release": (content + SHUFFLER.sign(b"croupier signature v1\x06" + content)).hex(),
+        "counts": [sum(sum(bits(user, messages)[label]) for user in rest) for label in range(DIM)],
+    }
 
 
 def task_words() -> tuple[bytes, int]:

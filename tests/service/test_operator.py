@@ -1,0 +1,228 @@
+"""What an attacker and an operator found, each as a test: tokens in clear, readable databases, large tasks, a kill after saving."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from croupier import ArgumentError
+from croupier.cli import main
+from croupier.cli.serve import ENDED
+from croupier.client import Client
+from croupier.service import store
+from croupier.service.dashboard import page, run_state
+from croupier.service.records import Reader, described
+from croupier.service.task import Task
+from croupier.service.wire import WireError
+from croupier.table import Request, Schema
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://shuffler.example:8801",
+        "http://10.0.0.7",
+        "http://127.0.0.1.example",
+        "http://[2001:db8::1]:80",
+        "ftp://127.0.0.1",
+        "shuffler",
+    ],
+)
+def test_no_token_travels_in_clear_to_another_machine(tmp_path, roles, url):
+    key = roles.analyzer.public_key().public_bytes_raw().hex()
+    with pytest.raises(ArgumentError, match="https"):
+        Client(url, "token", key, folder=tmp_path)
+
+
+@pytest.mark.parametrize("url", ["https://shuffler.example", "http://127.0.0.1:1", "http://localhost:8801", "http://[::1]:8801/at"])
+def test_https_and_this_machine_are_allowed(tmp_path, roles, url):
+    Client(url, "token", roles.analyzer.public_key().public_bytes_raw().hex(), folder=tmp_path)
+
+
+@pytest.fixture
+def umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("there", [False, True])
+def test_a_database_and_what_lies_beside_it_are_its_owners_alone(tmp_path, there):
+    file = tmp_path / "analyzer.db"
+    if there:  # as an earlier version left it
+        file.touch(0o644)
+    kept = store.Database(f"sqlite:///{file}", store.ANALYZER)
+    with kept.begin() as connection:
+        connection.execute(store.asked.insert().values(id="a", number=1, document=b"", key=b"secret"))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    kept.close()
+    assert modes["analyzer.db"] == 0o600
+    assert set(modes.values()) == {0o600}
+    assert len(modes) > 1  # the log was there
+
+
+@pytest.mark.parametrize("place", ["domain", "plan"])
+@pytest.mark.parametrize("dim", [300_000_000, 2**62, 1e300])
+def test_a_task_of_very_many_coordinates_is_refused_before_memory_is_taken(roles, place, dim):
+    def grow(values):
+        where = values["problem"]["domain"] if place == "domain" else values["schedule"]["phases"][0]["plan"]
+        where["dim"] = dim
+
+    document = roles.edited(roles.task().document(roles.analyzer), grow)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="coordinates"):
+            Task.read(document, roles.analyzer.public_key())
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1_000_000
+
+
+@pytest.mark.parametrize("shortfall", ["0.1", None, [], {}, -1, 2.0, True])
+def test_a_bad_shortfall_is_a_clean_refusal(roles, shortfall):
+    def bend(values):
+        values["schedule"]["shortfall"] = shortfall
+
+    document = roles.edited(roles.task().document(roles.analyzer), bend)
+    try:
+        task = Task.read(document, roles.analyzer.public_key())
+    except WireError:
+        return
+    assert task.schedule.guarantee.epsilon(0.5) >= 0  # whatever is read can be asked for its promise
+
+
+def test_a_task_that_has_ended_is_not_started_again_by_its_unit():
+    """And its exit code is none that a crash has."""
+    unit = (ROOT / "examples" / "deploy" / "croupier-analyzer.service").read_text()
+    assert str(ENDED) in re.search(r"^RestartPreventExitStatus=(.*)$", unit, flags=re.M)[1].split()
+    assert ENDED not in (0, 1, 2, 130)
+    assert f"{ENDED} the task has ended" in (ROOT / "docs" / "deploy.md").read_text()
+
+
+@pytest.fixture
+def enrol(monkeypatch, capsys):
+    """`croupier serve enrol`, its exit code and what it prints."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["croupier", "serve", "enrol", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capsys.readouterr()
+
+    return run
+
+
+def enrolled(folder: Path) -> int:
+    kept = store.Database(f"sqlite:///{folder / 'shuffler.db'}", store.SHUFFLER)
+    with kept.look() as connection:
+        count = connection.execute(select(func.count()).select_from(store.clients)).scalar_one()
+    kept.close()
+    return count
+
+
+@pytest.mark.usefixtures("umask")
+def test_tokens_go_into_a_file_of_its_owner_alone(tmp_path, enrol):
+    folder, file = tmp_path / "sh", tmp_path / "tokens"
+    code, _ = enrol("--dir", folder, "--clients", 25_001, "--output", file)
+    assert not code
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    tokens = file.read_text().split()
+    assert len(set(tokens)) == 25_001 == enrolled(folder)
+    kept = store.Database(f"sqlite:///{folder / 'shuffler.db'}", store.SHUFFLER)
+    some = [tokens[0], tokens[12_345], tokens[-1]]
+    assert len(store.clients_of(kept, [store.hash_of(token) for token in some])) == 3
+    kept.close()
+
+
+def test_tokens_are_printed_to_a_terminal_alone_unless_asked_for(tmp_path, enrol):
+    code, said = enrol("--dir", tmp_path / "sh", "--clients", 2)
+    assert code == 2
+    assert "--output" in said.err
+    assert said.out == ""
+    assert not (tmp_path / "sh").exists()
+    code, said = enrol("--dir", tmp_path / "sh", "--clients", 2, "--output", "-")
+    assert not code
+    assert len(said.out.split()) == 2 == enrolled(tmp_path / "sh")
+
+
+def test_a_file_that_is_there_is_not_written_over_and_nobody_is_enrolled(tmp_path, enrol):
+    (tmp_path / "tokens").write_text("mine")
+    code, _ = enrol("--dir", tmp_path / "sh", "--output", tmp_path / "tokens")
+    assert code == 2
+    assert (tmp_path / "tokens").read_text() == "mine"
+    assert not (tmp_path / "sh").exists()
+
+
+def test_the_page_has_the_tasks_name_and_says_what_bits_and_bytes_are(roles):
+    task = roles.task(name="heights <of> patients")
+    state = run_state(task, [], None)
+    assert state["name"] == "heights <of> patients"
+    assert state["bits"]["travel"] == "as masked counts"
+    html = page(state)
+    assert "heights \\u003cof> patients" in html
+    assert 'id="name"' in html
+    assert "Sealed, a report has" not in html
+
+
+# --- records from Python
+
+FACTS = """
+target = {column = "ill", classes = ["yes", "no"]}
+columns = {age = {low = 0, high = 100}, town = {levels = ["Ulm", "Bonn"]}}
+"""
+
+
+def reader_of(**parameters) -> Reader:
+    return Reader(described(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0} | parameters, None)))
+
+
+def test_records_become_the_rows_that_a_file_makes_of_them(tmp_path):
+    reader = reader_of()
+    (tmp_path / "me.csv").write_text("age,town,ill\n30,Ulm,yes\n71.5,Bonn,no\n")
+    rows, targets = reader.of_file(tmp_path / "me.csv")
+    mine = [{"age": 30, "town": "Ulm", "ill": "yes", "else": object()}, {"age": 71.5, "town": "Bonn", "ill": "no"}]
+    for records in (mine, tuple(mine)):
+        X, y = reader.of_records(records)
+        assert X.tolist() == rows.tolist()
+        assert y.tolist() == targets.tolist()
+    X, y = reader.of_records(mine[0])
+    assert X.tolist() == rows[:1].tolist()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"age": "SECRET", "town": "Ulm", "ill": "yes"},
+        {"age": 30, "town": "Ulm", "ill": "SECRET"},
+        {"age": ["SECRET"], "town": "Ulm", "ill": "no"},
+    ],
+)
+def test_an_error_about_a_record_says_nothing_of_it(record):
+    with pytest.raises(ArgumentError) as refusal:
+        reader_of().of_records([record])
+    assert "SECRET" not in str(refusal.value)
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__context__ is None
+
+
+def test_a_record_without_a_column_is_refused():
+    with pytest.raises(ArgumentError, match="'town'"):
+        reader_of().of_records({"age": 30, "ill": "no"})
+
+
+def test_a_blanking_task_reads_what_it_can_of_records():
+    reader: Reader = reader_of(invalid="blank")
+    X, _ = reader.of_records([{"age": 30, "town": "Ulm", "ill": "yes"}, {"age": "thirty", "town": "Ulm", "ill": "no"}])
+    assert X[0, 0] != 0
+    assert X[1].tolist() == [0.0] * X.shape[1]
