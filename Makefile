@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv)
 
-.PHONY: demo test lint types check bench rates sum scale statistics proofs accountants evidence gallery docs clean
+.PHONY: demo test lint types check bench rates sum scale statistics proofs accountants evidence gallery docs client clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/croupier demo
@@ -55,6 +55,10 @@ docs: $(VENV)/docs.stamp
 	$(BIN)/python tools/reference.py
 	$(BIN)/zensical build --clean --strict
 	@echo "the site is in site/index.html"
+
+# The browser's client and the page, from clients/typescript into the package. Needs Node 20 and npm.
+client:
+	cd clients/typescript && npm ci --no-audit --no-fund && npm run types && npm run build
 
 clean:
 	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,7 +19,7 @@ from croupier.table import Schema
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "deploy"
 UNITS = ["croupier-shuffler.service", "croupier-analyzer.service"]
-PAGES = ["deploy.md", "threat-model.md", "protocol.md"]
+PAGES = ["deploy.md", "threat-model.md", "protocol.md", "browser.md"]
 
 
 def options_of(words: list[str]) -> tuple[list[str], dict[str, bool]]:

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from croupier import ArgumentError
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, load_model
 from croupier.population import SurrogatePopulation
-from croupier.problem import Logistic, Weighted
+from croupier.problem import CappedLogistic, Weighted
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_the_plan_and_the_guarantee_are_those_without_weights(patients):
     )
     assert weighted == plain
     problem = ShuffleLogisticRegression(classes=["ill", "well"], class_weight={"ill": 25, "well": 2}).problem_for(4)
-    assert problem.loss == Weighted(Logistic(), (1.0, 0.08))
+    assert problem.loss == Weighted(CappedLogistic(), (1.0, 0.08))
 
 
 @pytest.mark.parametrize("classes", [["ill", "well"], ["ill", "other", "well"]])

@@ -14,6 +14,7 @@ from scipy.optimize import minimize, minimize_scalar
 from croupier import ArgumentError
 from croupier.problem import (
     Absolute,
+    CappedLogistic,
     EpsilonInsensitive,
     Hinge,
     Huber,
@@ -25,7 +26,7 @@ from croupier.problem import (
     SquaredHinge,
 )
 
-BINARY = [Logistic(), Hinge(), SmoothedHinge(width=0.3), SquaredHinge()]
+BINARY = [Logistic(), CappedLogistic(), Hinge(), SmoothedHinge(width=0.3), SquaredHinge()]
 REGRESSION = [Squared(target_bound=2.0), Huber(kappa=0.7), Pinball(quantile=0.2), Absolute(), EpsilonInsensitive(width=0.3)]
 SCALAR = BINARY + REGRESSION
 SMOOTH = [loss for loss in SCALAR if loss.curvature is not None]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers_node import CLIENT, PAGE, ROOT, asked, why_no_node
-from helpers_roles import Web, soon
+from helpers_roles import Web, seats, soon
 
 from croupier import ArgumentError
 from croupier.client import Client, ServerError
@@ -81,6 +81,8 @@ class World:
         with Served(analyzer_app(population)) as analyzer, Served(web) as served, Errands(shuffler, analyzer.url):
             training.start()
             soon(lambda: shuffler.document)
+            order = seats(kept)  # users are counted in the order of the rounds that they were drawn for
+            self.tokens = [self.tokens[int(name.removeprefix("user-"))] for name in order]
             self.url = served.url
             try:
                 yield self
@@ -214,7 +216,7 @@ class Tab:
         return {number: [int(cell.inner_text()) for cell in self.page.locator("#numbers td:last-child").all()]}
 
 
-def python_devices(world: World, users: range) -> list[tuple[Device, tuple]]:
+def python_devices(world: World, users: list[int]) -> list[tuple[Device, tuple]]:
     reader, promise = Reader(world.task.records), {"max_epsilon": 8.01, "max_delta": 1e-2}
     devices = []
     for user in users:
@@ -226,7 +228,7 @@ def python_devices(world: World, users: range) -> list[tuple[Device, tuple]]:
     return devices
 
 
-def node_devices(world: World, users: range) -> list[dict]:
+def node_devices(world: World, users: list[int]) -> list[dict]:
     folder = world.folder
     return [
         {"token": world.tokens[user], "folder": str(folder / f"node{user}"), "rows": [], "records": [person(user)]}
@@ -266,20 +268,21 @@ def test_python_node_and_pages_make_one_model_and_tabs_die_double_and_go_offline
     world = World(tmp_path)
     with world.running(), ThreadPoolExecutor(8) as pool:
         promise = {"key": world.key, "epsilon": 8.01, "delta": 1e-2}
-        in_node = pool.submit(asked, "devices", shuffler=world.url, devices=node_devices(world, range(4, 8)), **promise)
-        devices = python_devices(world, range(4))
+        # Users 0 to 5 are asked in the first round, 6 to 11 in the second.
+        in_node = pool.submit(asked, "devices", shuffler=world.url, devices=node_devices(world, [2, 3, 8, 9]), **promise)
+        devices = python_devices(world, [0, 1, 6, 7])
         in_python = [pool.submit(lambda d=d, r=r: soon(lambda: answered(d, r))) for d, r in devices]
         contexts = [chromium.new_context(viewport={"width": 390, "height": 800}) for _ in range(4)]
-        usual, killed, offline = (Tab(contexts[place], world, 8 + place) for place in range(3))
+        killed, offline, usual = (Tab(contexts[place], world, user) for place, user in enumerate((4, 5, 10)))
         double = [Tab(contexts[3], world, 11) for _ in range(2)]
         for tab in (usual, killed, offline, *double):
             tab.look()
-        contexts[2].set_offline(True)
+        contexts[1].set_offline(True)
         for tab in (usual, offline, *double):
             tab.fill()
-        said = [killed_and_revived(killed, contexts[1])]
+        said = [killed_and_revived(killed, contexts[0])]
         assert offline.reports == []
-        contexts[2].set_offline(False)
+        contexts[1].set_offline(False)
         for tab in (usual, offline):
             tab.hears("Answered round")
             said.append(tab.sent())

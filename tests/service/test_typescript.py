@@ -60,8 +60,9 @@ def test_the_vectors_are_those_that_python_makes():
 
 
 @needs_node
-def test_every_vector_passes_in_node():
-    node("--test", CLIENT / "test" / "vectors.test.mjs")
+@pytest.mark.parametrize("name", ["vectors", "client"])
+def test_every_vector_passes_in_node_and_the_client_keeps_its_word(name):
+    node("--test", CLIENT / "test" / f"{name}.test.mjs")
 
 
 @needs_node

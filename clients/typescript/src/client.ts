@@ -110,7 +110,7 @@ export class Client {
 
   /** The part of the budget that all answered tasks, and this one, use up; null without a budget. */
   async budgetUse(): Promise<number | null> {
-    return this.#budget?.use(await this.#bounds(await this.task())) ?? null;
+    return this.#budget?.use(boundsOf(await this.task(), await this.#options.store.entries())) ?? null;
   }
 
   /**
@@ -134,14 +134,14 @@ export class Client {
       const entries = await store.entries();
       if (entries.some((entry) => entry.slot === slot)) return null;
       this.#requireRoom(task, round, entries);
-      await this.#requireBudget(task);
       const gradient = await this.#gradient(task, round, records, came + task.pace / 2);
       [firstTime, blank, due] = [true, gradient === null, came + task.pace];
       const { plan } = phaseOf(task, round);
       const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, this.#options.random ?? secureRandom);
       const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key);
       const entry: Entry = { slot, task: task.id, round: round.number, phase: round.phase, ...gaussianBound(task.guarantee) };
-      if (!(await store.keep(entry, report))) return null; // another tab was quicker
+      const room = (known: Entry[]): boolean => this.#isWithinBudget(task, known) && this.#hasRoom(task, round, known);
+      if (!(await store.keep(entry, report, room))) return null; // another tab was quicker
       waiting = { slot, report };
       watch?.({ round: round.number, report, randomized: noisy });
     }
@@ -251,25 +251,25 @@ export class Client {
     }
   }
 
+  /** Refuse a round beyond those that the phase's plan covers, or a task beyond the budget, whatever the analyzer says. */
   #requireRoom(task: Task, round: TaskRound, entries: readonly Entry[]): void {
-    const answers = entries.filter((entry) => entry.task === task.id);
-    const { plan } = phaseOf(task, round);
-    if (answers.some((entry) => entry.phase !== round.phase) || answers.length >= plan.rounds) {
+    if (!this.#hasRoom(task, round, entries)) {
+      const { plan } = phaseOf(task, round);
       throw new RefusedTaskError(`the task asks more often than its plan covers (${plan.rounds} rounds). Nothing was sent.`);
     }
-  }
-
-  async #bounds(task: Task): Promise<{ mu: number; slack: number }[]> {
-    const others = new Map<string, { mu: number; slack: number }>([[task.id, gaussianBound(task.guarantee)]]);
-    for (const entry of await this.#options.store.entries()) if (!others.has(entry.task)) others.set(entry.task, entry);
-    return [...others.values()];
-  }
-
-  async #requireBudget(task: Task): Promise<void> {
-    if (this.#budget !== null && this.#budget.use(await this.#bounds(task)) > 1) {
+    if (this.#budget !== null && !this.#isWithinBudget(task, entries)) {
       const { epsilon, delta } = this.#budget;
       throw new RefusedTaskError(`with the tasks before it, it would reveal more than epsilon = ${epsilon} at delta = ${delta}. Nothing was sent.`);
     }
+  }
+
+  #hasRoom(task: Task, round: TaskRound, entries: readonly Entry[]): boolean {
+    const answers = entries.filter((entry) => entry.task === task.id);
+    return answers.every((entry) => entry.phase === round.phase) && answers.length < phaseOf(task, round).plan.rounds;
+  }
+
+  #isWithinBudget(task: Task, entries: readonly Entry[]): boolean {
+    return this.#budget === null || this.#budget.use(boundsOf(task, entries)) <= 1;
   }
 
   async #send(path: string, body?: Bytes, authorized = false): Promise<Bytes> {
@@ -310,6 +310,13 @@ export interface JoinOptions extends AnswerOptions {
   wait?: number;
   /** Hears of every answer; null of one that came too late, says the shuffler. */
   said?: (sent: Sent | null) => void;
+}
+
+/** What every answered task may reveal, and this one: each task once, however often it was answered. */
+function boundsOf(task: Task, entries: readonly Entry[]): { mu: number; slack: number }[] {
+  const bounds = new Map<string, { mu: number; slack: number }>([[task.id, gaussianBound(task.guarantee)]]);
+  for (const entry of entries) if (!bounds.has(entry.task)) bounds.set(entry.task, entry);
+  return [...bounds.values()];
 }
 
 /** Rows of records, by the task's own words where they are values of its columns. */

@@ -225,7 +225,7 @@ export function readLoss(value: Json | undefined): Loss {
 /** What a client needs of a domain: its dimension, and the largest norm of a point of it. */
 export function readDomain(value: Json | undefined): { dim: number; normBound: number } {
   const words = object("domain", value);
-  const dim = whole("domain.dim", words.get("dim"), { atLeast: 1, atMost: 1e9 });
+  const dim = whole("domain.dim", words.get("dim"), { atLeast: 1, atMost: 2 ** 22 });
   const point = (name: string): number[] => {
     const given = words.get(name);
     if (given instanceof JsonNumber) return new Array<number>(dim).fill(real(name, given));

@@ -46,7 +46,8 @@ export class FolderStore implements Store {
     return files.map((name) => JSON.parse(readFileSync(join(this.#folder, name), "utf-8")) as Entry);
   }
 
-  async keep(entry: Entry, report: Bytes): Promise<boolean> {
+  async keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
+    if (!allowed(await this.entries())) return false;
     const draft = `${entry.slot}.${process.pid}.draft`;
     this.#write(draft, new TextEncoder().encode(`${JSON.stringify(entry)}\n`));
     // the answer counts first: a report without its entry could be made a second time

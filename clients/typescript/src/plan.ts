@@ -75,7 +75,7 @@ export function readPlan(value: Json | undefined): SumPlan {
     epsilon: real("epsilon", words.get("epsilon"), { above: 0 }),
     delta: real("delta", words.get("delta"), { above: 0, below: 1 }),
     users: whole("users", words.get("users"), { atLeast: 1, atMost: 1e12 }),
-    dim: whole("dim", words.get("dim"), { atLeast: 1, atMost: 1e9 }),
+    dim: whole("dim", words.get("dim"), { atLeast: 1, atMost: 2 ** 22 }),
     norm: real("norm", words.get("norm"), { above: 1e-100, below: 1e100 }),
     honest: real("honest", words.get("honest"), { above: 0, atMost: 1 }),
     rounds: whole("rounds", words.get("rounds"), { atLeast: 1, atMost: 1e9 }),

@@ -153,6 +153,7 @@ export function readRecords(value: Json | undefined, problem: Problem): RecordsR
 
   const row = (record: RecordValues): Row => {
     try {
+      for (const name of used) if (!(name in record)) throw new RecordError(`column ${name}: a value is needed, or null where it is missing`);
       const entries = columns.flatMap((column) => (isCategory(column) ? oneHot(column, record) : scaled(column, record)));
       return { x: finished(Float64Array.from(entries), rows, norm), y: targetOf(target, record) };
     } catch (problem_) {

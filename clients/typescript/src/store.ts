@@ -14,8 +14,11 @@ export interface Entry {
 
 export interface Store {
   entries(): Promise<Entry[]>;
-  /** Write an answer and its report down, both or neither; false, and nothing written, where the slot has an answer already. */
-  keep(entry: Entry, report: Bytes): Promise<boolean>;
+  /**
+   * Write an answer and its report down, both or neither; false, and nothing written, where the slot has an answer already, or
+   * `allowed` refuses the entries that are there.
+   */
+  keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean>;
   /** A report of the task that the shuffler is not known to have. */
   waiting(task: string): Promise<{ slot: string; report: Bytes } | null>;
   /** Forget a report; its answer stays counted. */
@@ -34,8 +37,8 @@ export class MemoryStore implements Store {
     return [...this.#entries.values()];
   }
 
-  async keep(entry: Entry, report: Bytes): Promise<boolean> {
-    if (this.#entries.has(entry.slot)) return false;
+  async keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
+    if (this.#entries.has(entry.slot) || !allowed([...this.#entries.values()])) return false;
     this.#entries.set(entry.slot, entry);
     this.#reports.set(entry.slot, { task: entry.task, report });
     return true;
@@ -97,19 +100,26 @@ export class BrowserStore implements Store {
     return this.#all<Entry>("entries");
   }
 
-  async keep(entry: Entry, report: Bytes): Promise<boolean> {
+  async keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
     const database = await this.#database();
     return new Promise((resolve, reject) => {
       // strict: on the disk, not only in the system's memory, before anything is sent
       const change = database.transaction(["entries", "reports"], "readwrite", { durability: "strict" });
-      let taken = false;
-      const added = change.objectStore("entries").add(entry);
-      added.onerror = () => {
-        taken = added.error?.name === "ConstraintError";
+      let refused = false;
+      const entries = change.objectStore("entries");
+      const before = entries.getAll();
+      before.onsuccess = () => {
+        const known = before.result as Entry[];
+        if (known.some((one) => one.slot === entry.slot) || !allowed(known)) {
+          refused = true;
+          change.abort();
+          return;
+        }
+        entries.add(entry);
+        change.objectStore("reports").add({ slot: entry.slot, task: entry.task, report });
       };
-      change.objectStore("reports").add({ slot: entry.slot, task: entry.task, report });
       change.oncomplete = () => resolve(true);
-      change.onabort = () => (taken ? resolve(false) : reject(change.error));
+      change.onabort = () => (refused ? resolve(false) : reject(change.error));
     });
   }
 

@@ -25,7 +25,7 @@ from ..optimizer import Round, Schedule, run
 from ..population import ArrayPopulation, Question
 from ..privacy import SumPlan, round_up
 from ..privacy.words import guarantee_line
-from ..problem import Ball, Logistic, Problem
+from ..problem import Problem
 from ..protocol import SumEstimate
 from ..report import Comparison, Method, central, html_report, local, simulate_central, simulate_local
 from ..report.compare import course, scores
@@ -137,8 +137,7 @@ class _Maker:
     def __init__(self, task: Dataset, promise: dict[str, Any], bar: Bar) -> None:
         self.task, self.promise, self.bar = task, promise, bar
         self.dim = int(task.X.shape[1])
-        domain = Ball(dim=self.dim, radius=_PARAMETERS["radius"])
-        self.problem = Problem(loss=Logistic(), domain=domain, feature_norm=1.0)  # what the estimator minimises
+        self.problem = self.estimator("sequential").problem_for(self.dim)
 
     def estimator(self, interactivity: str, **changes: Any) -> ShuffleLogisticRegression:
         rounds = _FULL_ROUNDS if interactivity == "full" else None

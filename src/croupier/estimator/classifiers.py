@@ -13,7 +13,17 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..invalid import known_place
-from ..problem import Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge, Weighted
+from ..problem import (
+    CappedLogistic,
+    CappedMultinomial,
+    Hinge,
+    Logistic,
+    Loss,
+    Multinomial,
+    SmoothedHinge,
+    SquaredHinge,
+    Weighted,
+)
 from ..validation import ArgumentError, RecordError, one_of
 from .linear import LinearModel
 from .parameters import documented
@@ -75,8 +85,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         NotFittedError
             Before `fit`.
         """
-        scores = self._scores(X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        return _flat(self._scores(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of the largest score.
@@ -96,19 +105,20 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         NotFittedError
             Before `fit`.
         """
-        scores = self.decision_function(X)
+        scores = _flat(self._scores(X))
         return np.asarray(self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)])
 
 
-@documented("coef_", "intercept_", "classes_", "feature_norm_", "schedule_", "result_")
+@documented("coef_", "intercept_", "classes_", "capped_", "feature_norm_", "schedule_", "result_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleLogisticRegression(LinearClassifier):
     """Classification with probabilities, from people who keep their records.
 
-    Algorithm: AC-SA on the logistic loss, or on the cross-entropy of the softmax for more than two `classes`. With
-    interactivity="full", every user is asked in every round: more accurate, more bits. The practical schedule caps the loss's
-    slope; `predict_proba` undoes what that does to probabilities (but for l2). `coef_` are then those of the capped loss, up to
-    twice as large as a logistic model's parameters; interactivity="full" with clip=2.0 and curvature=0.25 estimates these.
+    Algorithm: AC-SA on a capped logistic loss, or on the cross-entropy of the softmax, its slopes capped, for more than two
+    `classes`. With interactivity="full", every user is asked in every round: more accurate, more bits. The cap halves the noise and
+    leaves the minimiser where it is: on data from a logistic model, `coef_` and `intercept_` estimate its parameters (but for l2),
+    of several classes up to what is added to all of them alike. rule="bound", or a `clip`, trains on the logistic loss itself;
+    where its gradients are clipped, `decision_function` and `predict_proba` undo what that does to scores, and `coef_` do not.
 
     Choose it for most classification; ShuffleLinearSVC where only the sign matters.
 
@@ -134,15 +144,77 @@ class ShuffleLogisticRegression(LinearClassifier):
     ['yes']
     """
 
+    capped_ = False  # of a model from a file that does not say
+
+    def _declare_target(self, y: NDArray[Any] | None) -> None:
+        super()._declare_target(y)
+        self.capped_ = self.rule == "practical" and self.clip is None
+
     def _loss(self) -> Loss:
-        loss = Logistic() if len(self.classes_) == 2 else Multinomial(classes=len(self.classes_))
+        classes = len(self.classes_)
+        if classes == 2:
+            loss: Loss = CappedLogistic() if self.capped_ else Logistic()
+        else:
+            loss = (CappedMultinomial if self.capped_ else Multinomial)(classes=classes)
         return weighted_loss(loss, self.class_weight, self.classes_)
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Return one probability per row and class.
+    def _meaning(self) -> list[str]:
+        if "result_" not in vars(self):
+            return []
+        if not self.capped_ and self._clips():
+            text = (
+                "Gradients of the logistic loss were clipped: coef_ are not the parameters of a logistic model, of which they have "
+            )
+            return [f"{text}the signs. decision_function and predict_proba are log-odds and probabilities all the same."]
+        alike = "" if len(self.classes_) == 2 else ", up to what is added to all classes alike (more steadily with curvature=0.2)"
+        shrunk = "; l2 draws them towards 0" if self.l2 else ""
+        text = (
+            "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
+        )
+        return [f"{text}rows of at most feature_norm){alike}{shrunk}. They have no error bars."]
+
+    def _clips(self) -> bool:
+        """Whether gradients of the trained model's loss can be longer than what they were clipped to."""
+        longest = self._problem(self.n_features_in_, self.constant_).lipschitz
+        return bool(self.schedule_.phases[-1].plan.norm < longest * (1 - 1e-9))
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return the log-odds of rows: `predict_proba` is their sigmoid, or their softmax for more than two classes.
 
         Where gradients were clipped, the loss's minimiser is not the log-odds: among people whose scores give the probabilities p,
         class k has a share in proportion to p_k / w_k, w_k being the factor by which its gradients were scaled down.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray
+            One number per row for two classes, positive for the second; one per row and class for more.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
+        scores = self._scores(X)
+        if self.capped_:
+            return _flat(scores)
+        if scores.shape[1] == 1:
+            slopes = np.column_stack([expit(scores[:, 0]), expit(-scores[:, 0])])
+        else:
+            p = np.asarray(softmax(scores, axis=1))
+            slopes = np.sqrt(np.maximum(np.sum(p**2, axis=1, keepdims=True) - 2 * p + 1, 0.0))
+        loss = self._loss()
+        weights = np.asarray(loss.weights) if isinstance(loss, Weighted) else 1.0
+        lengths = self._row_lengths(X)[:, np.newaxis] * slopes * weights
+        shorter = np.log(np.maximum(1.0, lengths / self.schedule_.phases[-1].plan.norm))
+        return np.asarray(scores[:, 0] + shorter[:, 1] - shorter[:, 0] if scores.shape[1] == 1 else scores + shorter)
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return one probability per row and class.
 
         With `class_weight` they are probabilities among people who count by these weights, and the largest is `predict`'s class.
         Those among people as they are: divide each column by its class's weight, and each row by its sum.
@@ -162,18 +234,8 @@ class ShuffleLogisticRegression(LinearClassifier):
         NotFittedError
             Before `fit`.
         """
-        scores = self._scores(X)
-        if scores.shape[1] == 1:
-            p = np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
-            slopes = 1 - p
-        else:
-            p = np.asarray(softmax(scores, axis=1))
-            slopes = np.sqrt(np.maximum(np.sum(p**2, axis=1, keepdims=True) - 2 * p + 1, 0.0))
-        loss = self._loss()
-        weights = np.asarray(loss.weights) if isinstance(loss, Weighted) else 1.0
-        lengths = self._row_lengths(X)[:, np.newaxis] * slopes * weights
-        shares = p * np.maximum(1.0, lengths / self.schedule_.phases[-1].plan.norm)
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+        scores = self.decision_function(X)
+        return np.asarray(softmax(scores, axis=1)) if scores.ndim == 2 else np.column_stack([expit(-scores), expit(scores)])
 
     def predict_log_proba(self, X: Any) -> Floats:
         """Return the logarithms of `predict_proba`.
@@ -238,3 +300,8 @@ class ShuffleLinearSVC(LinearClassifier):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _flat(scores: Floats) -> Floats:
+    """One score per row for two classes, one per row and class for more."""
+    return scores[:, 0] if scores.shape[1] == 1 else scores

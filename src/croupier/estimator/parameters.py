@@ -144,6 +144,7 @@ _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "intercept_": ("float or ndarray", "The intercept, one per output; 0 without one."),
     "std_": ("ndarray", "Standard errors of coef_; NaN where a coefficient is not told from noise."),
     "intercept_std_": ("float or ndarray", "The standard error of the intercept; 0 without one."),
+    "capped_": ("bool", "Whether the capped loss was minimised, which the default is, or the logistic loss itself."),
     "classes_": ("ndarray", "The declared classes, sorted."),
     "target_range_": ("tuple", "The range in use; of ShuffleLinearRegression one pair per target."),
     "feature_norm_": ("float", "The norm in use."),

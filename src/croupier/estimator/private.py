@@ -184,6 +184,10 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         """What a fit with secret lots leaves to somebody who knows when each user answered; empty where there are none."""
         return ""
 
+    def _meaning(self) -> list[str]:
+        """What the learned numbers are, where that needs saying: lines of `explain`."""
+        return []
+
     def _promise(self) -> Promise:
         """What the fit promised; before it, what it will promise."""
         fitted: Promise | None = vars(self).get("promise_")
@@ -247,6 +251,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             words.MACHINES,
             words.PUBLIC,
             words.ONCE,
+            *self._meaning(),
         ]
         return "\n".join(lines)
 

@@ -5,6 +5,8 @@ from .custom import CustomProblem
 from .domains import Ball, Box, Domain, L1Ball, Simplex, WholeSpace
 from .losses import (
     Absolute,
+    CappedLogistic,
+    CappedMultinomial,
     EpsilonInsensitive,
     Hinge,
     Huber,
@@ -25,6 +27,8 @@ __all__ = [
     "Absolute",
     "Ball",
     "Box",
+    "CappedLogistic",
+    "CappedMultinomial",
     "CustomProblem",
     "Domain",
     "EpsilonInsensitive",

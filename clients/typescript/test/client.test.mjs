@@ -1,0 +1,160 @@
+/** The client against a shuffler that a test plays: what it refuses, counts and sends again. */
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import * as client from "../../../src/croupier/service/page/croupier-client.js";
+import { FolderStore } from "../../../src/croupier/service/page/croupier-node.js";
+
+const { fromHex } = client;
+const vectors = join(dirname(fileURLToPath(import.meta.url)), "../../../tests/service/vectors");
+const { analyzer, task, round } = JSON.parse(readFileSync(join(vectors, "documents.json"), "utf-8"));
+const rows = [{ x: Float64Array.from([0.6, -0.3]), y: 1 }];
+
+/** A shuffler: answers by path, and keeps what was sent. */
+function played(answers = {}) {
+  const sent = [];
+  const play = async (url, { method, body }) => {
+    const path = new URL(url).pathname;
+    if (method === "POST") sent.push(body);
+    const given = answers[path];
+    if (given === "lost") throw new TypeError("no network");
+    if (typeof given === "number") return new Response("because", { status: given });
+    const data = given ?? { "/v1/task": fromHex(task.bytes), "/v1/round": fromHex(round.bytes), "/v1/report": new Uint8Array(0) }[path];
+    return new Response(data, { status: 200 });
+  };
+  return { fetch: play, sent, answers };
+}
+
+const made = (shuffler, store, more = {}) =>
+  new client.Client({
+    shuffler: "https://shuffler.example",
+    token: "token",
+    analyzerKey: analyzer.public,
+    store,
+    fetch: shuffler.fetch,
+    maxEpsilon: 20,
+    maxDelta: 1e-2,
+    atOnce: true,
+    ...more,
+  });
+
+const stores = {
+  memory: (run) => run(() => new client.MemoryStore()),
+  folder: async (run) => {
+    const folder = mkdtempSync(join(tmpdir(), "croupier-"));
+    try {
+      await run(() => new FolderStore(folder)); // each time another process would open it anew
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  },
+};
+
+for (const [kind, within] of Object.entries(stores)) {
+  test(`an answer is counted before it is sent, and sent again as it was (${kind})`, () =>
+    within(async (open) => {
+      const shuffler = played({ "/v1/report": "lost" });
+      let store = open();
+      const again = () => (kind === "folder" ? (store = open()) : store);
+      await assert.rejects(made(shuffler, store).answer(rows), { name: "ServerError", status: null });
+      assert.equal(await made(shuffler, again()).answered(), 1);
+      assert.equal(await made(shuffler, again()).waits(), true);
+      shuffler.answers["/v1/report"] = undefined;
+      assert.deepEqual(await made(shuffler, again()).answer(rows), { round: 1, firstTime: false, blank: false });
+      assert.equal(shuffler.sent.length, 2);
+      assert.deepEqual(shuffler.sent[0], shuffler.sent[1]);
+      assert.equal(await made(shuffler, again()).answer(rows), null); // once
+      assert.equal(shuffler.sent.length, 2);
+    }));
+
+  test(`a report that came too late is counted and never made again (${kind})`, () =>
+    within(async (open) => {
+      const shuffler = played({ "/v1/report": 410 });
+      const store = open();
+      await assert.rejects(made(shuffler, store).answer(rows), { status: 410 });
+      assert.equal(await made(shuffler, store).waits(), false);
+      assert.equal(await made(shuffler, store).answer(rows), null);
+      assert.equal(shuffler.sent.length, 1);
+    }));
+
+  test(`two at once answer once (${kind})`, () =>
+    within(async (open) => {
+      const shuffler = played();
+      const store = open();
+      const one = made(shuffler, store);
+      const other = made(shuffler, kind === "folder" ? open() : store);
+      await Promise.all([one.task(), other.task()]);
+      const sent = await Promise.all([one.answer(rows), other.answer(rows)]);
+      assert.equal(sent.filter((answer) => answer !== null).length, 1);
+      assert.equal(shuffler.sent.length, 1);
+    }));
+
+  test(`a slot takes one entry, whatever locks say (${kind})`, () =>
+    within(async (open) => {
+      const store = open();
+      const entry = { slot: "a-task", task: "a", round: 1, phase: 1, mu: 0.1, slack: 0 };
+      const kept = await Promise.all([1, 2, 3].map((byte) => store.keep(entry, new Uint8Array([byte]), () => true)));
+      assert.deepEqual(kept.filter(Boolean).length, 1);
+      assert.equal((await store.entries()).length, 1);
+    }));
+}
+
+test("a promise that is too weak, and a budget that is used up, are refused before anything is sent", async () => {
+  const shuffler = played();
+  await assert.rejects(made(shuffler, new client.MemoryStore(), { maxEpsilon: 1 }).answer(rows), { name: "RefusedTaskError" });
+  const store = new client.MemoryStore();
+  const budget = { epsilon: 30, delta: 1e-1 };
+  assert.ok((await made(shuffler, store, { budget }).budgetUse()) < 1);
+  await store.keep({ slot: "other-task", task: "other", round: 1, phase: 1, mu: 9, slack: 0 }, new Uint8Array(1), () => true);
+  assert.ok((await made(shuffler, store, { budget }).budgetUse()) > 1);
+  await assert.rejects(made(shuffler, store, { budget }).answer(rows), /with the tasks before it/);
+  assert.equal(shuffler.sent.length, 0);
+});
+
+test("a record that is not valid is refused without a word of it, and nothing is sent", async () => {
+  const shuffler = played();
+  const store = new client.MemoryStore();
+  for (const wrong of [[{ x: Float64Array.from([NaN, 1]), y: 1 }], [{ x: Float64Array.from([1, 1]), y: 777 }], () => Promise.reject(new Error("777"))]) {
+    await assert.rejects(made(shuffler, store).answer(wrong), (problem) => problem.name === "RecordError" && !problem.message.includes("777"));
+  }
+  assert.equal(shuffler.sent.length, 0);
+  assert.equal(await made(shuffler, store).answered(), 0);
+});
+
+test("records that are not ready in time are answered by a blank, at the same time", async () => {
+  // `pace` is 10 seconds in the vector's task: the clock is moved by the test
+  const shuffler = played();
+  const slow = new Promise(() => undefined);
+  const real = { setTimeout: globalThis.setTimeout, now: performance.now };
+  let moved = 0;
+  performance.now = () => real.now.call(performance) + moved;
+  globalThis.setTimeout = (work, wait) => real.setTimeout(() => ((moved += wait ?? 0), work()), 1);
+  try {
+    const begun = performance.now();
+    const sent = await made(shuffler, new client.MemoryStore(), { atOnce: false }).answer(slow);
+    assert.deepEqual(sent, { round: 1, firstTime: true, blank: true });
+    assert.ok(performance.now() - begun >= 10_000);
+  } finally {
+    Object.assign(globalThis, { setTimeout: real.setTimeout });
+    performance.now = real.now;
+  }
+});
+
+test("whoever leaves sends nothing more, also of what was made", async () => {
+  const shuffler = played();
+  const store = new client.MemoryStore();
+  const leaving = new AbortController();
+  const sent = await made(shuffler, store).answer(rows, { watch: () => leaving.abort(), signal: leaving.signal });
+  assert.equal(sent, null);
+  assert.equal(shuffler.sent.length, 0);
+  assert.equal(await made(shuffler, store).waits(), false);
+  assert.equal(await made(shuffler, store).answered(), 1);
+});
+
+test("figures are rounded up as text", () => {
+  assert.deepEqual([0.99999, 1, 1.00001, 3.9766e-9, 12345.1, 0].map((value) => client.roundUp(value)), ["1", "1", "1.001", "3.977e-9", "12350", "0"]);
+  assert.equal(client.roundUp(Infinity), "no bound");
+});
