@@ -18,11 +18,13 @@ LINES = {"n": ("#1b6ca8", "o", "over $n$"), "epsilon": ("#c1561b", "s", "over $\
 @style("rates")
 def figures(results: Results) -> dict[str, str]:
     """Small multiples over epsilon n: medians with quartiles, fits, the paper's slope and the explicit bound."""
-    drawing = Figure(figsize=(11, 8.6), layout="constrained")
-    panels = drawing.subplots(3, 4)
-    for panel, row in zip(panels.flat, results["rows"], strict=True):
+    drawing = Figure(figsize=(11, 11.2), layout="constrained")
+    panels = drawing.subplots(math.ceil(len(results["rows"]) / 4), 4)
+    for panel, row in zip(panels.flat, results["rows"], strict=False):
         draw_panel(panel, row)
-    for panel in panels[-1]:
+    for panel in panels.flat[len(results["rows"]) :]:
+        panel.set_axis_off()
+    for panel in panels.flat[max(0, len(results["rows"]) - 4) : len(results["rows"])]:
         panel.set_xlabel("$\\varepsilon n$")
     for panel in panels[:, 0]:
         panel.set_ylabel("excess population loss")

@@ -21,6 +21,7 @@ from .judging import AXES, TOLERANCE, summary
 from .problems import INSTANCES, Stream
 
 DELTA = 1e-20
+SECRET_DELTA = 1e-6  # of secret lots: smaller ones cost more noise than open lots do
 WITHOUT_PRIVACY = 100.0  # an epsilon so large that what is left of the bound is optimisation and sampling
 
 
@@ -39,6 +40,8 @@ class Row:
     fixed: int
     span: float  # largest over smallest n, and epsilon
     seeds: int = 31
+    lots: str = "open"
+    delta: float = DELTA
     paper_rounds: bool = False  # P_GD: T = min(n, (nL)^2 / (d s^2)) as in Thm 4.9, s the noise of one round
 
     def grid(self, axis: str, points: int) -> list[tuple[int, float]]:
@@ -60,6 +63,21 @@ ROWS = [
     Row("convex", "Table 1, Thm 4.9", "gd", FULL, "kink", 1, 10_000, 0.08, 10_000, 5, 15, paper_rounds=True),
     Row("strongly convex", "Table 1, Thm 4.9", "phased-gd", FULL, "strong smooth, close", 2, 6_000, 0.55, 4_500, 4),
     Row("convex, smooth", "beyond the paper", "acsa", FULL, "smooth", 1, 20_000, 0.14, 10_000, 10, 25),
+    Row("convex", "secret lots", "smoothed-acsa", SEQUENTIAL, "kink", 1, 5_000, 0.12, 5_000, 10, lots="secret", delta=SECRET_DELTA),
+    Row(
+        "convex, smooth",
+        "secret lots",
+        "acsa",
+        SEQUENTIAL,
+        "smooth",
+        1,
+        10_000,
+        0.03,
+        10_000,
+        10,
+        lots="secret",
+        delta=SECRET_DELTA,
+    ),
     Row("convex", "Thm C.3 (1)", "smoothed-acsa", STREAM, "kink", 2 / 3, 100_000, 0.55, 50_000, 20),
     Row("convex, smooth", "Thm C.3 (2)", "acsa", STREAM, "smooth", 4 / 5, 200_000, 0.2, 100_000, 20),
     Row("strongly convex", "Thm C.3 (3)", "phased", STREAM, "strong kink", 4 / 3, 800_000, 0.55, 400_000, 10, 75),
@@ -72,8 +90,8 @@ def measure_point(job: tuple[int, str, int, float, int]) -> dict[str, Any]:
     index, axis, users, epsilon, seeds = job
     warnings.simplefilter("ignore", NotPrivateWarning)
     row, instance = ROWS[index], INSTANCES[ROWS[index].instance]()
-    request = {"delta": DELTA, "method": row.method, "start": instance.start}
-    schedule = request | {"interactivity": row.interactivity}
+    request = {"delta": row.delta, "method": row.method, "start": instance.start}
+    schedule = request | {"interactivity": row.interactivity, "lots": row.lots}
     rounds = paper_rounds(instance.problem, users, epsilon) if row.paper_rounds else None
     private_schedule = cr.schedule(instance.problem, users, epsilon=epsilon, rounds=rounds, **schedule)
     plain_schedule = cr.schedule(instance.problem, users, epsilon=WITHOUT_PRIVACY, **schedule)

@@ -48,14 +48,18 @@ script). The paper's privacy terms depend on epsilon n alone, so both axes have 
 the noise of one sum falls at least like epsilon^-0.98: logarithms hardly bend a slope. *Own bound* is the slope of the
 schedule's explicit bound, constants and sampling included, over the same points. *Privacy's share* is the part of that bound
 which would go away without privacy, where it is smallest (full `acsa` bounds empirical loss only: nothing else is in it).
-*Shallower* and *steeper* mean by more than 0.15; shallower fails the run. Streams feed `PanPrivate` a batch at a time, with its
+*Shallower* and *steeper* mean by more than 0.15; shallower fails the run. Rows with *secret lots* are beyond the paper: each user
+is asked once, as in the sequential rows, and the exponent under *paper* is that of the optimum with a trusted curator, which
+docs/optimizer.md proves up to constants. Their delta is 1e-6, and their bound has sampling in it, which epsilon does not lessen.
+Streams feed `PanPrivate` a batch at a time, with its
 own noise, state and steps.
 """
 
 PROVENANCE = """\
 How this was set up: problems, ranges and delta were chosen by looking at bounds, at a Gaussian imitation of the protocol and at
 runs with few seeds; then everything was run twice, with the seeds stored here (15 of them for `phased-gd` the first time). In
-the first run strongly convex schedules had at most ceil(log2 log2 n) phases, and five of the 24 slopes were shallower (Thm 4.8
+the first run strongly convex schedules had at most ceil(log2 log2 n) phases, and five of the 24 slopes that there were
+then were shallower (Thm 4.8
 smooth, Thm 4.9 strongly convex and Thm C.3 (3) over epsilon, Thm C.3 (4) over both); that limit was then lifted, and the second
 run is the one stored, but for Thm C.3 (3): 25 seeds could not decide it (-1.14, interval -1.36 to -0.95, over n), so it was run
 once more with 75. Thm 4.8 with a kink has 25 for its spread: which side of the line it falls on is partly chance. Thm 4.9

@@ -7,9 +7,9 @@ client.take_part(x, y)       # once, or after each `client.round()` that is new
 """
 
 from .service.budget import BudgetLimit, DeviceBudget
-from .service.client import Client, Sent
+from .service.client import Client
 from .service.http import ServerError
-from .service.outcomes import RefusedTaskError
+from .service.outcomes import RefusedTaskError, Sent
 from .service.secrecy import Lot
 
 __all__ = ["BudgetLimit", "Client", "DeviceBudget", "Lot", "RefusedTaskError", "Sent", "ServerError"]

@@ -22,6 +22,7 @@ from croupier.optimizer import Result, Schedule, StopTraining
 from croupier.optimizer.lots import drift, expected_mu, spread
 from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation, BlockPopulation, ParquetPopulation, UnreachableError, draw_lots
+from croupier.privacy import plan_lots
 from croupier.privacy.calibration import prove
 from croupier.privacy.lots import _largest_mu
 from croupier.problem import Ball, Hinge, Logistic, Problem
@@ -328,3 +329,12 @@ def test_a_result_whose_plan_is_proved_for_fewer_coordinates_is_refused(lots):
     edited = dataclasses.replace(result, schedule=chosen, guarantee=chosen.guarantee)
     with pytest.raises(ArgumentError, match=r"history\.gradient"):
         Result.from_json(edited.to_json())
+
+
+def test_the_search_does_not_give_up_where_one_known_round_is_near():
+    """Steps of 0.3 below sqrt(rounds) jumped over what 117 rounds allow at epsilon 8, and fell back to one known round."""
+    alone = _largest_mu(8.0, 1e-6, 1, "zero-out")
+    assert _largest_mu(8.0, 1e-6, 117, "zero-out") > 1.2 * alone
+    plan = plan_lots(epsilon=8.0, delta=1e-6, users=100_000, rounds=117, dim=3, neighbours="zero-out")
+    assert plan.certified_delta <= 1e-6
+    assert plan.one_round.noise_std < 0.95 / alone

@@ -549,7 +549,7 @@ def test_a_shuffler_of_another_task_takes_no_rounds_and_sends_no_batch(make_worl
     analyzer_that_says.says = lambda path: (200, other if path == "/v1/task" else b"")
     with Errands(shuffler, analyzer_that_says.url):
         soon(lambda: "a new task needs a new folder" in caplog.text)
-    assert set(analyzer_that_says.asked) == {"/v1/task"}
+    assert set(analyzer_that_says.asked) == {"/v1/task", "/v1/refusal"}  # it says why
     assert shuffler.waiting_batch() is not None
 
 

@@ -118,7 +118,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
     if reading.done() and not task.blanks:
         reading.result()
     often = task.schedule.interactivity == "full" or (task.secret is not None and task.secret.cover)
-    answered = 0
+    answered, end = 0, None
     while (often or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
         try:
             sent = _patiently(lambda: client.answer(reading.result), deadline)
@@ -135,7 +135,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
                 say(messages(), f"It was blank: {_why_blank(reading, task)}.")
             if sent.cover and sent.round == task.schedule.rounds:
                 break
-        elif time.monotonic() < deadline:
+        elif time.monotonic() < deadline and (end := _patiently(client.ended, deadline)) is None:
             time.sleep(_PAUSE)
         else:
             break
@@ -144,6 +144,8 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
         why = (
             "this user has answered the task before, and is not asked again" if before else "no round wanted an answer of this user"
         )
+        if end is not None:
+            why = str(end).rstrip(".")
         raise Stopped(f"{why}; nothing was sent", 0)
 
 

@@ -142,6 +142,7 @@ def analyzer(
     dev: Dev = False,
     processes: Annotated[int, typer.Option(help="Processes that open sealed messages.")] = 2,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
+    linger: Annotated[float, typer.Option(help="Seconds to wait, at the end, until the shuffler knows of it.")] = 30.0,
     database: DatabaseUrl = None,
 ) -> None:
     """Train a model on people whose records never leave them. The same command goes on where it was cut off."""
@@ -169,7 +170,7 @@ def analyzer(
     with (
         nullcontext() if pool is None else pool,
         Served(analyzer_app(population), host=host, port=port, tls=tls) as served,
-        _until_stopped(population.stop),
+        _until_stopped(population.stop) as stopped,
     ):
         typer.echo(f"analyzer on {served.url}")
         try:
@@ -178,12 +179,26 @@ def analyzer(
         except KeyboardInterrupt:
             raise Stopped("stopped; the same command goes on where it was") from None
         except SpoiledError as end:
+            _finish(population, folder, stopped, linger, str(end))
             raise Stopped(f"{end}.", ENDED) from None
         model = TableModel(task_file.facts, estimator)
         model.save(saved)
         model.save(task_file.output)
         for line in [*promise_lines(estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
+        _finish(population, folder, stopped, linger)
+
+
+def _finish(population: Any, folder: Path, stopped: threading.Event, linger: float, reason: str | None = None) -> None:
+    """Say that the task has ended: a page that stays, and the shuffler's word that it knows, for which it is waited a while."""
+    from ..service.dashboard import Dashboard, page  # noqa: PLC0415
+
+    rounds = len(population.answered())
+    population.ending.declare(rounds, None if reason is None else reason[:500])
+    (folder / "run.html").write_text(page(Dashboard(population).state()), encoding="utf-8")
+    say(messages(), f"Page of the run: {folder / 'run.html'}.")
+    if not population.ending.wait(linger, stopped):
+        say(messages(), "The shuffler has not heard of the end; the same command says it again.", "yellow")
 
 
 def _is_copy(output: Path, saved: Path) -> bool:
@@ -210,8 +225,11 @@ class _until_stopped:  # noqa: N801  (a context, used like a function)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> threading.Event:
+        from ..service.listening import Seldom  # noqa: PLC0415
+
         handler = logging.StreamHandler()
         handler.setFormatter(JsonLines())
+        handler.addFilter(Seldom())
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}

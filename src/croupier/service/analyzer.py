@@ -21,6 +21,7 @@ from ..validation import ArgumentError
 from . import store as tables
 from .committing import estimate_of, exclusions_of, look_into, take_release
 from .exclusions import Release
+from .finishing import AnalyzerEnding
 from .margin import fewest
 from .store import Database
 from .task import Task, TaskRound
@@ -103,6 +104,8 @@ class RemotePopulation:
         The fraction of users that is counted on to come to their round, where lots are secret.
     document : Document
         The signed task.
+    ending : AnalyzerEnding
+        Where the task's end is declared.
 
     Guarantee
     ---------
@@ -116,6 +119,7 @@ class RemotePopulation:
     def __init__(self, task: Task, store: Database, key: Ed25519PrivateKey, *, pool: Executor | None = None) -> None:
         self.task, self.store, self._key, self._pool = task, store, key, pool
         self.document = task.document(key)
+        self.ending = AnalyzerEnding(task, store, key)
         with store.begin() as connection:
             store.keep_task(connection, task.id, self.document)
         self._arrived = threading.Condition()

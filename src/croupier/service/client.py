@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,11 @@ from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError
 from .budget import DeviceBudget
 from .demands import MAX_EPSILON_IF_WATCHED, Demands
+from .ending import End
 from .http import Server, ServerError, require_private_way
 from .means import Records, beside, blanked_mean, checked_mean
 from .memory import Memory
-from .outcomes import RefusedTaskError
+from .outcomes import RefusedTaskError, Sent
 from .reporting import report_of
 from .secrecy import Lot
 from .task import Task, TaskRound
@@ -30,29 +30,6 @@ from .wire import Document, WireError
 
 # The status of a report whose round has ended.
 TOO_LATE = 410
-
-
-@dataclass(frozen=True)
-class Sent:
-    """What came of taking part.
-
-    Parameters
-    ----------
-    round : int
-        The round's number.
-    first_time : bool
-        Whether the report is new; otherwise one that had waited was sent again.
-    blank : bool, default False
-        Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
-        answer is that of a user whose gradient is 0.
-    cover : bool, default False
-        Whether it was no answer but cover: a report that says nothing, in a round that is not this user's lot.
-    """
-
-    round: int
-    first_time: bool
-    blank: bool = False
-    cover: bool = False
 
 
 class Client:
@@ -191,6 +168,22 @@ class Client:
             raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
         self._memory.keep_lot(task.id, told.round)
         return told
+
+    def ended(self) -> End | None:
+        """Whether the task has ended, by the analyzer's signed word.
+
+        Returns
+        -------
+        End or None
+            None while it goes on, as far as the shuffler knows.
+
+        Raises
+        ------
+        WireError
+            What the shuffler shows is not the analyzer's.
+        """
+        data = self._sent("/v1/end")
+        return End.read(Document.from_bytes(data), self.task().id, self._key) if data else None
 
     def answered(self) -> int:
         """How many answers to the task are in the ledger, whatever was heard of them; cover is none.

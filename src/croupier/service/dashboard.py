@@ -57,7 +57,7 @@ class Dashboard:
         self._population = population
         self._answered: list[Answered] = []
         self._heard: tuple[Heard, float] | None = None
-        self._shows: tuple[int, int | None, Heard | None, str | None] | None = None  # what the state was made of
+        self._shows: tuple[int, int | None, Heard | None, str | None, str | None] | None = None  # what the state was made of
         self._state: dict[str, Any] = {}
         self._looked = -math.inf
         self._lock = threading.Lock()
@@ -70,9 +70,10 @@ class Dashboard:
                 self._answered += self._population.answered(self._answered[-1].number if self._answered else 0)
                 waiting, heard = self._population.waiting(), self._last_heard(now)
                 end = None if waiting else self._population.spoiled()
-                shows = len(self._answered), waiting.number if waiting else None, heard, end
+                refusal = None if heard or self._answered else self._population.ending.refusal
+                shows = len(self._answered), waiting.number if waiting else None, heard, end, refusal
                 if shows != self._shows:
-                    self._state = run_state(self._population.task, self._answered, waiting, heard, end)
+                    self._state = run_state(self._population.task, self._answered, waiting, heard, end) | {"refusal": refusal}
                 self._shows, self._looked = shows, now
             return self._state
 
@@ -122,6 +123,7 @@ def run_state(
         "name": task.name,
         "status": status,
         "end": end,
+        "refusal": None,
         "rounds": {
             "done": len(answered),
             "planned": schedule.rounds,

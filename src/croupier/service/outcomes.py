@@ -34,6 +34,29 @@ class RefusedTaskError(Exception):
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What came of taking part.
+
+    Parameters
+    ----------
+    round : int
+        The round's number.
+    first_time : bool
+        Whether the report is new; otherwise one that had waited was sent again.
+    blank : bool, default False
+        Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
+        answer is that of a user whose gradient is 0.
+    cover : bool, default False
+        Whether it was no answer but cover: a report that says nothing, in a round that is not this user's lot.
+    """
+
+    round: int
+    first_time: bool
+    blank: bool = False
+    cover: bool = False
+
+
+@dataclass(frozen=True)
 class Taken:
     """That a report was taken.
 

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
@@ -18,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..files import create_private
 from ..validation import ArgumentError
 from .http import Server, ServerError
+from .listening import KEEP_SECONDS, ImpatientProtocol, room_for_connections
 from .outcomes import Arrivals, RefusedError
 from .shuffler import ShufflerRole
 from .wire import Document, WireError
@@ -57,7 +59,11 @@ class Served:
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=5,
+            timeout_keep_alive=KEEP_SECONDS,
+            http=ImpatientProtocol,
+            ws="none",
         )
+        ImpatientProtocol.most_connections = room_for_connections()
         self._app, self._server, self._host = app, uvicorn.Server(config), host
         self._scheme = "http" if tls is None else "https"
         self._thread = threading.Thread(target=self._server.run, name=app.title, daemon=True)
@@ -90,6 +96,7 @@ class Errands:
             raise ArgumentError("analyzer", analyzer, "an address like https://host:port", "Give the analyzer's address.")
         self._server = Server(self._analyzer, ca=ca, timeout=_TIMEOUT)
         self._fetched = False  # the analyzer's task, by this process
+        self._ended = shuffler.ending.document() is not None
         self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="errands", daemon=True)
@@ -107,6 +114,8 @@ class Errands:
         while not self._stopping.wait(pause):
             errands = [self._task, self._round, self._arrivals, self._shuffler.close_late]
             errands += [self._batch, self._exclusions, self._release, self._wipe]
+            if self._ended:  # the analyzer is gone, and nobody is missed
+                errands = [self._wipe]
             done = [self._tried(errand) for errand in errands]
             pause = _PAUSE if all(done) else min(2 * pause, _LONGEST_PAUSE)
 
@@ -131,12 +140,30 @@ class Errands:
 
     def _task(self) -> None:
         if not self._fetched:
-            self._shuffler.take_task(Document.from_bytes(self._sent("/v1/task")))
+            document = Document.from_bytes(self._sent("/v1/task"))
+            try:
+                self._shuffler.take_task(document)
+            except WireError as problem:
+                self._tell(self._shuffler.ending.refusal(document, problem))
+                raise
             self._fetched = True
 
+    def _tell(self, refusal: Document | None) -> None:
+        """The analyzer waits for a task that is not served here: it is told why, if it can be reached."""
+        if refusal is not None:
+            with suppress(ServerError):
+                self._sent("/v1/refusal", refusal.to_bytes())
+
     def _round(self) -> None:
-        if self._fetched and (data := self._sent("/v1/round")):
+        if not self._fetched:
+            return
+        if data := self._sent("/v1/round"):
             self._shuffler.open(Document.from_bytes(data))
+        elif (task := self._shuffler.task) is not None and (data := self._sent("/v1/end")):
+            end, heard = self._shuffler.ending.take(Document.from_bytes(data), task)
+            self._sent("/v1/end", heard.to_bytes())
+            self._ended = True
+            log.info("%s", end)
 
     def _arrivals(self) -> None:
         """Tell the analyzer, for its dashboard, how many reports are here: a number, signed."""

@@ -15,6 +15,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from . import store as tables
+from .finishing import ShufflerEnding
 from .known_rounds import KnownRounds
 from .lots import draw_lots, who_answered, who_is_drawn
 from .margin import fewest
@@ -57,6 +58,8 @@ class ShufflerRole:
         The key that batches are verified with.
     releases : Releases
         What follows a batch where reports are checked: the analyzer's list of exclusions, and one sum over the rest.
+    ending : ShufflerEnding
+        What is known of the task's end.
 
     Guarantee
     ---------
@@ -67,6 +70,7 @@ class ShufflerRole:
 
     def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
         self.store, self._key, self._analyzer, self._smallest = store, key, analyzer, smallest
+        self.ending = ShufflerEnding(store, key, analyzer)
         self.task: Task | None = None
         self.document: Document | None = None  # the task's
         self._lock = threading.Lock()  # what comes to one process is counted one after the other
@@ -207,7 +211,6 @@ class ShufflerRole:
         Returns
         -------
         list of Lot or RefusedError
-            Theirs.
         """
         return told_lots(self.store, self._serving, clients)
 

@@ -7,8 +7,11 @@ made, their sealed reports; the analyzer's knows rounds and their counts, and no
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
+import shutil
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -33,12 +36,15 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.exc import SQLAlchemyError
 
 from .wire import Document, WireError
 
 VERSION = 2
 # Connections that are kept open; as many again for a while.
 _CONNECTIONS = 10
+# Seconds for which a look whether it can be written is good, and the least bytes that a healthy disk has left.
+_CHECKED, _LEAST_FREE = 5.0, 64 << 20
 # Milliseconds for which a transaction waits for another one.
 _BUSY = 10_000
 SHUFFLER, ANALYZER = MetaData(), MetaData()
@@ -147,6 +153,13 @@ found = Table(
 
 for metadata in (SHUFFLER, ANALYZER):
     Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+    Table(
+        "ended",
+        metadata,
+        Column("task", String, primary_key=True),
+        Column("document", LargeBinary, nullable=False),
+        Column("heard", Integer, nullable=False),  # whether the other role knows of it
+    )
     Table("served", metadata, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False))
 
 
@@ -161,6 +174,8 @@ class Database:
             event.listen(self.engine, "begin", _begin)
         self._reading = self.engine.execution_options(reads=True)
         self._served, self._rounds = tables.tables["served"], rounds if tables is SHUFFLER else asked
+        self._ended, self._version = tables.tables["ended"], tables.tables["schema_version"]
+        self._checked = -math.inf, ""  # when it was last tried to write, and what came of it
         self.unwiped = False  # something that was deleted may still be in the log
         try:
             with self.engine.begin() as connection:
@@ -199,6 +214,43 @@ class Database:
         elif known != name:
             raise WireError(f"task {name[:8]}..., where this folder is of task {known[:8]}...: a new task needs a new folder")
         return known is None
+
+    def end(self) -> Document | None:
+        """The task's end, as the analyzer signed it; None while it goes on."""
+        with self.look() as connection:
+            stored = connection.execute(select(self._ended.c.document)).scalar()
+        return None if stored is None else Document.from_bytes(stored)
+
+    def keep_end(self, document: Document) -> None:
+        """Write the task's end down, once."""
+        with self.begin() as connection:
+            task = connection.execute(select(self._served.c.task)).scalar_one()
+            if connection.execute(select(self._ended.c.task)).scalar() is None:
+                connection.execute(insert(self._ended).values(task=task, document=document.to_bytes(), heard=0))
+
+    def end_heard(self, *, now: bool = False) -> bool:
+        """Whether the other role knows of the end; `now` writes down that it does."""
+        with self.begin() if now else self.look() as connection:
+            if now:
+                connection.execute(update(self._ended).values(heard=1))
+            return bool(connection.execute(select(self._ended.c.heard)).scalar())
+
+    def trouble(self) -> str:
+        """Why nothing can be written now; empty where it can. It is tried, at most every few seconds."""
+        when, found = self._checked
+        if time.monotonic() < when + _CHECKED:
+            return found
+        found = ""
+        file = self.engine.url.database
+        try:
+            if self.engine.dialect.name == "sqlite" and file and shutil.disk_usage(os.path.dirname(file) or ".").free < _LEAST_FREE:
+                found = f"less than {_LEAST_FREE >> 20} MiB left on the disk"
+            with self.begin() as connection:
+                connection.execute(update(self._version).values(version=self._version.c.version))
+        except (SQLAlchemyError, OSError) as problem:
+            found = f"the database cannot be written to ({type(problem).__name__})"
+        self._checked = time.monotonic(), found
+        return found
 
     def wipe(self) -> None:
         """Take what was deleted out of SQLite's log too, which would keep it for as long as nothing is written over it.

@@ -21,6 +21,7 @@ from .exclusions import release_bytes
 from .http import BINARY, FOR_GOOD
 from .outcomes import RefusedError
 from .shuffler import ShufflerRole
+from .store import Database
 from .transport import report_length
 from .wire import Document, WireError
 
@@ -36,7 +37,7 @@ Outcome = TypeVar("Outcome")
 
 def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
     """For clients: the task, the round, and where reports go."""
-    app, registry = _app("croupier shuffler")
+    app, registry = _app("croupier shuffler", shuffler.store)
     taken = Counter("croupier_reports_taken", "Reports that were taken, retries included", registry=registry)
     refused = Counter("croupier_reports_refused", "Reports that were refused", ["status"], registry=registry)
     arrived = Gauge("croupier_reports_arrived", "Reports in the present round", registry=registry)
@@ -75,6 +76,10 @@ def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
     async def arrivals(request: Request) -> Response:
         now = await run_in_threadpool(shuffler.arrivals)
         return JSONResponse(asdict(now) if now else dict.fromkeys(("round", "arrived", "wanted", "minimum")))
+
+    @app.get("/v1/end")
+    async def end(request: Request) -> Response:
+        return _document(await run_in_threadpool(shuffler.ending.document))
 
     @app.post("/v1/report")
     async def report(request: Request) -> Response:
@@ -130,7 +135,7 @@ class Together(Generic[Item, Outcome]):
 
 def analyzer_app(population: RemotePopulation) -> FastAPI:
     """For the shuffler: the task, the round, and where batches go."""
-    app, registry = _app("croupier analyzer")
+    app, registry = _app("croupier analyzer", population.store)
     batches = Counter("croupier_batches_taken", "Batches that were taken, retries included", registry=registry)
     longest = population.task.most_batch_bytes()
 
@@ -156,6 +161,18 @@ def analyzer_app(population: RemotePopulation) -> FastAPI:
     @app.post("/v1/release")
     async def release(request: Request) -> Response:
         return await _handed(request, release_bytes(population.task.problem.dim), population.take_release)
+
+    @app.get("/v1/end")
+    async def end(request: Request) -> Response:
+        return _document(await run_in_threadpool(population.ending.document))
+
+    @app.post("/v1/end")
+    async def end_heard(request: Request) -> Response:
+        return await _handed(request, _MOST_ARRIVALS_BYTES, population.ending.hear)
+
+    @app.post("/v1/refusal")
+    async def refusal(request: Request) -> Response:
+        return await _handed(request, _MOST_ARRIVALS_BYTES, population.ending.refuse)
 
     dashboard = Dashboard(population)
     app.state.stopping, app.state.streams = False, 0
@@ -220,12 +237,13 @@ class Allowance:
         self._left[client] = left - 1, now
 
 
-def _app(title: str) -> tuple[FastAPI, CollectorRegistry]:
+def _app(title: str, store: Database) -> tuple[FastAPI, CollectorRegistry]:
     app, registry = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None), CollectorRegistry()
 
     @app.get("/healthz")
     async def healthy() -> Response:
-        return Response("ok\n", media_type="text/plain")
+        trouble = await run_in_threadpool(store.trouble)
+        return _refusal(503, f"not ok: {trouble}") if trouble else Response("ok\n", media_type="text/plain")
 
     @app.get("/metrics")
     async def metrics() -> Response:

@@ -1,0 +1,120 @@
+"""What a web server does about clients that do not keep the rules: half-sent requests end, connections have a limit, logs too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+# Seconds for a request's head; its body has so many more, and so many bytes a second.
+HEAD_SECONDS, BODY_SECONDS, BYTES_A_SECOND = 20.0, 20.0, 20_000
+# Seconds for which an idle connection is kept: a client's longest pace, and a little.
+KEEP_SECONDS = 40
+# Descriptors that are not for connections: databases, logs, the listening socket.
+_OTHERS = 64
+# Connections, at most, whatever the system allows.
+_MOST = 1 << 16
+# Seconds after which a line that is logged again and again is logged again.
+_QUIET = 60.0
+# Different lines that are remembered.
+_LINES = 1000
+
+
+class ImpatientProtocol(H11Protocol):
+    """A connection that is closed where a request does not arrive in time, or there are too many connections."""
+
+    most_connections = 1 << 30
+    _timer: asyncio.TimerHandle | None = None
+    _in_head = True
+    _before: Any = None  # the cycle of the request before the one that is arriving
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the clock, or hang up."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most_connections:
+            transport.abort()
+        else:
+            self._await(HEAD_SECONDS, head=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Stop the clock when a request is there as a whole; a body has more time than a head."""
+        if self._timer is None and (self.cycle is None or not self.cycle.more_body):
+            self._before = self.cycle
+            self._await(HEAD_SECONDS, head=True)
+        super().data_received(data)
+        if self._timer is None or self.cycle is self._before:
+            return
+        if not self.cycle.more_body:
+            self._stop()
+        elif self._in_head:
+            self._await(BODY_SECONDS + self._declared() / BYTES_A_SECOND, head=False)
+
+    def _declared(self) -> int:
+        """The body's length as the head says it."""
+        length = dict(self.cycle.scope["headers"]).get(b"content-length", b"0")
+        return int(length) if length.isdigit() and len(length) < 13 else 0
+
+    def _await(self, seconds: float, *, head: bool) -> None:
+        self._stop()
+        self._timer, self._in_head = self.loop.call_later(seconds, self._hang_up), head
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _hang_up(self) -> None:
+        self._timer = None
+        self.transport.abort()
+
+
+def room_for_connections() -> int:
+    """How many connections a process may have open and never run out of descriptors; the system's limit is raised first."""
+    if resource is None:
+        return 1 << 30
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST if soft == resource.RLIM_INFINITY else max(1, soft - _OTHERS)
+
+
+class Seldom(logging.Filter):
+    """Lets a line that comes again and again through once a minute, with how often it came."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._known: dict[tuple[str, str], tuple[float, int]] = {}  # when a line was last let through, how many were not since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is let through."""
+        now, key = self._clock(), (record.name, record.getMessage()[:80])
+        when, held = self._known.get(key, (-math.inf, 0))
+        if now < when + _QUIET:
+            self._known[key] = when, held + 1
+            return False
+        if len(self._known) >= _LINES:
+            self._known.clear()
+        self._known[key] = now, 0
+        if held:
+            record.msg, record.args = f"{record.getMessage()} ({held} times more since it was last said)", ()
+        return True

@@ -1,0 +1,249 @@
+"""Half-sent requests end, connections have a limit and are kept, a full disk shows, and a log does not grow by itself."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import resource
+import shutil
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+from helpers_roles import World, round_of
+
+from croupier.client import Client
+from croupier.service import listening, store
+from croupier.service.http import Server, ServerError
+from croupier.service.listening import ImpatientProtocol, Seldom, room_for_connections
+from croupier.service.roles import Served
+from croupier.service.web import shuffler_app
+
+# What an attacker may send and leave: nothing, half a head, half a body, a byte of one.
+HALVES = [
+    b"",
+    b"G",
+    b"GET /healthz HTTP/1.1\r\nHost: me\r\nX: ",
+    b"POST /v1/report HTTP/1.1\r\nHost: me\r\nContent-Length: 100\r\n\r\nab",
+]
+
+
+@pytest.fixture
+def world(tmp_path):
+    with_round = World(tmp_path)
+    yield with_round
+    with_round.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(listening, "BODY_SECONDS", 0.3)
+
+
+@contextmanager
+def connected(served: Served, timeout: float = 30.0):
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=timeout) as connection:
+        yield connection
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the server closes the connection; a server that waits for ever is waited for 30 seconds."""
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionResetError:
+        return True
+    return True
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("half", HALVES)
+def test_a_request_that_does_not_arrive_ends(world, half):
+    with Served(shuffler_app(world.shuffler())) as served, connected(served) as connection:
+        connection.sendall(half)
+        assert ended(connection)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("half", HALVES[1:])
+def test_a_second_request_that_does_not_arrive_ends_too(world, half):
+    """An idle connection is kept; one on which half of a request has come is not."""
+    with Served(shuffler_app(world.shuffler())) as served, connected(served) as connection:
+        connection.sendall(b"GET /v1/task HTTP/1.1\r\nHost: me\r\n\r\n")
+        assert connection.recv(4096)
+        connection.sendall(half)
+        assert ended(connection)
+
+
+def test_a_request_in_pieces_is_answered_and_its_connection_kept(world):
+    with Served(shuffler_app(world.shuffler())) as served, connected(served) as connection:
+        for _ in range(2):
+            for piece in (b"GET /healthz HT", b"TP/1.1\r\nHost: m", b"e\r\n\r\n"):
+                connection.sendall(piece)
+                time.sleep(0.05)
+            answer = connection.recv(4096)
+            assert b"200 OK" in answer
+            while b"ok\n" not in answer:
+                answer += connection.recv(4096)
+
+
+def test_there_are_no_more_connections_than_there_is_room_for(world, monkeypatch):
+    with Served(shuffler_app(world.shuffler())) as served:
+        monkeypatch.setattr(ImpatientProtocol, "most_connections", 2)
+        with connected(served) as one, connected(served) as two:
+            for connection in (one, two):
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: me\r\n\r\n")
+                assert connection.recv(4096)
+            with connected(served) as three:
+                assert ended(three)
+        assert 1 <= room_for_connections() < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def test_a_line_that_comes_again_and_again_is_logged_once_a_minute():
+    now = [0.0]
+    seldom, said = Seldom(lambda: now[0]), []
+    for step in range(6000):  # a hundred a second for a minute
+        now[0] = step / 100
+        record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "socket.accept() out of %s", ("resources",), None)
+        said += [record.getMessage()] if seldom.filter(record) else []
+    assert said == ["socket.accept() out of resources"]
+    now[0] = 60.0
+    assert seldom.filter(record)
+    assert record.getMessage() == "socket.accept() out of resources (5999 times more since it was last said)"
+    assert seldom.filter(logging.LogRecord("croupier", logging.INFO, "", 0, "another", (), None))
+
+
+# --- health
+
+
+def health(served: Served) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(served.url + "/healthz", timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, refusal.read().decode()
+
+
+def test_with_a_full_disk_a_role_is_not_healthy(world, monkeypatch):
+    """Files that cannot grow: what a full disk does to a database."""
+    shuffler = world.shuffler()
+    monkeypatch.setattr(store, "_CHECKED", 0.0)
+    with Served(shuffler_app(shuffler)) as served:
+        assert health(served) == (200, "ok\n")
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+        try:
+            found = health(served)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert found == (503, "not ok: the database cannot be written to (OperationalError)\n")
+        assert health(served) == (200, "ok\n")
+
+
+def test_with_little_room_left_a_role_is_not_healthy(world, monkeypatch):
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(store, "_CHECKED", 0.0)
+    with Served(shuffler_app(world.shuffler())) as served:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 20))
+        assert health(served) == (503, "not ok: less than 64 MiB left on the disk\n")
+
+
+# --- one connection
+
+
+@pytest.fixture
+def accepted(monkeypatch):
+    """How many connections servers have taken."""
+    counted = Counter()
+    made = ImpatientProtocol.connection_made
+
+    def counting(self, transport):
+        counted["all"] += 1
+        made(self, transport)
+
+    monkeypatch.setattr(ImpatientProtocol, "connection_made", counting)
+    return counted
+
+
+def test_a_client_opens_one_connection_for_task_round_and_report(world, accepted):
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    key = world.analyzer_key.public_key().public_bytes_raw().hex()
+    with Served(shuffler_app(shuffler)) as served:
+        limits = {"max_epsilon": 1e6, "max_delta": 0.5, "at_once": True}
+        client = Client(served.url, world.tokens[0], key, folder=world.folder / "ann", **limits)
+        assert client.take_part(world.X[0], world.y[0]).round == 1
+        client.ended()
+    assert accepted["all"] == 1
+
+
+def test_a_connection_that_the_server_has_closed_is_opened_again(world, accepted, monkeypatch):
+    monkeypatch.setattr("croupier.service.roles.KEEP_SECONDS", 0)
+    with Served(shuffler_app(world.shuffler())) as served:
+        server = Server(served.url)
+        for _ in range(3):
+            assert server.send("/healthz") == b"ok\n"
+            time.sleep(0.3)
+        server.close()
+    assert accepted["all"] == 3
+
+
+def test_a_server_that_is_gone_is_out_of_reach_on_a_kept_connection_too(world):
+    with Served(shuffler_app(world.shuffler())) as served:
+        server = Server(served.url)
+        server.send("/healthz")
+    with pytest.raises(ServerError) as gone:
+        server.send("/healthz")
+    assert gone.value.status is None
+
+
+def test_a_refusal_leaves_the_connection_as_good_as_it_was(world, accepted):
+    with Served(shuffler_app(world.shuffler())) as served:
+        server = Server(served.url)
+        for _ in range(2):
+            with pytest.raises(ServerError) as refused:
+                server.send("/v1/report", b"x", {"Authorization": "Bearer nobody's"})
+            assert refused.value.status == 401
+        assert server.send("/healthz") == b"ok\n"
+        server.close()
+    assert accepted["all"] == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_the_environment_names_is_used(monkeypatch, scheme):
+    asked = []
+
+    class Wire:
+        def __init__(self, host, port, **_):
+            self.sock, self.at = None, (host, port)
+
+        def set_tunnel(self, host, port, headers):
+            asked.append(("tunnel", self.at, host, port, headers))
+
+        def request(self, method, path, body, headers):
+            asked.append((method, self.at, path, headers))
+            raise http.client.RemoteDisconnected
+
+        def close(self):
+            pass
+
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(f"{scheme}_proxy", "http://me:word@proxy.example:3128")
+    monkeypatch.setattr(http.client, "HTTPConnection", Wire)
+    monkeypatch.setattr(http.client, "HTTPSConnection", Wire)
+    with pytest.raises(ServerError):
+        Server(f"{scheme}://shuffler.example/at").send("/v1/task")
+    proxy, known = ("proxy.example", 3128), {"Proxy-Authorization": "Basic bWU6d29yZA=="}
+    if scheme == "http":
+        assert asked == [("GET", proxy, "http://shuffler.example/at/v1/task", known)]
+    else:
+        assert asked == [("tunnel", proxy, "shuffler.example", 443, known), ("GET", proxy, "/at/v1/task", {})]
+    assert json.dumps(asked).count("shuffler.example") == 1
