@@ -19,7 +19,8 @@ from croupier.table import Schema
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "deploy"
-UNITS = ["croupier-shuffler.service", "croupier-analyzer.service"]
+UNITS = ["croupier-shuffler.service", "croupier-analyzer.service", "croupier-enroller.service"]
+ROLES = ("key", "enrol", "shuffler", "analyzer", "page", "enroller", "enroller-keys", "invitations")
 PAGES = ["deploy.md", "threat-model.md", "protocol.md", "browser.md"]
 
 
@@ -71,7 +72,7 @@ def inline(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_pages_exist(page):
     text = (ROOT / "docs" / page).read_text()
-    text = text.replace("`croupier signature v1`", "")  # bytes, not a command
+    text = text.replace("`croupier signature v1`", "").replace("`croupier token v1`", "")  # bytes, not a command
     for command in [*blocks(text), *inline(text)]:
         check(command)
 
@@ -88,13 +89,15 @@ def test_commands_of_the_front_page_exist():
 
 def test_the_page_on_deploying_shows_every_role():
     names = {check(command) for command in blocks((ROOT / "docs" / "deploy.md").read_text())}
-    assert names == {"demo", "serve key", "serve enrol", "serve analyzer", "serve shuffler", "join"}
+    enrolling = {"serve enroller-keys", "serve invitations", "serve enroller"}
+    roles = {"serve key", "serve enrol", "serve analyzer", "serve shuffler", "serve excluded", "serve bar"}
+    assert names == {"demo", "join"} | roles | enrolling
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_options_that_pages_mention_exist_somewhere(page):
     known = set()
-    for words in (["demo"], ["join"], ["plan"], *(["serve", name] for name in ("key", "enrol", "shuffler", "analyzer"))):
+    for words in (["demo"], ["join"], ["plan"], *(["serve", name] for name in ROLES)):
         known |= options_of(words)[1].keys()
     mentioned = set(re.findall(r"`(--[a-z-]+)", (ROOT / "docs" / page).read_text()))
     assert mentioned <= known
@@ -123,7 +126,7 @@ def test_the_example_task_is_one_that_the_analyzer_takes():
         (EXAMPLES / "Containerfile").read_text(),
         (ROOT / "docs/deploy.md").read_text(),
     ):
-        (floor,) = re.findall(r"--smallest (\d+)", text)
+        (floor,) = set(re.findall(r"--smallest (\d+)", text))
         assert smallest >= int(floor)  # or the shuffler of the examples would refuse their task
 
 
@@ -159,7 +162,7 @@ def test_units_are_well_formed(name):
     assert service["StateDirectory"] == f"croupier-{role}"
     assert "--host 0.0.0.0" in service["ExecStart"]
     assert "--certificate ${CREDENTIALS_DIRECTORY}/certificate.pem" in service["ExecStart"]
-    assert sum(line.startswith("LoadCredential=") for line in lines) == 2
+    assert sum(line.startswith("LoadCredential=") for line in lines) == (3 if role == "enroller" else 2)
     known_variables = {"STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "ANALYZER", "ANALYZER_KEY"}
     assert set(re.findall(r"\$\{(\w+)\}", service["ExecStart"])) <= known_variables
 
@@ -216,14 +219,14 @@ def section(title: str) -> str:
     return THREATS.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
-def test_the_page_says_that_the_shuffler_must_be_actively_honest_about_enrolment():
+def test_the_page_says_that_a_shuffler_without_an_enroller_must_be_actively_honest():
     """It enrols n - 1 users of its own, and solves the next theta for the one that is left: that takes no analyzer."""
     alone = section("The shuffler, alone")
     for words in ("actively honest about enrolment", "enrols n - 1 users of its own", "publishes the next theta", "noisy counts"):
         assert words in alone, words
     assert "of use to it if it is told" not in THREATS
     promise = section("The promise, and what it rests on")
-    assert re.search(r"^\| A0 \| the shuffler is honest about enrolment", promise, flags=re.M)
+    assert re.search(r"^\| A0 \| with an enroller: .* without one: the shuffler is honest about enrolment", promise, flags=re.M)
     assert "the shuffler alone reads your noisy counts" in promise
 
 
@@ -235,8 +238,11 @@ def test_the_page_does_not_say_that_shuffler_and_clients_learn_nothing():
     assert "Of one client that is left: its own noise alone" in clients
 
 
-def test_the_page_names_the_remedy_among_what_is_not_done():
-    assert re.search(r"tokens that a third party issues.*not built yet", section("What is not done"))
+def test_the_page_says_what_an_enroller_does_and_what_it_does_not():
+    about = section("The enroller")
+    for words in ("Blindness", "Times", "by *messages*", "invites people of its own making"):
+        assert words in about, words
+    assert not re.search(r"tokens that a third party issues.*not built yet", THREATS)
 
 
 @pytest.mark.parametrize("page", ["threat-model.md", "deploy.md", "protocol.md"])

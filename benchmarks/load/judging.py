@@ -36,4 +36,12 @@ def judge(results: Results) -> list[Verdict]:
                 bool(same) and all(same),
             )
         )
+    shared = [
+        *results.get("processes", {}).get("rows", ()),
+        *([large] if (large := results.get("large", {})).get("postgres") else []),
+    ]
+    if shared:
+        exact = sum(row["sum_is_exact"] for row in shared)
+        what = "several processes on PostgreSQL: the sum is exactly that of all reports"
+        rows.append((what, f"{exact} of {len(shared)} rounds", exact == len(shared)))
     return [Verdict(what, "", found, bool(held)) for what, found, held in rows]

@@ -15,11 +15,19 @@ import croupier as cr
 
 from ..command import read, store
 from ..protocol import Results
+from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
 from .sizes import QUICK, Sizes
 
-SECTIONS: dict[str, Callable[[Sizes], Any]] = {"speed": speed, "kills": kills, "ciphertexts": ciphertexts, "runs": whole_runs}
+SECTIONS: dict[str, Callable[[Sizes], Any]] = {
+    "speed": speed,
+    "kills": kills,
+    "ciphertexts": ciphertexts,
+    "runs": whole_runs,
+    "processes": several,
+    "large": large,
+}
 
 
 def options(parser: argparse.ArgumentParser) -> None:

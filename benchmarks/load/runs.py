@@ -128,7 +128,7 @@ def whole_run(sizes: Sizes, transport: str, interactivity: str) -> dict[str, Any
     rows = rng.normal(size=(sizes.clients, sizes.features))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True) * 1.000001
     X, y = maker.records(rows, np.where(rows[:, 0] > 0, "yes", "no"))
-    tokens = enrolled(at_shuffler / "shuffler.db", sizes.clients)[1]
+    tokens = enrolled(f"sqlite:///{at_shuffler / 'shuffler.db'}", sizes.clients)[1]
     analyzer = None
     try:
         with (folder / "log").open("w") as log:

@@ -19,6 +19,11 @@ class Sizes:
     features: int = DIM - 1  # and the constant
     rounds: int = 10
     runs: tuple[tuple[str, str], ...] = (("masked-sum", "sequential"), ("masked-sum", "full"), ("messages", "sequential"))
+    processes: tuple[int, ...] = (1, 2, 4)
+    shared_reports: int = 8_000
+    shared_connections: int = 64
+    large_reports: int = 100_000
+    large_dim: int = 10
 
 
 QUICK = Sizes(
@@ -30,4 +35,9 @@ QUICK = Sizes(
     features=4,
     rounds=2,
     runs=(("masked-sum", "sequential"), ("messages", "sequential")),
+    processes=(1, 2),
+    shared_reports=200,
+    shared_connections=8,
+    large_reports=400,
+    large_dim=4,
 )

@@ -40,15 +40,35 @@ from .sizes import DIM
 CLI = [sys.executable, "-c", "from croupier.cli import main; main()", "serve"]
 
 
+@dataclass(frozen=True)
+class Placed:
+    """Where a shuffler keeps what it has, as how many processes it runs, and how many coordinates it is asked about."""
+
+    database: str
+    processes: int
+    dim: int = DIM
+
+
 class Shuffling:
     """A shuffler as a process of its own that can be killed and started again where it was; use it as a context."""
 
-    def __init__(self, folder: Path, analyzer: str, analyzer_key: str, *, tls: bool = False, ca: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        analyzer: str,
+        analyzer_key: str,
+        *,
+        tls: bool = False,
+        ca: Path | None = None,
+        placed: Placed | None = None,
+    ) -> None:
         self.folder, self.starts = folder, 0
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         options = ["--dir", folder, "--analyzer", analyzer, "--analyzer-key", analyzer_key, "--port", self.port, "--smallest", 2]
         self._command = [*CLI, "shuffler", *map(str, options), *(["--dev"] if tls else []), *(["--ca", str(ca)] if ca else [])]
+        if placed is not None:
+            self._command += ["--database", placed.database, "--processes", str(placed.processes)]
         self.ca = development_certificate(folder)[0] if tls else None
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -70,7 +90,7 @@ class Shuffling:
 
     def kill(self) -> None:
         assert self.process is not None
-        self.process.kill()
+        self.process.kill()  # of several processes the others end by themselves
         self.process.wait()
 
     def cpu_seconds(self) -> float:
@@ -110,11 +130,12 @@ class World:
 
 
 @contextmanager
-def world(reports: int, tls: bool = False) -> Iterator[World]:
-    """A round of so many users, masked-sum, DIM coordinates."""
+def world(reports: int, tls: bool = False, placed: Placed | None = None) -> Iterator[World]:
+    """A round of so many users, masked-sum, DIM coordinates unless said otherwise."""
+    dim = DIM if placed is None else placed.dim
     folder = Path(tempfile.mkdtemp(prefix="croupier-load-"))
     try:
-        problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
+        problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0))
         one_round = cr.schedule(problem, reports, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", interactivity="full")
         role_key = signing_key(folder / "shuffler")
         analyzer_key = Ed25519PrivateKey.generate()
@@ -124,17 +145,21 @@ def world(reports: int, tls: bool = False) -> Iterator[World]:
 
         def train() -> None:
             with suppress(KeyboardInterrupt):
-                run(problem, population, one_round, start=np.zeros(DIM))
+                run(problem, population, one_round, start=np.zeros(dim))
                 trained.set()
 
-        clients, tokens = enrolled(folder / "shuffler" / "shuffler.db", reports)
+        url = f"sqlite:///{folder / 'shuffler' / 'shuffler.db'}" if placed is None else placed.database
+        clients, tokens = enrolled(url, reports)
         thread = threading.Thread(target=train, daemon=True)
         thread.start()
         while (document := population.current()) is None:
             time.sleep(0.01)
         bodies, ones, seconds = sealed_reports(document, task, analyzer_key, reports)
         public = analyzer_key.public_key().public_bytes_raw().hex()
-        with Served(analyzer_app(population)) as served, Shuffling(folder / "shuffler", served.url, public, tls=tls) as shuffler:
+        with (
+            Served(analyzer_app(population)) as served,
+            _shuffling(folder / "shuffler", served.url, public, tls, placed) as shuffler,
+        ):
             yield World(shuffler, population, clients, tokens, bodies, ones, seconds, trained)
             population.stop()
             thread.join()
@@ -142,9 +167,13 @@ def world(reports: int, tls: bool = False) -> Iterator[World]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def enrolled(database: Path, count: int) -> tuple[list[str], list[str]]:
+def _shuffling(folder: Path, analyzer: str, key: str, tls: bool, placed: Placed | None) -> Shuffling:
+    return Shuffling(folder, analyzer, key, tls=tls, placed=placed)
+
+
+def enrolled(database: str, count: int) -> tuple[list[str], list[str]]:
     """Clients at a shuffler that is not running, all in one transaction."""
-    kept = Database(f"sqlite:///{database}", tables.SHUFFLER)
+    kept = Database(database, tables.SHUFFLER)
     names = [f"client-{number:06}" for number in range(count)]
     tokens = [f"token-{number:06}-{os.urandom(16).hex()}" for number in range(count)]
     with kept.begin() as connection:
@@ -160,10 +189,11 @@ def sealed_reports(document: Document, task: Task, key: Ed25519PrivateKey, count
     plan = opened_round.phase_of(task).plan
     width = width_for(task.transport, plan)
     protocol, source, rng = VectorSum(plan), SecureRandom(), np.random.default_rng(0)
-    bodies, ones = [], np.zeros(DIM, dtype=np.int64)
+    dim = task.problem.dim
+    bodies, ones = [], np.zeros(dim, dtype=np.int64)
     begun = time.perf_counter()
     for _ in range(count):
-        vector = rng.normal(size=DIM)
+        vector = rng.normal(size=dim)
         bits = protocol.randomize(plan.norm * vector / np.linalg.norm(vector), source)
         ones += bits.bits.sum(axis=1, dtype=np.int64)
         bodies.append(sealed_report(task.transport, document.digest, bits, opened_round.key, width).to_bytes())

@@ -7,6 +7,7 @@ from typing import Any
 from ..protocol import Results
 from ..tables import table
 from .judging import judge
+from .writing_processes import processes_parts
 
 
 def page(results: Results) -> str:
@@ -97,6 +98,7 @@ def page(results: Results) -> str:
                 for row in results["runs"]
             ],
         ),
+        *processes_parts(results),
     ]
     return "\n".join(parts)
 

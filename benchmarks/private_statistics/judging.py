@@ -10,7 +10,9 @@ R2 = {("adult", 0.1): 0.28, ("adult", 1.0): 0.40, ("covtype", 0.1): 0.71, ("covt
 # A fit over scikit-learn's Ridge, on the larger data set.
 TIMED, TIME = "covtype", 5.0
 # Shares of truths that 95 % intervals and bars cover.
-INTERVALS, BARS = (0.92, 0.98), (0.90, 0.99)
+INTERVALS, LOGISTIC, BARS = (0.92, 0.98), (0.92, 0.99), (0.90, 0.99)
+# Error of default logistic coefficients over their length, everybody asked in every round.
+COEFFICIENTS_OF, COEFFICIENTS = "full", 0.1
 # Root mean square errors in points, at this epsilon.
 POINTS_AT, POINTS = 0.5, {"accuracy": 0.45, "AUC": 0.7}
 # Noise by diameter over noise by norm, for a diameter of sqrt 2 norms.
@@ -19,7 +21,7 @@ NOISE = 0.72
 
 def judge(results: Results) -> list[Verdict]:
     """R^2, times, coverage, errors and noise, each beside the claim about it."""
-    return [*_regressions(results), *_coverage(results), *_evaluations(results), *_diameters(results)]
+    return [*_regressions(results), *_coverage(results), *_logistic(results), *_evaluations(results), *_diameters(results)]
 
 
 def _regressions(results: Results) -> Iterator[Verdict]:
@@ -35,6 +37,16 @@ def _coverage(results: Results) -> Iterator[Verdict]:
     for row in results["coverage"]:
         where = f"{row['features']} columns, {row['users']:,} people, epsilon {row['epsilon']:g}"
         yield _covers(f"intervals cover, {where}", row["covered"], INTERVALS)
+
+
+def _logistic(results: Results) -> Iterator[Verdict]:
+    for row in results.get("logistic_coverage", []):
+        where = f"{row['features']} columns, {row['users']:,} people, epsilon {row['epsilon']:g}"
+        yield _covers(f"logistic intervals cover, {where}", row["covered"], LOGISTIC)
+    for row in results.get("logistic_coefficients", []):
+        if row["interactivity"] == COEFFICIENTS_OF:
+            what, error = f"error of logistic coefficients, {row['interactivity']}", row["error"]
+            yield Verdict(what, f"at most {COEFFICIENTS:.0%}", f"{error:.1%}", error <= COEFFICIENTS)
 
 
 def _evaluations(results: Results) -> Iterator[Verdict]:

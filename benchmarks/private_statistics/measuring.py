@@ -26,6 +26,7 @@ from ..cells import Cells, fingerprint
 from ..datasets import loader
 from ..protocol import Results
 from .judging import R2
+from .logistic import LOGISTIC
 
 DELTA, FITS, QUICK_FITS = 1e-6, 5, 2
 # The target is the first numeric column; its public range.
@@ -165,7 +166,12 @@ def part(job: tuple[str, ...], *, folder: Path, quick: bool) -> list[dict[str, A
     name, *task = job
     if name == "regressions":
         return regressions(folder, *task, quick)
-    return diameters() if name == "diameters" else {"coverage": coverage, "evaluations": evaluations}[name](quick)
+    measures = {
+        "coverage": coverage,
+        **LOGISTIC,
+        "evaluations": evaluations,
+    }
+    return diameters() if name == "diameters" else measures[name](quick)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -185,7 +191,13 @@ def measure(arguments: argparse.Namespace) -> Results:
             arguments.error(f"--data: there is no {task}.npz in {folder}")
     settings = {"quick": quick, "code": fingerprint(Path(__file__)), "data": fingerprint(folder / "load.py")}
     cells = Cells(arguments.folder / "private_statistics.cells.jsonl", settings, fresh=arguments.fresh)
-    jobs = [*(("regressions", task) for task in TASKS), ("coverage",), ("evaluations",), ("diameters",)]
+    jobs = [
+        *(("regressions", task) for task in TASKS),
+        ("coverage",),
+        *((name,) for name in LOGISTIC),
+        ("evaluations",),
+        ("diameters",),
+    ]
     results: Results = {"version": cr.__version__, "quick": quick}
     # one after the other, since regressions are timed
     found = cells.all(jobs, partial(part, folder=folder, quick=quick), description="statistics")

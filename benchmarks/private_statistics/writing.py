@@ -14,6 +14,14 @@ The time is that of the fit over scikit-learn's Ridge on the same rows, alternat
 COVERAGE = """\
 Coverage of 95 % intervals, and the share of coefficients that have one; the plan's noise drawn as Gaussian.
 """
+LOGISTIC = """\
+Logistic regression in three groups (`ShuffleLogit`): coverage of 95 % intervals, and how wide they are beside those of
+a fit without privacy; Gaussian noise of the plans.
+"""
+COEFFICIENTS = """\
+Coefficients of default `ShuffleLogisticRegression`s where the truth is [1, -0.5]: medians, and the median length of the
+error over that of the truth.
+"""
 EVALUATIONS = """\
 Evaluation of a classifier on 10,000 people: root mean square error in points, sampling included, and how often
 95 % bars cover.
@@ -44,6 +52,7 @@ def page(results: Results) -> str:
         regressions_table(results),
         COVERAGE,
         coverage_table(results),
+        *logistic_tables(results),
         EVALUATIONS,
         evaluations_table(results),
         DIAMETERS,
@@ -76,6 +85,39 @@ def coverage_table(results: Results) -> str:
         for row in results["coverage"]
     ]
     return table(("columns", "people", "epsilon", "covered", "told from noise"), rows, left=0)
+
+
+def logistic_tables(results: Results) -> list[str]:
+    """How often intervals of logistic coefficients cover, and default coefficients; empty where they were not measured."""
+    if "logistic_coverage" not in results:
+        return []
+    covered = [
+        (
+            f"{row['features']}",
+            f"{row['users']:,}",
+            f"{row['epsilon']:g}",
+            f"{row['covered']:.1%}",
+            f"{row['told']:.0%}",
+            f"{row['width']:.2f}",
+        )
+        for row in results["logistic_coverage"]
+    ]
+    coefficients = [
+        (
+            row["interactivity"],
+            f"{row['users']:,}",
+            f"{row['epsilon']:g}",
+            "[{:.2f}, {:.2f}]".format(*row["coef"]),
+            f"{row['error']:.1%}",
+        )
+        for row in results["logistic_coefficients"]
+    ]
+    return [
+        LOGISTIC,
+        table(("columns", "people", "epsilon", "covered", "told from noise", "width"), covered, left=0),
+        COEFFICIENTS,
+        table(("interactivity", "people", "epsilon", "coefficients", "error"), coefficients, left=1),
+    ]
 
 
 def evaluations_table(results: Results) -> str:

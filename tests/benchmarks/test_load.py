@@ -23,6 +23,8 @@ def test_a_quick_run_measures_every_section_and_its_page_is_made_again(tmp_path)
     assert all(row["batch_arrived"] and not row["refusals"] for row in found["speed"])
     assert {row["transport"] for row in found["runs"]} == {"masked-sum", "messages"}
     assert all(row["same_theta"] for row in found["runs"])
+    assert all(row["sum_is_exact"] and not row["refusals"] for row in found["processes"]["rows"])
+    assert found["large"].get("sum_is_exact", True)
     page = (tmp_path / "load.md").read_text()
     assert "a quick run: nothing is judged" in page
     again = ran("--redraw", "--out", str(tmp_path))

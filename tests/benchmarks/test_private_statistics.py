@@ -19,6 +19,10 @@ RESULTS = {
         for (task, epsilon), claimed in judging.R2.items()
     ],
     "coverage": [{"features": 5, "users": 10_000, "epsilon": 1.0, "covered": 0.95, "told": 1.0}],
+    "logistic_coverage": [
+        {"features": 5, "users": 30_000, "epsilon": 1.0, "covered": 0.95, "told": 1.0, "width": 2.0, "coefficients": 600}
+    ],
+    "logistic_coefficients": [{"interactivity": "full", "users": 100_000, "epsilon": 4.0, "coef": [1.0, -0.5], "error": 0.02}],
     "evaluations": [{"epsilon": 0.5, "score": "AUC", "rmse_points": 0.6, "covered": 0.95}],
     "diameters": [{"query": "histogram", "diameter": 2**0.5, "users": 9, "dim": 9, "noise_ratio": 0.71}],
 }
@@ -39,6 +43,9 @@ def test_the_page_has_every_figure_and_judges():
         ("regressions", "time_over_ridge", 6.0),
         ("coverage", "covered", 0.9),
         ("coverage", "covered", 0.99),
+        ("logistic_coverage", "covered", 0.9),
+        ("logistic_coverage", "covered", 0.995),
+        ("logistic_coefficients", "error", 0.2),
         ("evaluations", "rmse_points", 0.8),
         ("evaluations", "covered", 0.8),
         ("diameters", "noise_ratio", 0.8),
@@ -86,6 +93,8 @@ def test_a_run_reads_its_data_keeps_what_is_finished_and_goes_on(tmp_path, monke
         numbers, category = rng.normal(size=(people, 3)), rng.integers(2, size=(people, 1))
         numbers[:, 0] = (low + high) / 2 + (high - low) / 8 * numbers[:, 1]
         np.savez(tmp_path / f"{task}.npz", num=numbers, cat=category, ncat=[2], n_train=1_000)
+    for name in measuring.LOGISTIC:
+        monkeypatch.setitem(measuring.LOGISTIC, name, lambda quick, name=name: RESULTS[name])
     for name in ("coverage", "evaluations"):
         monkeypatch.setattr(measuring, name, lambda quick, name=name: RESULTS[name])
     run = ["--quick", "--data", str(tmp_path), "--out", str(tmp_path / "found")]

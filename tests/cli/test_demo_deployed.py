@@ -49,10 +49,12 @@ def test_a_whole_deployment_trains_and_leaves_nothing(tmp_path, monkeypatch):
     assert 0.7 < figures["accuracy_without_privacy"] < 0.9
     assert 0.5 <= figures["accuracy_of_one_answer"] < 0.6
     assert 0.3 < figures["accuracy"] < 0.9  # 40 people; what is learnt is another test's business
-    analyzer, shuffler = (list(figures[f"{role}_database"].values()) for role in ("analyzer", "shuffler"))
-    assert analyzer == [demo_deployed.ROUNDS, 0, 0]
+    analyzer, shuffler, enroller = (list(figures[f"{role}_database"].values()) for role in ("analyzer", "shuffler", "enroller"))
+    assert analyzer == [demo_deployed.ROUNDS, 0, 40 * demo_deployed.ROUNDS, 0]
+    assert enroller == [40, 40, 0]
     assert shuffler == [40, 40 * demo_deployed.ROUNDS, 0, 0]
-    assert figures["bytes_per_user"] == demo_deployed.ROUNDS * (128 + 8 * 6)
+    width = (40 * figures["bits_per_user"] // (6 * demo_deployed.ROUNDS)).bit_length()  # of the counts of all, in 6 coordinates
+    assert figures["bytes_per_user"] == demo_deployed.ROUNDS * (128 + 288 + -(-6 * width // 8))
     assert "https://127.0.0.1:" in result.stderr
     assert list(tmp_path.iterdir()) == []
     assert running(tmp_path) == []

@@ -151,7 +151,27 @@ def test_people_elsewhere_and_people_with_several_rows():
     assert model.fit(X, y, groups=np.arange(4_000) // 2).n_users_ == 2_000
 
 
-def test_blanks_are_refused_rather_than_promised():
-    X = np.zeros((50, 2))
-    with pytest.raises(cr.ArgumentError, match=r"invalid = 'blank' .* 'refuse' for linear regression in one round"):
-        ShuffleLinearRegression(target_range=(-1.0, 1.0), invalid="blank").fit(X, X[:, 0])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_a_record_that_is_not_valid_counts_as_zeros(targets):
+    """Valid records give the same model either way; a bad one is the zero vector, inside the range whatever it holds."""
+    X, y, _ = world(np.random.default_rng(6), 2_000, 2)
+    ranges = [(-1.0, 1.0)] * targets
+    table = np.column_stack([y] * targets) if targets > 1 else y
+    options = {"target_range": ranges, "random_state": 0}
+    plain, blank = (ShuffleLinearRegression(**options, invalid=how).fit(X, table) for how in ("refuse", "blank"))
+    np.testing.assert_array_equal(plain.coef_, blank.coef_)
+    bad_rows, bad_targets = X.astype(object), table.astype(object)
+    bad_rows[3, 0], bad_rows[4, 1], bad_targets[5] = "text", np.inf, np.nan
+    with pytest.raises(ValueError, match="could not convert"):
+        ShuffleLinearRegression(**options).fit(bad_rows, table)
+    model = ShuffleLinearRegression(**options, invalid="blank")
+    rows, sent = model.records(bad_rows, bad_targets)
+    query = Moments(3, targets)
+    vectors = query(np.asarray(rows, dtype=float), sent)
+    assert not vectors[3:6].any()
+    assert vectors[:3].any(axis=1).all()
+    model.fit(bad_rows, bad_targets)
+    assert np.abs(model.coef_ - plain.coef_).max() < 0.1
+    assert "Assumed of the records: nothing" in model.explain()
+    with pytest.raises(cr.ArgumentError, match="target_range"):
+        ShuffleLinearRegression(invalid="blank").fit(X, y)

@@ -66,6 +66,7 @@ class World:
         premise=None,
         secret=None,
         pace=10.0,
+        enroller=None,
         **asked,
     ) -> None:
         self.folder, self.users = folder, users
@@ -79,7 +80,8 @@ class World:
         if premise is not None:  # a larger share is honest than the plans count on: the margin for reports that are left out
             chosen = replace(chosen, honest=premise)
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), None, patience, "", pace, secret)
+        about = {"patience": patience, "pace": pace, "secret": secret, "enroller": enroller}
+        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), **about)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
         self.stores: list[Database] = []
         kept = self.store("shuffler")

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from croupier.service.blind import blind_signature, blinded, is_signed, modulus_bytes, new_signer, unblinded
 from croupier.service.wire import WireError
 
-RFC = json.loads((Path(__file__).parent / "vectors" / "rfc9474.json").read_text())
+RFC = json.loads((Path(__file__).parent / "vectors" / "rfc9474" / "vectors.json").read_text())
 
 
 def _rfc_key() -> RSAPrivateKey:

@@ -289,14 +289,22 @@ class Operators:
     """An analyzer and a shuffler as processes, for a task in a file, and its clients."""
 
     def __init__(
-        self, folder: Path, transport: str, databases: dict[str, str], *, dev: bool = False, facts: str = FACTS, more: str = ""
+        self,
+        folder: Path,
+        transport: str,
+        databases: dict[str, str],
+        *,
+        dev: bool = False,
+        facts: str = FACTS,
+        more: str = "",
+        processes: int = 1,
     ) -> None:
         self.folder, self.dev = folder, dev
         (folder / "facts.toml").write_text(facts)
         keys = [signing_key(folder / role).public_key().public_bytes_raw().hex() for role in ("an", "sh")]
         analyzer_key, shuffler_key = keys
         (folder / "task.toml").write_text(
-            f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-2\nrounds = 3\nlots = "open"\n'
+            f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-2\nrounds = 3\nhonest = 1.0\nlots = "open"\n'
             f'transport = "{transport}"\nshuffler_key = "{shuffler_key}"\n{more}\n'
         )
         kept = {role: ("--database", databases[role]) for role in databases}
@@ -310,7 +318,8 @@ class Operators:
         self.analyzer.start()
         known = ("--analyzer", self.analyzer.ready(), "--analyzer-key", analyzer_key, "--smallest", "2")
         trust = ("--ca", "an/dev-certificate.pem") if dev else ()
-        self.shuffler = Process(folder, "shuffler", "--dir", "sh", *known, *trust, *secure, *kept.get("shuffler", ()))
+        several = ("--processes", str(processes)) if processes > 1 else ()
+        self.shuffler = Process(folder, "shuffler", "--dir", "sh", *known, *trust, *secure, *kept.get("shuffler", ()), *several)
         self.shuffler.start()
         url = self.shuffler.ready()
         self.task = TaskFile.load(folder / "task.toml").task()
@@ -402,6 +411,41 @@ def test_roles_that_are_killed_at_any_moment_go_on_and_lose_nothing(tmp_path):
         theta = roles.result()
         assert [len(some) for some in members(roles.devices, 3)] == [4, 4, 4]
         assert np.array_equal(theta, roles.in_memory())
+
+
+def workers(process: Process) -> list[int]:
+    """The processes that a shuffler of several has started; the one that keeps track of semaphores is none."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            if parent == process.running.pid and b"resource_tracker" not in stat.with_name("cmdline").read_bytes():
+                found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def test_processes_that_share_a_port_and_a_database_keep_exact_sums_when_they_are_killed(tmp_path, urls):
+    """Two behind one address: each is killed while clients send, so the leader too. In the end they go with who started them."""
+    databases = {} if why_no_postgres() else urls("postgres")
+    with Operators(tmp_path, "masked-sum", databases, processes=2) as roles, ThreadPoolExecutor(4) as pool:
+        stopped = threading.Event()
+        waiting = [pool.submit(device.keep_answering, 1, stopped) for device in roles.devices]
+        try:
+            for wanted, one in zip((1, 6), workers(roles.shuffler), strict=True):
+                soon(lambda: sum(len(device.answered) for device in roles.devices) >= wanted)  # noqa: B023
+                os.kill(one, signal.SIGKILL)
+                soon(lambda: one not in workers(roles.shuffler) and len(workers(roles.shuffler)) == 2)  # noqa: B023
+            for future in waiting:
+                future.result(timeout=60)
+        finally:
+            stopped.set()
+        theta = roles.result()
+        assert [len(some) for some in members(roles.devices, 3)] == [4, 4, 4]
+        assert np.array_equal(theta, roles.in_memory())
+        running = workers(roles.shuffler)
+        roles.shuffler.running.send_signal(signal.SIGTERM)
+        assert roles.shuffler.running.wait(timeout=30) == 0
+        assert not any(Path(f"/proc/{one}").exists() for one in running)
 
 
 def test_a_run_over_tls_with_certificates_for_trying_things_out(tmp_path):

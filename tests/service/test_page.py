@@ -321,6 +321,9 @@ def test_every_vector_passes_in_the_browser(tmp_path, chromium):
             route.fulfill(body="<!doctype html><title>vectors</title>", content_type="text/html")
             return
         file = app_files.get(path) or ROOT / "tests" / path.removeprefix("/tests/")
+        if not file.exists():
+            route.fulfill(status=404)
+            return
         route.fulfill(body=file.read_bytes(), content_type="text/javascript" if path in app_files else "application/json")
 
     context.route("https://vectors.example/**", answer)

@@ -19,7 +19,7 @@ from croupier.service.wire import Document, WireError
 EVERY_LOSS = [
     losses.Logistic(),
     losses.CappedLogistic(),
-    losses.CappedMultinomial(classes=3),
+    losses.CappedMultinomial(classes=2),
     losses.Hinge(),
     losses.SmoothedHinge(width=0.25),
     losses.SquaredHinge(),

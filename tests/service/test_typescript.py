@@ -16,6 +16,7 @@ from helpers_node import CLIENT, PAGE, ROOT, asked, needs_node, node
 from helpers_roles import World, randomness
 from test_deployed import deployed, devices_of, members
 
+import croupier.problem as problems
 from croupier import plan_sum
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
@@ -57,6 +58,13 @@ def test_the_vectors_are_those_that_python_makes():
             assert np.allclose(one[name], other[name], rtol=1e-6, atol=1e-12)
     for one, other in zip(made["accounting"]["lots"], stored["accounting"]["lots"], strict=True):
         assert one["delta"] == pytest.approx(other["delta"], rel=1e-6)
+
+
+def test_every_loss_of_a_task_has_a_vector():
+    """A loss that the TypeScript client does not know makes it refuse the task: add it to clients/typescript/src/losses.ts."""
+    kinds = {one["problem"]["loss"]["kind"] for one in json.loads((VECTORS / "client.json").read_text())["gradients"]}
+    known = {name for name, kind in vars(problems).items() if isinstance(kind, type) and issubclass(kind, problems.Loss)}
+    assert kinds == known - {"Loss"}
 
 
 @needs_node

@@ -90,6 +90,7 @@ class Page {
         store: new BrowserStore(),
         maxEpsilon: figure("epsilon"),
         maxDelta: figure("delta"),
+        maxEpsilonIfWatched: figure("watched"),
         budget: { epsilon: figure("all-epsilon"), delta: figure("all-delta") },
       });
       this.#task = await this.#client.task();
@@ -122,7 +123,10 @@ class Page {
     const often =
       task.interactivity === "full"
         ? `in up to ${count(Math.max(...task.phases.map((phase) => phase.rounds)))} rounds`
-        : `once, in one of ${count(rounds)} rounds`;
+        : task.secret === null
+          ? `once, in one of ${count(rounds)} rounds`
+          : `once, in one of ${count(rounds)} rounds; which one only the shuffler and this device know` +
+            (task.secret.cover ? ". In all others this device sends noise that says nothing, so that nobody can tell" : "");
     const facts: [string, string][] = [
       ["Asked by", `the analyzer with the key ${shortened(field("analyzer").value.trim())}, whose signature was checked here`],
       ["Collected by", `the shuffler ${field("shuffler").value}, which cannot read what you send`],
@@ -243,13 +247,15 @@ class Page {
     part("leave").hidden = false;
     part("record").hidden = false;
     this.#say("Asking for a round. When one wants your answer depends on the lot that was drawn for you; keep this page open.");
-    const rounds = task.interactivity === "full" ? Math.max(...task.phases.map((phase) => phase.rounds)) : 1;
+    const repeated = task.interactivity === "full" || task.secret?.cover;
+    const rounds = repeated ? Math.max(...task.phases.map((phase) => phase.rounds)) : 1;
     const offline = () => this.#say("This device is offline. The page goes on when it is back.");
     addEventListener("offline", offline);
     try {
       const answered = await client.join(records, {
         wait: WAIT,
         signal,
+        ended: ({ reason }) => this.#say(reason === null ? "The task has ended: all rounds are done." : `The task has ended: ${reason}`),
         watch: (leaving) => this.#showLeaving(task, leaving),
         said: (sent) => {
           if (sent === null) {
@@ -258,9 +264,11 @@ class Page {
           }
           part<HTMLProgressElement>("bar").value += 1 / rounds;
           this.#say(
-            sent.blank
-              ? `Answered round ${sent.round} by a blank: your record was not ready in time, or cannot be read.`
-              : `Answered round ${sent.round}. Nothing but sealed noise left this device.`,
+            sent.cover
+              ? `Covered round ${sent.round}: noise that says nothing of your record.`
+              : sent.blank
+                ? `Answered round ${sent.round} by a blank: your record was not ready in time, or cannot be read.`
+                : `Answered round ${sent.round}. Nothing but sealed noise left this device.`,
           );
         },
       });
@@ -285,7 +293,8 @@ class Page {
     part("log").append(made("li", text));
   }
 
-  #showLeaving(task: Task, { round, report, randomized }: Leaving): void {
+  #showLeaving(task: Task, { round, cover, report, randomized }: Leaving): void {
+    if (cover) return; // it says nothing
     const plan = task.phases[0].plan;
     const { loss, features } = task.problem;
     const columns = task.records === null ? [] : [...task.records.features, "constant"];

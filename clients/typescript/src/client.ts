@@ -1,14 +1,16 @@
 /** What runs on a device: check the promise, answer once, and let nothing but sealed noise leave. */
 import { type Bytes, fromHex } from "./bytes.ts";
+import { names, object, real, whole } from "./checks.ts";
 import { type Randomized, randomized } from "./encoding.ts";
 import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
 import { Budget, epsilonOf, gaussianBound } from "./guarantee.ts";
+import { parseJson } from "./json.ts";
 import { meanGradient, type Row } from "./problem.ts";
 import { type RandomSource, secureRandom } from "./random.ts";
 import type { RecordValues } from "./records.ts";
 import { sealedReport } from "./report.ts";
 import type { Entry, Store } from "./store.ts";
-import { phaseOf, readRound, readTask, slotOf, type Task, type TaskRound } from "./task.ts";
+import { type End, phaseOf, readEnd, readRound, readTask, slotOf, type Task, type TaskRound } from "./task.ts";
 
 const TOO_LATE = 410;
 const LATER = [null, 409, 429, 500, 502, 503, 504];
@@ -27,6 +29,8 @@ export interface ClientOptions {
   /** The weakest promise that the user accepts for the whole task; 1 at delta 1e-6 unless given. */
   maxEpsilon?: number;
   maxDelta?: number;
+  /** With secret lots: the weakest promise to somebody who also knows when each user answered; 10 unless given. */
+  maxEpsilonIfWatched?: number;
   /** What all tasks together may reveal, of those that this store remembers. None unless given. */
   budget?: { epsilon: number; delta: number };
   /** Answer as soon as the gradient is ready: for made-up people alone, since the time of an answer then depends on records. */
@@ -45,11 +49,14 @@ export interface Sent {
   firstTime: boolean;
   /** Whether the gradient was not ready in time, or the records cannot be read and the task blanks. */
   blank: boolean;
+  /** Whether it was no answer but cover: a report that says nothing, in a round that is not this user's lot. */
+  cover: boolean;
 }
 
 /** What is about to leave, for whoever wants to show it. */
 export interface Leaving {
   round: number;
+  cover: boolean;
   report: Bytes;
   randomized: Randomized;
 }
@@ -97,10 +104,28 @@ export class Client {
     return data.length === 0 ? null : readRound(data, task, this.#key);
   }
 
-  /** How many answers to the task are counted, whatever was heard of them. */
+  /** Whether the task has ended, by the analyzer's signed word; null while it goes on, as far as the shuffler knows. */
+  async ended(): Promise<End | null> {
+    const task = await this.task();
+    const data = await this.#send("/v1/end");
+    return data.length === 0 ? null : readEnd(data, task, this.#key);
+  }
+
+  /** In a task with secret lots, the round that this user is asked in, as the shuffler tells it alone, and seconds until then. */
+  async lot(): Promise<{ round: number | null; wait: number }> {
+    const task = await this.task();
+    const data = await this.#send("/v1/lot", undefined, true);
+    const told = readLot(data, task);
+    if ((await this.#options.store.keepLot(task.id, told.round)) !== told.round) {
+      throw new RefusedTaskError("the shuffler tells another lot than before: lots are drawn once. Nothing was sent.");
+    }
+    return told;
+  }
+
+  /** How many answers to the task are counted, whatever was heard of them; cover is none. */
   async answered(): Promise<number> {
     const task = await this.task();
-    return (await this.#options.store.entries()).filter((entry) => entry.task === task.id).length;
+    return (await this.#options.store.entries()).filter((entry) => entry.task === task.id && !entry.cover).length;
   }
 
   /** Whether a report is here that the shuffler is not known to have. */
@@ -127,25 +152,32 @@ export class Client {
     let waiting = await store.waiting(task.id);
     let [firstTime, blank, due] = [false, false, 0];
     if (waiting === null) {
+      const lot = task.secret?.cover ? await this.#coveredLot(task) : null;
       const round = await this.round();
       if (round === null) return null;
       const came = now();
-      const slot = slotOf(task, round.id);
+      const cover = task.secret?.cover === true && lot !== round.number;
+      const slot = cover ? `${task.id}-cover-${round.number}` : slotOf(task, round.id);
       const entries = await store.entries();
       if (entries.some((entry) => entry.slot === slot)) return null;
-      this.#requireRoom(task, round, entries);
-      const gradient = await this.#gradient(task, round, records, came + task.pace / 2);
-      [firstTime, blank, due] = [true, gradient === null, came + task.pace];
+      let gradient: Float64Array | null = null; // of cover: nothing of the records, which would be a second release
+      if (!cover) {
+        this.#requireRoom(task, round, entries);
+        gradient = await this.#gradient(task, round, records, came + task.pace / 2);
+      }
+      [firstTime, blank, due] = [true, gradient === null && !cover, came + task.pace];
       const { plan } = phaseOf(task, round);
-      const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, this.#options.random ?? secureRandom);
+      const random = cover ? secureRandom : (this.#options.random ?? secureRandom);
+      const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, random);
       const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key);
       const entry: Entry = { slot, task: task.id, round: round.number, phase: round.phase, ...gaussianBound(task.guarantee) };
-      const room = (known: Entry[]): boolean => this.#isWithinBudget(task, known) && this.#hasRoom(task, round, known);
+      if (cover) entry.cover = true;
+      const room = (known: Entry[]): boolean => cover || (this.#isWithinBudget(task, known) && this.#hasRoom(task, round, known));
       if (!(await store.keep(entry, report, room))) return null; // another tab was quicker
       waiting = { slot, report };
-      watch?.({ round: round.number, report, randomized: noisy });
+      watch?.({ round: round.number, cover, report, randomized: noisy });
     }
-    const number = (await store.entries()).find((entry) => entry.slot === waiting.slot)?.round ?? 0;
+    const entry = (await store.entries()).find((known) => known.slot === waiting.slot);
     if (!this.#options.atOnce) await until(due);
     if (signal?.aborted) {
       await store.sent(waiting.slot); // it stays counted, and is never made again
@@ -159,7 +191,13 @@ export class Client {
       throw problem;
     }
     await store.sent(waiting.slot);
-    return { round: number, firstTime, blank };
+    return { round: entry?.round ?? 0, firstTime, blank, cover: entry?.cover ?? false };
+  }
+
+  /** In a task with cover, this user's round; asked for once. */
+  async #coveredLot(task: Task): Promise<number | null> {
+    const known = await this.#options.store.lot(task.id);
+    return known === undefined ? (await this.lot()).round : known;
   }
 
   /** The mean of the records' gradients when it is due and no sooner; null where it is not ready by then, or blank. */
@@ -188,23 +226,25 @@ export class Client {
 
   /** Every round that wants an answer, until the task needs no more of this user or `wait` seconds are over. */
   async join(records: RecordsSource, options: JoinOptions = {}): Promise<number> {
-    const { wait = 60, watch, said, signal } = options;
+    const { wait = 60, watch, said, ended, signal } = options;
     const deadline = now() + wait;
     const task = await this.#patiently(() => this.task(), deadline, signal);
-    const firstAsk = now() + task.pace;
+    const lot = task.secret === null ? null : await this.#patiently(() => this.lot(), deadline, signal);
+    const firstAsk = now() + task.pace + (lot === null || task.secret?.cover ? 0 : lot.wait);
     const reading = Promise.resolve(typeof records === "function" ? records() : records);
     reading.catch(() => undefined);
     // From here on every request is at a time that does not depend on what the records are.
-    if (!this.#options.atOnce) await until(firstAsk);
-    const full = task.interactivity === "full";
+    while (!this.#options.atOnce && now() < firstAsk && !signal?.aborted) await until(Math.min(firstAsk, now() + PAUSE));
+    const often = task.interactivity === "full" || task.secret?.cover === true;
     const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
     let answered = 0;
-    while (!signal?.aborted && answered < rounds && (full || (await this.answered()) === 0 || (await this.waits()))) {
+    while (!signal?.aborted && answered < rounds && (often || (await this.answered()) === 0 || (await this.waits()))) {
       try {
         const sent = await this.#patiently(() => this.answer(reading, { watch, signal }), deadline, signal);
         if (sent !== null) {
           answered += 1;
           said?.(sent);
+          if (sent.cover && sent.round === rounds) break;
           continue;
         }
       } catch (problem) {
@@ -213,6 +253,11 @@ export class Client {
         continue;
       }
       if (now() >= deadline) break;
+      const end = await this.#patiently(() => this.ended(), deadline, signal);
+      if (end !== null) {
+        ended?.(end);
+        break;
+      }
       await until(now() + PAUSE);
     }
     return answered;
@@ -244,6 +289,15 @@ export class Client {
     const { maxEpsilon = 1, maxDelta = 1e-6 } = this.#options;
     if (task.guarantee.neighbours !== "replace-one") throw new RefusedTaskError("the task promises for other neighbours than replace-one");
     const epsilon = epsilonOf(task.guarantee, maxDelta);
+    const { watched } = task.guarantee;
+    const ifWatched = watched === null ? 0 : epsilonOf(watched, maxDelta);
+    const { maxEpsilonIfWatched = 10 } = this.#options;
+    if (ifWatched > maxEpsilonIfWatched) {
+      throw new RefusedTaskError(
+        `to somebody who also knows when each person answered, the task reveals epsilon = ${roundUp(ifWatched)} at delta = ${maxDelta}, ` +
+          `more than the ${maxEpsilonIfWatched} that is allowed here. Nothing was sent.`,
+      );
+    }
     if (epsilon > maxEpsilon) {
       throw new RefusedTaskError(
         `the task reveals epsilon = ${roundUp(epsilon)} at delta = ${maxDelta}, more than the ${maxEpsilon} that is allowed here. Nothing was sent.`,
@@ -264,7 +318,7 @@ export class Client {
   }
 
   #hasRoom(task: Task, round: TaskRound, entries: readonly Entry[]): boolean {
-    const answers = entries.filter((entry) => entry.task === task.id);
+    const answers = entries.filter((entry) => entry.task === task.id && !entry.cover);
     return answers.every((entry) => entry.phase === round.phase) && answers.length < phaseOf(task, round).plan.rounds;
   }
 
@@ -310,12 +364,30 @@ export interface JoinOptions extends AnswerOptions {
   wait?: number;
   /** Hears of every answer; null of one that came too late, says the shuffler. */
   said?: (sent: Sent | null) => void;
+  /** Hears that the task has ended. */
+  ended?: (end: End) => void;
+}
+
+const LOT_BYTES = 64;
+const LONGEST_WAIT = 1e13;
+
+/** A lot as the shuffler tells it: a JSON object, filled up with spaces. */
+function readLot(data: Bytes, task: Task): { round: number | null; wait: number } {
+  if (data.length !== LOT_BYTES) throw new WireError("a lot that is not one");
+  const words = object("lot", parseJson(new TextDecoder("utf-8", { fatal: true }).decode(data)));
+  names("lot", words, ["round", "wait"]);
+  const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
+  const told = words.get("round") ?? null;
+  return {
+    round: told === null ? null : whole("lot.round", told, { atLeast: 1, atMost: rounds }),
+    wait: real("lot.wait", words.get("wait"), { atLeast: 0, atMost: LONGEST_WAIT }),
+  };
 }
 
 /** What every answered task may reveal, and this one: each task once, however often it was answered. */
 function boundsOf(task: Task, entries: readonly Entry[]): { mu: number; slack: number }[] {
   const bounds = new Map<string, { mu: number; slack: number }>([[task.id, gaussianBound(task.guarantee)]]);
-  for (const entry of entries) if (!bounds.has(entry.task)) bounds.set(entry.task, entry);
+  for (const entry of entries) if (!entry.cover && !bounds.has(entry.task)) bounds.set(entry.task, entry);
   return [...bounds.values()];
 }
 

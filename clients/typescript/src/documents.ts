@@ -6,6 +6,7 @@ import { canonical, type JsonObject, parseJson } from "./json.ts";
 
 export const TASK = 1;
 export const ROUND = 2;
+export const END = 16;
 const MOST_DOCUMENT_BYTES = 1 << 26;
 const HEADER = 16;
 const SIGNATURE = 64;

@@ -72,13 +72,14 @@ function logisticProx(z: number, y: number, q: number): number {
   return -y * expit(-w);
 }
 
+function softmax(scores: number[]): number[] {
+  const most = Math.max(...scores);
+  const parts = scores.map((z) => Math.exp(z - most));
+  const sum = parts.reduce((a, b) => a + b, 0);
+  return parts.map((part) => part / sum);
+}
+
 function multinomial(classes: number): Loss {
-  const softmax = (scores: number[]): number[] => {
-    const most = Math.max(...scores);
-    const parts = scores.map((z) => Math.exp(z - most));
-    const sum = parts.reduce((a, b) => a + b, 0);
-    return parts.map((part) => part / sum);
-  };
   return {
     kind: "Multinomial",
     outputs: classes,
@@ -116,8 +117,26 @@ function multinomial(classes: number): Loss {
   };
 }
 
+/** The slopes scaled down to the length that they have at most at theta = 0, by one factor for every label. */
+function cappedMultinomial(classes: number): Loss {
+  const loss = multinomial(classes);
+  const bound = Math.sqrt(1 - 1 / classes);
+  const factor = (scores: number[]): number => {
+    const p = softmax(scores);
+    const squares = p.reduce((sum, part) => sum + part * part, 0);
+    return bound / Math.max(bound, Math.sqrt(Math.max(squares - 2 * Math.min(...p) + 1, 0)));
+  };
+  return {
+    ...loss,
+    kind: "CappedMultinomial",
+    slope: (scores, targets) => loss.slope(scores, targets).map((slope) => slope * factor(scores)),
+    proxSlope: (scores, targets, q) => loss.proxSlope(scores, targets, q).map((slope) => slope * factor(scores)),
+    slopeBound: () => bound,
+  };
+}
+
 function weighted(loss: Loss, weights: number[]): Loss {
-  const isMargin = ["Logistic", "Hinge", "SmoothedHinge", "SquaredHinge"].includes(loss.kind);
+  const isMargin = ["Logistic", "CappedLogistic", "Hinge", "SmoothedHinge", "SquaredHinge"].includes(loss.kind);
   if (weights.length !== (loss.outputs > 1 ? loss.outputs : isMargin ? 2 : 0)) {
     throw new WireError("weights that are not one for each class of a loss that has classes");
   }
@@ -136,6 +155,7 @@ function weighted(loss: Loss, weights: number[]): Loss {
 const LOSS_WORDS: Record<string, string[]> = {
   SmoothedHinge: ["width"],
   Multinomial: ["classes"],
+  CappedMultinomial: ["classes"],
   Squared: ["target_bound"],
   Huber: ["kappa"],
   Pinball: ["quantile"],
@@ -160,6 +180,13 @@ export function readLoss(value: Json | undefined): Loss {
   switch (kind) {
     case "Logistic":
       return margin("Logistic", (z, y) => -y * expit(-y * z), logisticProx, (b) => expit(b));
+    case "CappedLogistic":
+      return margin(
+        "CappedLogistic",
+        (z, y) => (-y * Math.exp(-Math.max(y * z, 0))) / 2,
+        (z, y, q) => -y * Math.min(0.5, wrightOmega(Math.log(q / 2) - y * z) / q),
+        () => 0.5,
+      );
     case "Hinge":
       return margin("Hinge", (z, y) => (y * z < 1 ? -y : 0), (z, y, q) => (-y * clip(1 - y * z, 0, q)) / q, () => 1);
     case "SmoothedHinge": {
@@ -180,6 +207,8 @@ export function readLoss(value: Json | undefined): Loss {
       );
     case "Multinomial":
       return multinomial(whole("classes", words.get("classes"), { atLeast: 2, atMost: 1e6 }));
+    case "CappedMultinomial":
+      return cappedMultinomial(whole("classes", words.get("classes"), { atLeast: 2, atMost: 1e6 }));
     case "Squared": {
       const most = positive("target_bound");
       return residual("Squared", (z, y) => z - y, (z, y, q) => (z - y) / (1 + q), (b) => b + most, most);

@@ -11,7 +11,7 @@ import { encodedReach, encodedShift, honestUsers, readPlan, type SumPlan, TAIL_S
 const CHEATS_SHARE = 0.01;
 const BATCH_SHARE = 0.01;
 const OWN = ["epsilon", "delta", "users", "rounds", "honest", "neighbours", "one_round"];
-const DERIVED = ["size", "users_in_round", "overflow", "noise_std", "open_noise_std", "bits_per_user", "certified_delta", "guarantee"];
+const DERIVED = ["turnout", "size", "users_in_round", "overflow", "noise_std", "open_noise_std", "bits_per_user", "certified_delta", "guarantee"];
 
 export interface LotsPlan {
   epsilon: number;
@@ -20,6 +20,8 @@ export interface LotsPlan {
   rounds: number;
   honest: number;
   neighbours: "replace-one" | "zero-out";
+  /** The fraction of users that comes whichever round it draws; what holds to a watcher counts on it. */
+  turnout: number;
   oneRound: SumPlan;
   guarantee: Guarantee;
 }
@@ -35,6 +37,7 @@ export function readLots(value: Json | undefined, phasePlan: Json | undefined): 
     rounds: whole("lots.rounds", words.get("rounds"), { atLeast: 1, atMost: MAX_ROUNDS }),
     honest: real("lots.honest", words.get("honest"), { above: 0, atMost: 1 }),
     neighbours: oneOf("lots.neighbours", words.get("neighbours"), ["replace-one", "zero-out"] as const),
+    turnout: words.has("turnout") ? real("lots.turnout", words.get("turnout"), { above: 0, atMost: 1 }) : 1,
   };
   if (phasePlan === undefined || canonical(words.get("one_round") as Json) !== canonical(phasePlan)) {
     throw new WireError("secret lots whose rounds have another plan than the phase");
@@ -69,13 +72,15 @@ function promised(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Sum
   const windows = rounds * oneRound.dim * certificate.tau * (neighbours === "zero-out" ? 1 : 2);
   const overflow = Math.min(1, rounds * atLeast(size, users - 1, rounds));
   const slack = Math.min(1, (windows + overflow + (honest < 1 ? CHEATS_SHARE * delta : 0)) * (1 + 1e-12));
-  const watched = ifWatched(facts, oneRound, all, honest < 1 ? overflow : 0);
+  const watched = ifWatched(facts, oneRound, overflow);
   return { mu: 0, slack, neighbours, allocation: { mu: certificate.mu, rounds }, watched };
 }
 
 /** What holds to somebody who also knows when each user answered: one round with the noise of those of the same lot. */
-function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, all: number, overflow: number): Guarantee {
+function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, overflow: number): Guarantee {
   const chance = BATCH_SHARE * facts.delta;
+  const share = Math.min(facts.honest, facts.turnout);
+  const all = honestUsers({ users: facts.users, honest: share });
   let few = -1;
   let many = all - 1;
   while (many - few > 1) {
@@ -94,7 +99,7 @@ function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Su
       },
       (TAIL_SHARE * facts.delta) / oneRound.dim,
     );
-    return gaussianGuarantee(certificate.mu, chance + oneRound.dim * certificate.tau + overflow, facts.neighbours);
+    return gaussianGuarantee(certificate.mu, chance + oneRound.dim * certificate.tau + (share < 1 ? overflow : 0), facts.neighbours);
   } catch (problem) {
     if (problem instanceof NoCertificateError) return gaussianGuarantee(0, 1, facts.neighbours);
     throw problem;

@@ -66,6 +66,19 @@ export class FolderStore implements Store {
     rmSync(join(this.#folder, `${slot}.report`), { force: true });
   }
 
+  async keepLot(task: string, round: number | null): Promise<number | null> {
+    const draft = `${task}.${process.pid}.draft`;
+    this.#write(draft, new TextEncoder().encode(JSON.stringify({ round })));
+    this.#place(draft, `${task}.lot`);
+    return (await this.lot(task)) ?? null;
+  }
+
+  async lot(task: string): Promise<number | null | undefined> {
+    const name = `${task}.lot`;
+    if (!readdirSync(this.#folder).includes(name)) return undefined;
+    return (JSON.parse(readFileSync(join(this.#folder, name), "utf-8")) as { round: number | null }).round;
+  }
+
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {
     const lock = join(this.#folder, "lock");
     for (let attempt = 0; ; attempt += 1) {

@@ -15,3 +15,4 @@ export { KeyedRandom } from "./random.ts";
 export { readRecords } from "./records.ts";
 export { mask, sealedReport } from "./report.ts";
 export { binomial, roundAtRandom } from "./sampling.ts";
+export { verifiedShares, verifiedSizes } from "./verified.ts";

@@ -4,6 +4,7 @@ import { type Engine, engine, keystream, label, randomBytes, seal } from "./cryp
 import { countWidth, packed, packedBytes, unpacked } from "./packing.ts";
 import { messagesOf, type SumPlan } from "./plan.ts";
 import { TRANSPORTS, type Transport } from "./task.ts";
+import { verifiedShares } from "./verified.ts";
 
 const SEED_LABEL = 0xffffffff;
 
@@ -38,6 +39,10 @@ export async function sealedReport(
     const hidden = mask(seed, counts.length, width);
     const masked = counts.map((count, place) => BigInt(count) + hidden[place]);
     return joined(header, await seal(seed, key, info(transport, digest, SEED_LABEL), used), packed(masked, width));
+  }
+  if (transport === "verified-sum") {
+    const shares = verifiedShares(counts, messages, digest);
+    return joined(header, await seal(shares.helper, key, info(transport, digest, SEED_LABEL), used), shares.open);
   }
   const envelopes: Bytes[] = [];
   for (const [place, count] of counts.entries()) {

@@ -10,6 +10,8 @@ export interface Entry {
   /** What the whole task may reveal, for adding up over tasks: mu and slack of a Gaussian that bounds it. */
   mu: number;
   slack: number;
+  /** A report that says nothing, in a round that is not this user's lot: no answer. */
+  cover?: boolean;
 }
 
 export interface Store {
@@ -23,6 +25,10 @@ export interface Store {
   waiting(task: string): Promise<{ slot: string; report: Bytes } | null>;
   /** Forget a report; its answer stays counted. */
   sent(slot: string): Promise<void>;
+  /** Keep the round of a secret lot, null for none, unless one is kept; what is kept. */
+  keepLot(task: string, round: number | null): Promise<number | null>;
+  /** The lot that is kept; undefined where none is. */
+  lot(task: string): Promise<number | null | undefined>;
   /** Run alone: null where another tab or process of this user is at it. */
   alone<Result>(work: () => Promise<Result>): Promise<Result | null>;
 }
@@ -31,6 +37,7 @@ export interface Store {
 export class MemoryStore implements Store {
   readonly #entries = new Map<string, Entry>();
   readonly #reports = new Map<string, { task: string; report: Bytes }>();
+  readonly #lots = new Map<string, number | null>();
   #busy = false;
 
   async entries(): Promise<Entry[]> {
@@ -51,6 +58,15 @@ export class MemoryStore implements Store {
 
   async sent(slot: string): Promise<void> {
     this.#reports.delete(slot);
+  }
+
+  async keepLot(task: string, round: number | null): Promise<number | null> {
+    if (!this.#lots.has(task)) this.#lots.set(task, round);
+    return this.#lots.get(task) ?? null;
+  }
+
+  async lot(task: string): Promise<number | null | undefined> {
+    return this.#lots.get(task);
   }
 
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {
@@ -80,6 +96,7 @@ export class BrowserStore implements Store {
       asked.onupgradeneeded = () => {
         asked.result.createObjectStore("entries", { keyPath: "slot" });
         asked.result.createObjectStore("reports", { keyPath: "slot" });
+        asked.result.createObjectStore("lots", { keyPath: "task" });
       };
       asked.onsuccess = () => resolve(asked.result);
       asked.onerror = () => reject(asked.error);
@@ -87,7 +104,7 @@ export class BrowserStore implements Store {
     return this.#opened;
   }
 
-  async #all<Kind>(table: "entries" | "reports"): Promise<Kind[]> {
+  async #all<Kind>(table: "entries" | "reports" | "lots"): Promise<Kind[]> {
     const database = await this.#database();
     return new Promise((resolve, reject) => {
       const asked = database.transaction(table).objectStore(table).getAll();
@@ -136,6 +153,26 @@ export class BrowserStore implements Store {
       change.oncomplete = () => resolve();
       change.onabort = () => reject(change.error);
     });
+  }
+
+  async keepLot(task: string, round: number | null): Promise<number | null> {
+    const database = await this.#database();
+    return new Promise((resolve, reject) => {
+      const change = database.transaction("lots", "readwrite", { durability: "strict" });
+      const lots = change.objectStore("lots");
+      const before = lots.get(task);
+      let kept = round;
+      before.onsuccess = () => {
+        if (before.result === undefined) lots.add({ task, round });
+        else kept = (before.result as { round: number | null }).round;
+      };
+      change.oncomplete = () => resolve(kept);
+      change.onabort = () => reject(change.error);
+    });
+  }
+
+  async lot(task: string): Promise<number | null | undefined> {
+    return (await this.#all<{ task: string; round: number | null }>("lots")).find((kept) => kept.task === task)?.round;
   }
 
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {

@@ -1,8 +1,8 @@
 /** Tasks and rounds, read and checked: every plan is proved again here. */
 import { type Bytes, fromHex } from "./bytes.ts";
-import { list, names, object, oneOf, real, text, whole } from "./checks.ts";
+import { flag, list, names, object, oneOf, real, text, whole } from "./checks.ts";
 import { honestInBatch, surelyHonest } from "./crowd.ts";
-import { ROUND, readDocument, TASK, taskId, verified } from "./documents.ts";
+import { END, ROUND, readDocument, TASK, taskId, verified } from "./documents.ts";
 import { WireError } from "./errors.ts";
 import { type Guarantee, worstOf } from "./guarantee.ts";
 import type { Json, JsonObject } from "./json.ts";
@@ -11,10 +11,13 @@ import { countWidth, packedBytes } from "./packing.ts";
 import { honestUsers, messagesOf, readPlan, type SumPlan } from "./plan.ts";
 import { type Problem, readProblem } from "./problem.ts";
 import { type RecordsReader, readRecords } from "./records.ts";
+import { verifiedPart } from "./verified.ts";
 
-export const TRANSPORTS = { messages: 1, "masked-sum": 2 } as const;
+export const TRANSPORTS = { messages: 1, "masked-sum": 2, "verified-sum": 3 } as const;
 export type Transport = keyof typeof TRANSPORTS;
 const LONGEST_PACE = 30;
+const FEWEST_PACES = 4;
+const MOST_ROUND_SECONDS = 1e7;
 const MOST_BATCH_BYTES = 500_000_000;
 const SEALED_BIT = 49;
 const SEALED_SEED = 80;
@@ -30,6 +33,14 @@ export interface Phase {
   smoothing: number | null;
   plan: SumPlan;
   lots: LotsPlan | null;
+}
+
+/** How rounds run whose users are drawn by secret lots. */
+export interface SecretRounds {
+  /** For how long a round takes reports, whoever comes. */
+  seconds: number;
+  /** Whether every client sends a report in every round, of which those of the round's lot count. */
+  cover: boolean;
 }
 
 export interface Task {
@@ -49,6 +60,7 @@ export interface Task {
   /** Whether a record that is not valid has gradient 0 instead of being refused. */
   blanks: boolean;
   pace: number;
+  secret: SecretRounds | null;
 }
 
 export interface TaskRound {
@@ -64,16 +76,21 @@ export interface TaskRound {
 /** Read the task in a document of this analyzer; what cannot be proved is refused. */
 export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
   const values = await verified(readDocument(data), TASK, analyzer);
-  names("task", values, TASK_WORDS);
+  names("task", values, TASK_WORDS, ["secret"]);
   if (values.get("id") !== taskId(values)) throw new WireError("a task whose id is not the digest of what it says");
   const users = whole("users", values.get("users"), { atLeast: 1 });
   const problem = readProblem(values.get("problem"));
   const schedule = readSchedule(values.get("schedule"), users);
-  const transport = oneOf("transport", values.get("transport"), ["messages", "masked-sum"] as const);
+  const transport = oneOf("transport", values.get("transport"), ["messages", "masked-sum", "verified-sum"] as const);
   if ((values.get("patience") ?? null) !== null) real("patience", values.get("patience"), { atLeast: 0 });
   for (const phase of schedule.phases) {
     if (phase.plan.dim !== problem.dim) throw new WireError("a task whose plans do not fit it");
     if (batchBytes(transport, phase.plan) > MOST_BATCH_BYTES) throw new WireError("a task with batches that are too long");
+  }
+  const pace = real("pace", values.get("pace"), { above: 0, atMost: LONGEST_PACE });
+  const secret = values.has("secret") ? readSecret(values.get("secret"), values.get("patience") ?? null, pace) : null;
+  if ((secret !== null) !== schedule.phases.some((phase) => phase.lots !== null)) {
+    throw new WireError("a task whose rounds are secret where its lots are not, or the other way round");
   }
   const records = (values.get("records") ?? null) === null ? null : readRecords(values.get("records"), problem);
   return {
@@ -86,13 +103,25 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
     shuffler: fromHex(text("shuffler", values.get("shuffler")), 32),
     records,
     blanks: records?.blanks ?? false,
-    pace: real("pace", values.get("pace"), { above: 0, atMost: LONGEST_PACE }),
+    pace,
+    secret,
+  };
+}
+
+function readSecret(value: Json | undefined, patience: Json, pace: number): SecretRounds {
+  const words = object("secret", value);
+  names("secret", words, ["seconds", "cover"]);
+  if (patience !== null) throw new WireError("a task with secret lots whose rounds end when enough have come");
+  return {
+    seconds: real("secret.seconds", words.get("seconds"), { atLeast: FEWEST_PACES * pace, atMost: MOST_ROUND_SECONDS }),
+    cover: flag("secret.cover", words.get("cover")),
   };
 }
 
 function batchBytes(transport: Transport, plan: SumPlan): number {
   const messages = messagesOf(plan);
   if (transport === "messages") return 112 + plan.dim * plan.users * messages * SEALED_BIT;
+  if (transport === "verified-sum") return 112 + plan.users * verifiedPart(plan.dim, messages);
   return 112 + packedBytes(plan.dim, countWidth(plan.users, messages)) + plan.users * SEALED_SEED;
 }
 
@@ -170,6 +199,25 @@ export const phaseOf = (task: Task, round: TaskRound): Phase => task.phases[roun
 
 /** What a user has once: the task where each user is asked once, otherwise each round. */
 export const slotOf = (task: Task, roundId: string): string => `${task.id}-${task.interactivity === "full" ? roundId : "task"}`;
+
+/** That a task has ended, by the analyzer's signed word. */
+export interface End {
+  /** How many rounds were answered. */
+  rounds: number;
+  /** Why it has ended before its time; null where all rounds are done. */
+  reason: string | null;
+}
+
+export async function readEnd(data: Bytes, task: Task, analyzer: Bytes): Promise<End> {
+  const values = await verified(readDocument(data), END, analyzer);
+  names("end", values, ["task", "rounds", "reason"]);
+  if (values.get("task") !== task.id) throw new WireError("the end of another task");
+  const reason = values.get("reason") ?? null;
+  return {
+    rounds: whole("end.rounds", values.get("rounds"), { atLeast: 0 }),
+    reason: reason === null ? null : text("end.reason", reason).slice(0, 500),
+  };
+}
 
 /** Read a round in a document of this analyzer and this task. */
 export async function readRound(data: Bytes, task: Task, analyzer: Bytes): Promise<TaskRound> {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
+import { createPrivateKey, sign } from "node:crypto";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -22,7 +23,7 @@ function played(answers = {}) {
     const given = answers[path];
     if (given === "lost") throw new TypeError("no network");
     if (typeof given === "number") return new Response("because", { status: given });
-    const data = given ?? { "/v1/task": fromHex(task.bytes), "/v1/round": fromHex(round.bytes), "/v1/report": new Uint8Array(0) }[path];
+    const data = given ?? { "/v1/task": fromHex(task.bytes), "/v1/round": fromHex(round.bytes), "/v1/report": new Uint8Array(0), "/v1/end": new Uint8Array(0) }[path];
     return new Response(data, { status: 200 });
   };
   return { fetch: play, sent, answers };
@@ -63,7 +64,7 @@ for (const [kind, within] of Object.entries(stores)) {
       assert.equal(await made(shuffler, again()).answered(), 1);
       assert.equal(await made(shuffler, again()).waits(), true);
       shuffler.answers["/v1/report"] = undefined;
-      assert.deepEqual(await made(shuffler, again()).answer(rows), { round: 1, firstTime: false, blank: false });
+      assert.deepEqual(await made(shuffler, again()).answer(rows), { round: 1, firstTime: false, blank: false, cover: false });
       assert.equal(shuffler.sent.length, 2);
       assert.deepEqual(shuffler.sent[0], shuffler.sent[1]);
       assert.equal(await made(shuffler, again()).answer(rows), null); // once
@@ -135,7 +136,7 @@ test("records that are not ready in time are answered by a blank, at the same ti
   try {
     const begun = performance.now();
     const sent = await made(shuffler, new client.MemoryStore(), { atOnce: false }).answer(slow);
-    assert.deepEqual(sent, { round: 1, firstTime: true, blank: true });
+    assert.deepEqual(sent, { round: 1, firstTime: true, blank: true, cover: false });
     assert.ok(performance.now() - begun >= 10_000);
   } finally {
     Object.assign(globalThis, { setTimeout: real.setTimeout });
@@ -152,6 +153,25 @@ test("whoever leaves sends nothing more, also of what was made", async () => {
   assert.equal(shuffler.sent.length, 0);
   assert.equal(await made(shuffler, store).waits(), false);
   assert.equal(await made(shuffler, store).answered(), 1);
+});
+
+test("a task that has ended is asked for no longer, if the analyzer says so", async () => {
+  const { id } = JSON.parse(task.text);
+  const said = Buffer.from(JSON.stringify({ reason: "enough", rounds: 1, task: id }));
+  const seed = Buffer.concat([Buffer.from("302e020100300506032b657004220420", "hex"), Buffer.from(analyzer.private, "hex")]);
+  const signed = (kind) => sign(null, Buffer.concat([Buffer.from("croupier signature v1"), Buffer.from([kind]), said]), createPrivateKey({ key: seed, format: "der", type: "pkcs8" }));
+  const header = Buffer.alloc(16);
+  header.write("CRPD");
+  header[4] = 1;
+  header[5] = 16;
+  header.writeUInt32LE(said.length, 8);
+  const document = (signature) => new Uint8Array(Buffer.concat([header, said, signature]));
+  const shuffler = played({ "/v1/round": new Uint8Array(0), "/v1/end": document(signed(16)) });
+  const heard = [];
+  assert.equal(await made(shuffler, new client.MemoryStore()).join(rows, { wait: 60, ended: (end) => heard.push(end) }), 0);
+  assert.deepEqual(heard, [{ rounds: 1, reason: "enough" }]);
+  shuffler.answers["/v1/end"] = document(signed(2));
+  await assert.rejects(made(shuffler, new client.MemoryStore()).join(rows, { wait: 60 }), { name: "WireError" });
 });
 
 test("figures are rounded up as text", () => {

@@ -87,6 +87,14 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     near("epsilon of a plan", [client.epsilonOf(guarantee, one.plan.delta)], [one.epsilon], 3e-3);
     checked += 1;
   });
+  accounting.lots_plans.forEach((one, place) => {
+    const words = typedList("accounting").get("lots_plans")[place].get("plan");
+    const { guarantee, delta } = parts.readLots(words, words.get("one_round"));
+    near("slack of secret lots", [guarantee.slack], [one.slack], 1e-6);
+    near("epsilon of secret lots", [client.epsilonOf(guarantee, delta)], [one.epsilon], 1e-4);
+    near("epsilon of lots that are known", [client.epsilonOf(guarantee.watched, delta)], [one.if_watched], 1e-6);
+    checked += 1;
+  });
   for (const one of accounting.lots) {
     const delta = parts.allocationDelta({ mu: one.mu, rounds: one.rounds }, one.epsilon, one.neighbours);
     // the same bound by another transform: equal but for rounding, and for what floats longer than double would add
@@ -143,6 +151,15 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     broken[place] ^= 1;
     const answer = await client.readTask(broken, analyzer).then(() => "taken", (problem) => problem.name);
     same("a task with another bit", answer, "WireError");
+  }
+
+  const proofs = await shared("service/vectors/verified.json").catch(() => ({ reports: [] }));
+  for (const one of proofs.reports) {
+    const random = fromHex(one.nonce + one["seeds (helper, helper's blind, leader's blind, prove)"]);
+    const shares = parts.verifiedShares(one.counts, one["messages a coordinate"], fromHex(proofs.round), random, one["chunk length"]);
+    same("a helper's share", toHex(shares.helper), one["helper share"]);
+    same("what goes to the shuffler", one.report.endsWith(toHex(shares.open)), true);
+    checked += 1;
   }
 
   const reports = await shared("service/vectors/reports.json");

@@ -27,7 +27,7 @@ from .progress import Stopped, messages, say
 from .report import report
 from .reproduce import reproduce
 from .schema import schema
-from .serve import app as serve
+from .serve_enroller import serve
 from .show import show
 
 # What typer raises for a bad command line, by whichever name: TyperException, or click's ClickException before typer 0.29.

@@ -53,6 +53,7 @@ class Outcome:
     bytes_per_user: int  # on the wire, over all rounds
     analyzer_database: dict[str, int]
     shuffler_database: dict[str, int]
+    enroller_database: dict[str, int]
 
 
 def demo_deployed(users: int | None, epsilon: float, delta: float, as_json: bool) -> None:
@@ -84,25 +85,35 @@ def require_extra() -> None:
 def _run(folder: Path, users: int, epsilon: float, delta: float, console: Console, shown: bool) -> Outcome:
     from ..service import store  # noqa: PLC0415  (an extra)
     from ..service.certificates import development_certificate  # noqa: PLC0415
+    from ..service.enroller import new_invitation, token_keys  # noqa: PLC0415
+    from ..service.enrolment import EnrollerKeys  # noqa: PLC0415
     from ..service.roles import signing_key  # noqa: PLC0415
 
     begun = time.perf_counter()
-    at_analyzer, at_shuffler = folder / "analyzer", folder / "shuffler"
+    at_analyzer, at_shuffler, at_enroller = folder / "analyzer", folder / "shuffler", folder / "enroller"
     keys = [signing_key(role).public_key().public_bytes_raw().hex() for role in (at_analyzer, at_shuffler)]
     (folder / "schema.toml").write_text(_SCHEMA)
     (folder / "task.toml").write_text(
         f'schema = "schema.toml"\nusers = {users}\nepsilon = {epsilon!r}\ndelta = {delta!r}\nrounds = {ROUNDS}\nradius = 5.0\n'
-        f'interactivity = "full"\nshuffler_key = "{keys[1]}"\n'
+        f'interactivity = "full"\nshuffler_key = "{keys[1]}"\nenroller = "enroller.json"\n'
     )
+    moduli = tuple(key.public_key().public_numbers().n for key in token_keys(at_enroller, ROUNDS))
+    invitations = [new_invitation() for _ in range(users)]
+    (folder / "people.txt").write_text("\n".join(invitations))
     kept = store.Database(f"sqlite:///{at_shuffler / 'shuffler.db'}", store.SHUFFLER)
     tokens = [store.enrol(kept, store.new_name()) for _ in range(users)]
     kept.close()
-    trusted = [development_certificate(role)[0] for role in (at_analyzer, at_shuffler)]
-    with Role("analyzer", folder, "--task", folder / "task.toml", "--dir", at_analyzer) as analyzer:
-        upstream = ("--analyzer", analyzer.url, "--analyzer-key", keys[0], "--ca", trusted[0])
-        with Role("shuffler", folder, "--dir", at_shuffler, *upstream, "--smallest", min(users, 20)) as shuffler:
-            where = f"{_page_of(analyzer.url, trusted[0])} Shuffler: {shuffler.url}."
-            say(console, f"{where} Both on this machine alone; they stop by themselves.")
+    trusted = [development_certificate(role)[0] for role in (at_analyzer, at_shuffler, at_enroller)]
+    enrolling = Role("enroller", folder, "--dir", at_enroller, "--people", folder / "people.txt")
+    analyzing = Role("analyzer", folder, "--task", folder / "task.toml", "--dir", at_analyzer)
+    with enrolling as enroller:
+        (folder / "enroller.json").write_text(json.dumps(EnrollerKeys(enroller.url, moduli).words()))
+        with (
+            analyzing as analyzer,
+            Role("shuffler", folder, *_options(at_shuffler, analyzer, keys[0], trusted[0], users)) as shuffler,
+        ):
+            where = f"{_page_of(analyzer.url, trusted[0])} Shuffler: {shuffler.url}. Enroller: {enroller.url}."
+            say(console, f"{where} All on this machine alone; they stop by themselves.")
             clients = [
                 Client(
                     shuffler.url,
@@ -113,14 +124,20 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
                     max_delta=delta,
                     ca=trusted[1],
                     at_once=True,  # people are made up
+                    invitation=invitation,
+                    enroller_ca=trusted[2],
                 )
-                for number, token in enumerate(tokens)
+                for number, (token, invitation) in enumerate(zip(tokens, invitations, strict=True))
             ]
-            task = Training(clients, analyzer, shuffler).run(ROUNDS, console, shown)
+            task = Training(clients, analyzer, shuffler, enroller).run(ROUNDS, console, shown)
             analyzer.wait()
             _settle(at_shuffler)
     model = TableModel.load(folder / "model.json")
-    return _judged(model, task, at_analyzer, at_shuffler, time.perf_counter() - begun)
+    return _judged(model, task, (at_analyzer, at_shuffler, at_enroller), time.perf_counter() - begun)
+
+
+def _options(folder: Path, analyzer: Role, key: str, ca: Path, users: int) -> tuple[Any, ...]:
+    return "--dir", folder, "--analyzer", analyzer.url, "--analyzer-key", key, "--ca", ca, "--smallest", min(users // 2, 20)
 
 
 def _encoded(people: Piece) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -128,8 +145,9 @@ def _encoded(people: Piece) -> tuple[NDArray[Any], NDArray[Any]]:
     return encoder.rows(people), encoder.targets(people)
 
 
-def _judged(model: TableModel, task: Task, at_analyzer: Path, at_shuffler: Path, seconds: float) -> Outcome:
+def _judged(model: TableModel, task: Task, folders: tuple[Path, Path, Path], seconds: float) -> Outcome:
     """The model before people it has not seen, beside a fit that sees everybody's records."""
+    at_analyzer, at_shuffler, at_enroller = folders
     estimator = model.estimator
     (X, y), (X_new, y_new) = _encoded(patients(task.users, seed=0)), _encoded(patients(_JUDGES, seed=1))
     plain = LogisticRegression(C=100.0, max_iter=1000).fit(X, y)
@@ -146,16 +164,23 @@ def _judged(model: TableModel, task: Task, at_analyzer: Path, at_shuffler: Path,
         accuracy_without_privacy=float(plain.score(X_new, y_new)),
         accuracy_of_one_answer=max(share, 1 - share),
         bits_per_user=plan.bits_per_user * task.schedule.rounds,
-        bytes_per_user=report_length(task.transport, plan) * task.schedule.rounds,
+        bytes_per_user=(report_length(task.transport, plan) + task.token_bytes) * task.schedule.rounds,
         analyzer_database=_held(at_analyzer / "analyzer.db", _ANALYZER_HOLDS),
         shuffler_database=_held(at_shuffler / "shuffler.db", _SHUFFLER_HOLDS),
+        enroller_database=_held(at_enroller / "enroller.db", _ENROLLER_HOLDS),
     )
 
 
 _ANALYZER_HOLDS = {
     "rounds, each with the counts of all users together": "SELECT count(*) FROM asked WHERE ones IS NOT NULL",
     "keys that could open a report": "SELECT count(*) FROM asked WHERE key IS NOT NULL",
-    "names, tokens or reports of clients": "SELECT 0",  # it has no table for them
+    "hashes of tokens, each counted once; nobody knows whose": "SELECT count(*) FROM spent",
+    "names or reports of clients": "SELECT 0",  # it has no table for them
+}
+_ENROLLER_HOLDS = {
+    "people: hashes of their invitations": "SELECT count(*) FROM people",
+    "notes that somebody's tokens were signed": "SELECT count(*) FROM issued",
+    "tokens, or anything of a report": "SELECT 0",  # it has no table for them
 }
 _SHUFFLER_HOLDS = {
     "clients: a random name and a token's hash": "SELECT count(*) FROM clients",
@@ -215,7 +240,12 @@ def _show(outcome: Outcome) -> None:
         f"A client's answers are {outcome.bits_per_user:,} noisy bits in all. They travelled as masked counts, in reports of "
         f"{outcome.bytes_per_user:,} bytes together, seals and headers included.",
     )
-    for name, held in (("analyzer", outcome.analyzer_database), ("shuffler", outcome.shuffler_database)):
+    databases = {
+        "analyzer": outcome.analyzer_database,
+        "shuffler": outcome.shuffler_database,
+        "enroller": outcome.enroller_database,
+    }
+    for name, held in databases.items():
         say(console, f"\nIn the {name}'s database now:")
         for what, number in held.items():
             say(console, f"  {number:>6,}  {what}")

@@ -1,4 +1,4 @@
-"""The parties of `croupier demo --deployed`: two roles as processes of their own, and all clients in this one."""
+"""The parties of `croupier demo --deployed`: three roles as processes of their own, and all clients in this one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -94,8 +94,8 @@ class Role:
 class Training:
     """All clients answer every round, a few of them at a time, each over connections of its own."""
 
-    def __init__(self, clients: list[Client], analyzer: Role, shuffler: Role) -> None:
-        self._clients, self._roles = clients, (analyzer, shuffler)
+    def __init__(self, clients: list[Client], *roles: Role) -> None:
+        self._clients, self._roles = clients, roles
         self._stopping = threading.Event()
         self._deadline = time.monotonic() + _PATIENCE
 
@@ -106,6 +106,9 @@ class Training:
             with Progress(*columns, TimeElapsedColumn(), console=console, disable=not shown, transient=True) as bar:
                 shown_task = bar.add_task("starting", total=len(self._clients) * rounds)
                 task = self._task()
+                bar.update(shown_task, description="tokens")
+                for _ in pool.map(self._collect, self._clients):
+                    pass
                 people = patients(len(self._clients), seed=0)
                 X, y = Reader(task.records).of_pieces([people], "people")  # as each client does with its own record
                 for number in range(1, rounds + 1):
@@ -136,10 +139,16 @@ class Training:
             except ServerError as problem:
                 self._later(problem)
 
+    def _collect(self, client: Client) -> None:
+        self._until_done(client.collect)
+
     def _answer(self, client: Client, x: NDArray[Any], y: Any) -> None:
+        self._until_done(lambda: client.take_part(x, y))
+
+    def _until_done(self, step: Callable[[], object]) -> None:
         while not self._stopping.is_set():
             try:
-                client.take_part(x, y)
+                step()
                 self._deadline = time.monotonic() + _PATIENCE  # it moves
                 return
             except ServerError as problem:
@@ -150,7 +159,7 @@ class Training:
         for role in self._roles:
             role.check()
         if problem is not None and problem.status not in _RETRIED:
-            raise Stopped(f"the shuffler says {problem.status}: {problem}", 1)
+            raise Stopped(f"a server says {problem.status}: {problem}", 1)
         if time.monotonic() > self._deadline:
             raise Stopped(f"nothing moved for {_PATIENCE:.0f} seconds" + (f": {problem}" if problem else ""), 1)
         self._stopping.wait(PAUSE)

@@ -64,6 +64,11 @@ def join(
     budget_file: Annotated[
         Path, typer.Option(envvar="CROUPIER_BUDGET_FILE", help="The ledger of all that you have answered, one for all tasks.")
     ] = Path("~/.croupier/budget.json"),
+    invitation: Annotated[
+        str | None,
+        typer.Option(envvar="CROUPIER_INVITATION", help="What the task's enroller knows you by, where the task has one."),
+    ] = None,
+    enroller_ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the enroller.")] = None,
     ledger: Annotated[bool, typer.Option("--ledger", help="Show the ledger, and answer nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The ledger as JSON.")] = False,
 ) -> None:
@@ -94,6 +99,8 @@ def join(
         max_epsilon_if_watched=max_epsilon_if_watched,
         ca=ca,
         budget=budget,
+        invitation=invitation,
+        enroller_ca=enroller_ca,
     )
     try:
         _answer(client, data, Dialect(sep, decimal, encoding), time.monotonic() + wait)
@@ -106,6 +113,7 @@ def join(
 def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> None:
     """Every round that wants an answer until the task needs no more of this user, or the time is up."""
     task = _patiently(client.task, deadline)
+    _patiently(client.collect, deadline)
     first_ask = time.monotonic() + task.pace
     if task.secret is not None:
         lot = _patiently(client.lot, deadline)

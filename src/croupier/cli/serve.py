@@ -21,7 +21,7 @@ import typer
 
 from ..files import create_private
 from ..report import promise_lines
-from ..service.task_file import TaskFile, public_key
+from ..service.task_file import TaskFile
 from ..table import TableModel
 from ..validation import ArgumentError, whole
 from .files import check_output
@@ -80,6 +80,36 @@ def enrol(
 
 
 @app.command()
+def excluded(folder: Folder, database: DatabaseUrl = None) -> None:
+    """List the clients whose reports were left out of a round: a name and a round a line."""
+    from ..service import releasing, store  # noqa: PLC0415
+
+    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    for name, number in releasing.excluded_clients(kept):
+        typer.echo(f"{name} {number}")
+    kept.close()
+
+
+@app.command()
+def bar(
+    folder: Folder,
+    client: Annotated[list[str], typer.Option(help="A client's name, as `serve excluded` prints it; may be given again.")],
+    database: DatabaseUrl = None,
+) -> None:
+    """Strike out clients' tokens, so that they take part no more."""
+    from ..service import releasing, store  # noqa: PLC0415
+
+    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    barred = releasing.bar(kept, client)
+    kept.close()
+    if unknown := sorted(set(client) - set(barred)):
+        remedy = "croupier serve excluded prints names. The others were barred."
+        raise ArgumentError("--client", unknown[0], "the name of an enrolled client", remedy)
+    for name in barred:
+        typer.echo(f"{name} is barred")
+
+
+@app.command()
 def shuffler(
     folder: Folder,
     analyzer: Annotated[str, typer.Option(help="The analyzer's address.")],
@@ -94,29 +124,20 @@ def shuffler(
     page: Annotated[bool, typer.Option("--page", help="Serve the page with which people take part in a browser.")] = False,
     allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages elsewhere that may send here.")] = None,
     database: DatabaseUrl = None,
+    processes: Annotated[int, typer.Option(help="Processes that share the port and the database; one of them leads.")] = 1,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
-    from ..service import store  # noqa: PLC0415
-    from ..service.own_page import add_page, allow_origins  # noqa: PLC0415
-    from ..service.roles import Errands, Served, signing_key  # noqa: PLC0415
-    from ..service.shuffler import ShufflerRole  # noqa: PLC0415
-    from ..service.web import shuffler_app  # noqa: PLC0415
-    from ..service.wire import WireError  # noqa: PLC0415
+    from .serve_processes import ShufflerOptions, serve_shuffler, serve_shufflers  # noqa: PLC0415
 
+    whole("--processes", processes, at_least=1, at_most=256, remedy="Take about as many as there are cores.")
     tls = _tls(folder, host, certificate, private_key, dev)
-    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
-    try:
-        role = ShufflerRole(kept, signing_key(folder), public_key("--analyzer-key", analyzer_key), smallest=smallest)
-    except WireError as problem:
-        remedy = "Use the options that it was begun with, or a new folder."
-        raise ArgumentError("--dir", str(folder), f"a folder whose task can be served ({problem})", remedy) from None
-    errands, web = Errands(role, analyzer, ca=ca), shuffler_app(role)
-    if page:
-        add_page(web)
-    allow_origins(web, allow_origin or [])
-    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served, errands:
-        typer.echo(f"shuffler on {served.url}")
-        stopped.wait()
+    url = database or _sqlite(folder, "shuffler")
+    pages = (page, tuple(allow_origin or ()))
+    options = ShufflerOptions(folder, url, analyzer, analyzer_key, host, port, tls, ca, smallest, *pages)
+    if processes == 1:
+        serve_shuffler(options)
+    else:
+        serve_shufflers(options, processes)
 
 
 @app.command()

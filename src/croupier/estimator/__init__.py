@@ -3,6 +3,7 @@
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
+from .logit import ShuffleLogit
 from .private import PublicDataWarning, WeakPrivacyWarning
 from .regression import ShuffleLinearRegression
 from .regression_table import RegressionTable
@@ -22,6 +23,7 @@ __all__ = [
     "ShuffleLinearRegression",
     "ShuffleLinearSVC",
     "ShuffleLogisticRegression",
+    "ShuffleLogit",
     "ShuffleQuantileRegressor",
     "ShuffleRidge",
     "ShuffleScaler",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
-from ..invalid import known_place
 from ..problem import (
     CappedLogistic,
     CappedMultinomial,
@@ -24,7 +20,8 @@ from ..problem import (
     SquaredHinge,
     Weighted,
 )
-from ..validation import ArgumentError, RecordError, one_of
+from ..validation import one_of
+from .declared_classes import DeclaredClasses
 from .linear import LinearModel
 from .parameters import documented
 from .private import Floats
@@ -32,37 +29,16 @@ from .weights import weighted_loss
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+class LinearClassifier(DeclaredClasses, LinearModel):
     """Labels from declared classes, scores, and the class of the largest."""
 
-    classes: Sequence[Any] | NDArray[Any] | None = None
     class_weight: dict[Any, float] | None = None
 
     def _declare_target(self, y: NDArray[Any] | None) -> None:
-        if y is not None:
-            check_classification_targets(y)
-        how = "Pass all labels that may occur, for example classes=[0, 1], whether or not they occur in this data."
-        declared = np.asarray(self._read_off("classes", self.classes, how, None if y is None else lambda: np.unique(y)))
-        self.classes_ = np.unique(declared)
-        if declared.ndim != 1 or len(self.classes_) != declared.size or len(self.classes_) < 2:
-            raise ArgumentError("classes", declared.tolist(), "a list of at least two classes, each once", how)
-        if len(self.classes_) > 2 and not self.__sklearn_tags__().classifier_tags.multi_class:
-            remedy = "Only binary classification is supported. Use ShuffleLogisticRegression for more classes."
-            raise ArgumentError("classes", declared.tolist(), "two classes here", remedy)
+        self._declare_classes(y)
 
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
-        if y.dtype.kind == self.classes_.dtype.kind != "O":
-            index = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-            index = np.where(self.classes_[index] == y, index, -1)
-        else:  # by Python's equality
-            place = {label: index for index, label in enumerate(self.classes_.tolist())}
-            index = np.array([known_place(place, label) for label in y.tolist()])
-        if self.invalid == "blank":
-            return np.where(index < 0, np.nan, index)
-        if (index < 0).any():
-            odd = y[index < 0][:1].tolist()[0]
-            raise RecordError("y", odd, f"one of the declared classes {self.classes_.tolist()}", "Declare it; nobody was asked.")
-        return index
+        return self._class_indices(y)
 
     def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
         self.coef_, self.intercept_ = weights, intercepts
@@ -171,7 +147,7 @@ class ShuffleLogisticRegression(LinearClassifier):
         text = (
             "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
         )
-        return [f"{text}rows of at most feature_norm){alike}{shrunk}. They have no error bars."]
+        return [f"{text}rows of at most feature_norm){alike}{shrunk}. They have no error bars; those of ShuffleLogit do."]
 
     def _clips(self) -> bool:
         """Whether gradients of the trained model's loss can be longer than what they were clipped to."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -16,7 +15,8 @@ from ..files import write_whole
 from ..optimizer import Result
 from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
-from ..validation import ArgumentError, whole
+from ..validation import ArgumentError
+from .group_rounds import GroupRounds, check_round
 
 FORMAT, VERSION = "croupier model", 2
 # Parameters that are objects of this process and not facts about the model.
@@ -153,30 +153,20 @@ class Promise:
 
 def _check_promise(state: dict[str, Any]) -> None:
     """Refuse a claim that goes beyond plans, which were proved when they were read, as was a result's own guarantee."""
-    result, promise = state.get("result_") or state.get("estimate_"), state.get("promise_")
+    result, promise = state.get("result_") or state.get("estimate_") or state.get("rounds_"), state.get("promise_")
     if result is None or result.guarantee is None:
         return
     claim: Guarantee = result.guarantee
     if state.get("random_state") is not None:
         raise ArgumentError("random_state", state["random_state"], "None beside a guarantee", "A seeded model is not private.")
     if isinstance(result, SumEstimate):
-        _check_round(result, state["plan_"])
+        check_round(result, state["plan_"])
     if (
         not isinstance(promise, Promise)
         or claim.delta(promise.epsilon) > promise.delta
         or (promise.neighbours, promise.honest) != (claim.neighbours, claim.honest)
     ):
         raise ArgumentError("promise", promise, f"kept by the guarantee: {claim}", "Do not use this file.")
-
-
-def _check_round(estimate: SumEstimate, plan: SumPlan) -> None:
-    """Refuse an estimate that is not one of this plan: of fewer users, say, than the noise is counted from."""
-    remedy = "Do not use this file."
-    if estimate.guarantee != plan.guarantee:
-        raise ArgumentError("guarantee", str(estimate.guarantee), f"no stronger than its plans: {plan.guarantee}", remedy)
-    whole("estimate.users", estimate.users, at_least=plan.honest_users, at_most=plan.users, remedy=remedy)
-    if estimate.sum.shape != (plan.dim,) or not math.isclose(estimate.noise_std, plan.noise_std_for(estimate.users)):
-        raise ArgumentError("estimate", str(estimate), f"one of the plan beside it: {plan}", remedy)
 
 
 def require_range(plan: SumPlan, dim: int, norm: float, diameter: float | None) -> None:
@@ -206,6 +196,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "result": lambda values: Result.from_json(json.dumps(values)),
     "estimate": lambda values: SumEstimate.from_json(json.dumps(values)),
     "plan": SumPlan.from_dict,
+    "rounds": GroupRounds.from_dict,
     "promise": lambda values: Promise(**values),
 }
 
@@ -223,7 +214,7 @@ def _encode(value: Any) -> Any:
         return {"a": "tuple", "of": [_encode(entry) for entry in value]}
     if isinstance(value, list):
         return [_encode(entry) for entry in value]
-    for name, kind in (("result", Result), ("estimate", SumEstimate), ("plan", SumPlan)):
+    for name, kind in (("result", Result), ("estimate", SumEstimate), ("plan", SumPlan), ("rounds", GroupRounds)):
         if isinstance(value, kind):
             return {"a": name, "of": value.to_dict()}
     if isinstance(value, Promise):

@@ -45,6 +45,7 @@ class LinearModel(PrivateEstimator):
     callbacks: tuple[Callable[[Round], None], ...] = ()
 
     _numeric_target = False
+    _exclusions = False  # whether reports may be left out of a round: in deployed tasks
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
         """Refuse parameters by the names that they had: scikit-learn wants an __init__ that names every parameter."""
@@ -313,6 +314,7 @@ class LinearModel(PrivateEstimator):
             "clip": self.clip,
             "curvature": self.curvature,
             "lots": self.lots,
+            "exclusions": self._exclusions,
             "neighbours": self.neighbours,
         }
 

@@ -46,12 +46,6 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         '"blank" counts the record as one that adds nothing, says nothing of it, and needs no such premise; public facts must then '
         "be declared.",
     ),
-    "ShuffleLinearRegression.invalid": (
-        '{"refuse", "blank"}',
-        'What becomes of a record that is not valid: NaN or infinity. Use "refuse": it stops before anybody is asked, and the '
-        "guarantee takes for granted that all records are valid, wherever a refusal can be seen. "
-        '"blank" is refused: this estimator does not have blanks yet.',
-    ),
     "ShuffleScaler.invalid": (
         '{"refuse", "blank"}',
         'What becomes of a row with a value that is not a finite number. "refuse" stops before anybody is asked, and the guarantee '
@@ -161,6 +155,7 @@ _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "plan_": ("SumPlan", "The plan of the one round."),
     "estimate_": ("SumEstimate", "The noisy sum that the round released."),
     "result_": ("Result", "The transcript: every round's point and private mean gradient."),
+    "rounds_": ("GroupRounds", "The noisy sums that the three groups' rounds released, with their plans."),
     "read_off_data_": ("tuple of str", "Public facts that were read off the data, which the guarantee does not cover."),
     "unit_": ("str or None", 'Whom the guarantee protects: "row", "person" (with all rows) or "user".'),
 }

@@ -12,18 +12,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, hstack, issparse
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from ..invalid import finite_rows, numbers_or_nan, zeroed
 from ..population import Population
 from ..privacy import Guarantee, words
-from ..problem.rows import clip_rows, row_norms, with_constant
+from ..problem.rows import clip_rows, row_norms
 from ..statistics import LeastSquares, Moments, MomentSums, least_squares, plan_for
 from ..statistics.asking import answered
 from ..validation import ArgumentError, real, whole
+from .blank import validated
 from .files import require_range
 from .parameters import documented
 from .private import Floats, PrivateEstimator
 from .regression_table import RegressionTable
+from .target_ranges import checked_ranges, range_of
+from .unit_rows import coefficient_units, sent_rows
 
 _RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
 _NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
@@ -88,6 +92,11 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
         """
         self._forget()
+        if self.invalid == "blank":
+            X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
+            rows, targets = self.records(X, y)
+            self._declare(None, None)
+            return self._train(self._population(rows, targets, groups, refused))
         X, y = validate_data(
             self,
             X,
@@ -98,18 +107,16 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             y_numeric=True,
             ensure_min_samples=2,
         )
-        self._declare(lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)), lambda: _range_of(y))
+        self._declare(lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)), lambda: range_of(y))
+        self._check_targets(y)
+        return self._train(self._population(*self._sent(X, y), groups, refused))
+
+    def _check_targets(self, y: NDArray[Any]) -> None:
+        """Refuse another number of targets than there are ranges."""
         several = y.ndim == 2 and y.shape[1] > 1
         if several != (len(self.target_range_) > 1) or (several and y.shape[1] != len(self.target_range_)):
             allowed = f"{len(self.target_range_)} column(s), as target_range has pairs"
             raise ArgumentError("y.shape", y.shape, allowed, "Declare one pair per target.")
-        return self._train(self._population(*self._sent(X, y), groups, refused))
-
-    def check_request(self, users: int) -> None:  # as of every estimator
-        super().check_request(users)
-        if self.invalid == "blank":
-            remedy = "Records that are not valid end the fit: leave them out before, by a rule that is public."
-            raise ArgumentError("invalid", self.invalid, "'refuse' for linear regression in one round", remedy)
 
     def fit_population(self, population: Population, features: int) -> Self:
         """Ask people whose records are not in memory. Public facts must be declared.
@@ -146,12 +153,20 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         -------
         tuple
             Rows of norm at most 1 with their constant, and targets in [-1, 1]; several targets are columns beside the rows, and the
-            second entry is None.
+            second entry is None. Zeros for a record that is not valid and counts as blank.
         """
         declared = copy.copy(self)
         declared.n_features_in_ = X.shape[1]
         declared._declare(None, None)
-        return declared._sent(X, np.asarray(y))
+        if self.invalid != "blank":
+            return declared._sent(X, np.asarray(y))
+        targets = np.asarray(numbers_or_nan(y), dtype=np.float64)
+        check_consistent_length(X, targets)
+        declared._check_targets(targets)
+        X = numbers_or_nan(X)
+        finite, told = finite_rows(X), finite_rows(targets.reshape(len(targets), -1))
+        rows, column = declared._sent(zeroed(X, finite), zeroed(targets, told))
+        return zeroed(rows, finite & told), None if column is None else zeroed(column, finite & told)
 
     def predict(self, X: Any) -> Floats:
         """Return <coef_, x> + intercept_ for every row x.
@@ -296,18 +311,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             remedy=_NORM,
         )
         declared = self._read_off("target_range", self.target_range, _RANGE, read_range)
-        try:
-            ranges = np.atleast_2d(np.asarray(declared, dtype=np.float64))
-        except (TypeError, ValueError):
-            ranges = np.zeros((1, 0))
-        if (
-            ranges.ndim != 2
-            or ranges.shape[1] != 2
-            or not (np.abs(ranges) < 1e100).all()
-            or not (ranges[:, 0] < ranges[:, 1]).all()
-        ):
-            raise ArgumentError("target_range", declared, "(low, high) with low < high, or one such pair per target", _RANGE)
-        self.target_range_ = tuple((float(low), float(high)) for low, high in ranges)
+        self.target_range_ = checked_ranges(declared, _RANGE)
         remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
         scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
         self.constant_ = scaling if self.fit_intercept else 0.0
@@ -319,10 +323,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
 
     def _sent(self, X: Any, y: NDArray[Any]) -> tuple[Any, NDArray[Any] | None]:
         """Rows of norm at most 1 with their constant, targets in [-1, 1]; several targets are columns beside the rows."""
-        scale = 1 / (self.feature_norm_ * math.hypot(1.0, self.constant_))
-        rows = clip_rows(X, self.feature_norm_)
-        rows = rows if scale == 1 else rows * scale
-        rows = with_constant(rows, self.constant_ / math.hypot(1.0, self.constant_)) if self.constant_ else rows
+        rows = sent_rows(X, self.feature_norm_, self.constant_)
         scales = [self._scale(target) for target in range(len(self.target_range_))]
         columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         middles, halves = np.array(scales).T
@@ -339,11 +340,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     def _units(self, columns: int, target: int) -> tuple[Floats, Floats]:
         """What to multiply coefficients by, and to add to them, to have them in the units of the data."""
         middle, half = self._scale(target)
-        length = math.hypot(1.0, self.constant_)
-        scale, shift = np.full(columns, half / (self.feature_norm_ * length)), np.zeros(columns)
-        if self.constant_:
-            scale, shift = np.append(scale, half * self.constant_ / length), np.append(shift, middle)
-        return scale, shift
+        scale = half * coefficient_units(columns, self.feature_norm_, self.constant_)
+        return scale, np.append(np.zeros(columns), middle) if self.constant_ else np.zeros(columns)
 
     def _set_coefficients(self) -> None:
         every, several, width = (
@@ -386,12 +384,3 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _range_of(y: NDArray[Any]) -> list[tuple[float, float]]:
-    """Smallest and largest of every target; a constant one gets some width."""
-    columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-    return [
-        (float(low), float(max(high, low + 1e-9 * max(1.0, abs(low)))))
-        for low, high in zip(columns.min(0), columns.max(0), strict=True)
-    ]

@@ -1,4 +1,4 @@
-"""What a linear regression says: coefficients with standard errors, p-values and intervals."""
+"""What a regression says: coefficients with standard errors, p-values and intervals."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ class RegressionTable:
         People that were asked.
     promise : str
         The guarantee, in brief.
+    method : str, default "Least squares in one private round"
+        How it was made, for the first line.
 
     Examples
     --------
@@ -57,11 +59,12 @@ class RegressionTable:
     r2: float | None
     users: int
     promise: str
+    method: str = "Least squares in one private round"
 
     def __str__(self) -> str:
         width = max(12, *(len(name) for name in self.names))
         head = f"{'':{width}} {'coef':>11} {'std err':>10} {'z':>8} {'P>|z|':>7}   {self.level:.4g} interval"
-        lines = [f"Least squares in one private round, {self.users:,} people; {self.promise}", head]
+        lines = [f"{self.method}, {self.users:,} people; {self.promise}", head]
         for name, coef, std, ends, p, known in zip(
             self.names, self.coef, self.std, self.intervals, self.p_values, self.determined, strict=True
         ):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..privacy import LotsPlan, SumPlan, central_noise_std, honest_in_batch, plan_lots, plan_sum
+from ..privacy.crowd import exclusions_in_batch, honest_total
 from ..problem import Objective, Problem
 from ..validation import real
 from .lots import expected_mu
@@ -66,6 +67,7 @@ class Budget:
     neighbours: str
     crowd: int | None  # all users, of whom batches are random parts
     secret: bool = False  # whether lots are
+    exclusions: bool = False  # whether reports may be left out of a round: plans then count on so many fewer honest users
 
     def shortfall(self, batch: int) -> float:
         """The part of delta for the event that a random batch holds too few honest users."""
@@ -73,9 +75,13 @@ class Budget:
 
     def honest_of(self, batch: int) -> float:
         """The fraction of a batch that is honest, but for the shortfall."""
-        if self.crowd is None or not (chance := self.shortfall(batch)):
+        if self.crowd is None or self.honest >= 1:
             return self.honest
-        return honest_in_batch(self.crowd, self.honest, batch, chance) / batch
+        chance = self.shortfall(batch)
+        if not chance and not self.exclusions:
+            return self.honest
+        held = honest_in_batch(self.crowd, self.honest, batch, chance) if chance else honest_total(batch, self.honest)
+        return (held - (exclusions_in_batch(self.crowd, self.honest, batch, held) if self.exclusions else 0)) / batch
 
     def plan(self, batch: int, rounds: int) -> SumPlan:
         return self._plan(batch, rounds, self.honest_of(batch))
@@ -111,6 +117,7 @@ class Budget:
             honest=self.honest,
             neighbours=self.neighbours,
             max_inflation=self.max_inflation,
+            exclusions=self.exclusions,
         )
 
     def lots_noise(self, rounds: int) -> float:

@@ -53,6 +53,7 @@ def schedule(
     max_inflation: float = _INFLATION,
     neighbours: str = "replace-one",
     lots: str = "auto",
+    exclusions: bool = False,
     **renamed: Any,
 ) -> Schedule:
     """Choose the schedule that `minimize` would run, with its bound, from public facts alone.
@@ -99,6 +100,9 @@ def schedule(
         takes a fraction of the noise (accounting, Theorem L), and says beside it what is left to somebody who knows when each user
         answered. "open" is the paper's mode, disjoint batches that may be known. "auto" is secret where that has a proof:
         sequential runs of one phase with tight calibration; with rule="bound" if the bound on the loss is the smaller one.
+    exclusions : bool, default False
+        Whether reports may be left out of a round, as in deployed tasks: with `honest` below 1, plans then count on so many fewer
+        honest users that whoever says which are left out gains nothing by it.
     **renamed : object
         Arguments by names that they once had, which are refused with the present one.
 
@@ -150,7 +154,8 @@ def schedule(
         constants_used = constants_used.clipped(clip, problem.lipschitz)
     secret = _secret_lots(lots, interactivity, calibration, method, constants)
     crowd = None if interactivity == "stream" else users  # a stream comes in an order that is not ours
-    budget = Budget(problem, constants_used.clip, epsilon, delta, calibration, honest, max_inflation, neighbours, crowd, secret)
+    kind = (calibration, honest, max_inflation, neighbours, crowd, secret, exclusions)
+    budget = Budget(problem, constants_used.clip, epsilon, delta, *kind)
     distance = problem.domain.distance_bound(problem.domain.start() if start is None else start)
     if not distance > 0:
         raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")

@@ -12,6 +12,8 @@ from .tight import _bisect
 
 # Relative error allowed for binomial tails; theirs is far below (certificate.SLOPE_MARGIN).
 _TAILS = 1e-8
+# The chance that a round holds more cheats than may be left out, where as many are cheats as the premise allows.
+_ENDS = 1e-4
 
 
 def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int:
@@ -61,6 +63,61 @@ def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int
         improbable = drawn * _divergence(middle / drawn, others) >= -math.log(chance) * (1 + 1e-9)
         few, many = (middle, many) if improbable else (few, middle)
     return few + 2  # more than `few` of the others, and the user itself
+
+
+def exclusions_in_batch(users: int, honest: float, batch: int, held: int) -> int:
+    """Choose how many reports of a batch may be left out: the cheats that it is likely to hold, and at most half of the honest.
+
+    Parameters
+    ----------
+    users : int
+        All users, at least 1.
+    honest : float
+        The fraction of all users that is honest, above 0 and at most 1.
+    batch : int
+        Users in the batch, from 1 to `users`.
+    held : int
+        Honest users that the batch holds by the premise.
+
+    Returns
+    -------
+    int
+        A batch holds more cheats with probability at most 1e-4, unless it is very small. A plan that counts on `held` less so many
+        holds whichever of them are left out.
+
+    Examples
+    --------
+    >>> exclusions_in_batch(100_000, 0.9, 2_000, 1_715), exclusions_in_batch(100_000, 1.0, 2_000, 2_000)
+    (259, 0)
+    """
+    return min(batch - honest_in_batch(users, honest, batch, _ENDS), held // 2)
+
+
+def exclusions_in_round(users: int, honest: float, rounds: int, held: int) -> int:
+    """Choose how many reports of a round may be left out where lots are secret, as `exclusions_in_batch` does.
+
+    Parameters
+    ----------
+    users : int
+        All users, from 1 to 10^12.
+    honest : float
+        The fraction of all users that is honest, above 0 and at most 1.
+    rounds : int
+        The rounds among which each user's lot is drawn, from 1 to 10^6.
+    held : int
+        Reports of the round that are honest by the premise, blanks among them.
+
+    Returns
+    -------
+    int
+        Some round holds more cheats with probability at most 1e-4.
+
+    Examples
+    --------
+    >>> exclusions_in_round(10_000, 0.9, 20, 500)
+    83
+    """
+    return min(cheats_in_round(users, honest, rounds, _ENDS), held // 2)
 
 
 def surely_honest(users: int, honest: float, batch: int) -> int:

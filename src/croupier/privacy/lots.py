@@ -18,7 +18,7 @@ from . import tight
 from .allocation import MAX_ROUNDS, Allocation, power_curves, relation_curves
 from .calibration import prove
 from .certificate import NoCertificateError, certify
-from .crowd import cheats_in_round, honest_total, overflow, round_size, smallest_batch
+from .crowd import cheats_in_round, exclusions_in_round, honest_total, overflow, round_size, smallest_batch
 from .gaussian import central_noise_std, gaussian_mu
 from .guarantee import Guarantee, known_fields
 from .json_text import JsonText
@@ -109,6 +109,11 @@ class LotsPlan(JsonText):
     def size(self) -> int:
         """M: reports in every round, blanks included. Public."""
         return self.one_round.users
+
+    @property
+    def most_excluded(self) -> int:
+        """Reports that may be left out of a round: those that the premise says are honest, beyond what the round counts on."""
+        return max(0, _counted_on(self._request, self.rounds, self.size) - self.one_round.honest_users)
 
     @property
     def users_in_round(self) -> float:
@@ -210,6 +215,7 @@ def plan_lots(
     neighbours: str = "replace-one",
     max_inflation: float = 1.05,
     max_bits: int | None = None,
+    exclusions: bool = False,
 ) -> LotsPlan:
     """Plan `rounds` private sums in which every user takes part once, in a round drawn by lot and kept secret.
 
@@ -233,6 +239,8 @@ def plan_lots(
         Noise of a round, relative to the Gaussian noise that Theorem L asks for.
     max_bits : int, optional
         Bits per coordinate; finds the least noise within them.
+    exclusions : bool, default False
+        Whether reports may be left out of a round: with `honest` below 1, rounds then count on so many fewer.
 
     Returns
     -------
@@ -263,13 +271,15 @@ def plan_lots(
         max_inflation=max_inflation,
         max_bits=max_bits,
     )
-    return _plan(request, _rounds(rounds))
+    return _plan(request, _rounds(rounds), exclusions)
 
 
 @lru_cache(maxsize=256)
-def _plan(request: SumRequest, rounds: int) -> LotsPlan:
+def _plan(request: SumRequest, rounds: int, exclusions: bool = False) -> LotsPlan:
     size = round_size(request.users, rounds, OVERFLOW_SHARE * request.delta)
     counted = _counted_on(request, rounds, size)
+    if exclusions:
+        counted -= exclusions_in_round(request.users, request.honest, rounds, counted)
     shares = tight.TAIL_SHARE + tight.SPARE + OVERFLOW_SHARE + (CHEATS_SHARE if request.honest < 1 else 0)
     target = _largest_mu(request.epsilon, request.delta * (1 - shares), rounds, request.neighbours)
     # The search takes a round's windows to be those of a report against a blank; the certificate those of two reports.
@@ -333,7 +343,7 @@ def _guarantee(plan: LotsPlan) -> Guarantee:
 def _if_watched(plan: LotsPlan, request: SumRequest) -> Guarantee:
     """One plain round of the honest users with the same lot, without the blanks: what holds if the shuffler tells all it knows."""
     one_round, chance, share = plan.one_round, BATCH_SHARE * plan.delta, min(plan.honest, plan.turnout)
-    honest = smallest_batch(plan.users, share, plan.rounds, chance)
+    honest = max(1, smallest_batch(plan.users, share, plan.rounds, chance) - plan.most_excluded)
     try:
         certificate = certify(
             honest * one_round.noise_bits,

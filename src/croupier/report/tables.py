@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -46,12 +47,20 @@ def plan_table(plan: SumPlan) -> Table:
         "calibration": f"{plan.calibration}, by {plan.theorem}",
         "encoding": f"{plan.levels:,} levels + {plan.noise_bits:,} noise bits with probability {plan.noise_probability:.6g}",
         "sent by a user": f"{plan.bits_per_coordinate:,} bits a coordinate, {plan.bits_per_user:,} bits a round",
+        "one cheat": _influence(plan),
         "noise of the sum": f"{plan.noise_std:.5g} a coordinate, {plan.inflation:.4g} x the central {plan.central_noise_std:.5g}",
         "certified": certified(plan),
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _influence(plan: SumPlan) -> str:
+    """How far one user who sends what it likes, within what counts can be, moves the sum: (g + b) steps in every coordinate."""
+    coordinate = 2 * plan.bits_per_coordinate / plan.levels
+    whole = coordinate * math.sqrt(plan.dim)
+    return f"moves a coordinate by up to {coordinate:.3g} x the norm, the sum by {whole:.3g} x; a record by 2 x"
 
 
 def proof_table(proof: Proof) -> Table:
@@ -127,6 +136,7 @@ def lots_table(plan: LotsPlan) -> Table:
         "reports in a round": f"{plan.size:,}, blanks included; {plan.users_in_round:,.4g} users on average",
         "encoding": f"{one.levels:,} levels + {one.noise_bits:,} noise bits with probability {one.noise_probability:.6g}",
         "sent by a user": f"{one.bits_per_coordinate:,} bits a coordinate, {plan.bits_per_user:,} bits in all",
+        "one cheat": _influence(one),
         "noise of a round": f"{plan.noise_std:.5g} a coordinate; with open lots at least {plan.open_noise_std:.5g}",
         "certified": f"{promise}, to whoever does not know the lots",
         "if watched": f"{watched_line(plan.guarantee, plan.delta)}, to somebody who also knows when each user answered",

@@ -25,7 +25,7 @@ from .finishing import AnalyzerEnding
 from .margin import fewest
 from .store import Database
 from .task import Task, TaskRound
-from .wire import Document, SealedBatch, WireError
+from .wire import Document, SealedBatch, WireError, batch_bytes
 
 
 class SpoiledError(Exception):
@@ -273,6 +273,9 @@ class RemotePopulation:
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
         enough = fewest(self.task, phase) <= batch.users <= plan.users
         if batch.transport != self.task.transport or batch.dim != plan.dim or not enough:
+            raise WireError("a batch of another shape than the task's")
+        without = batch_bytes(batch.transport, batch.dim, batch.users, plan.bits_per_coordinate)
+        if len(data) != without + batch.users * self.task.token_bytes:
             raise WireError("a batch of another shape than the task's")
         here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:

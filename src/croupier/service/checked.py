@@ -7,7 +7,7 @@ shuffler then adds up what it holds of the others and sends that sum, which says
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..privacy import SumPlan
 from ..protocol import Counts
 from .packing import modulo, width_for
-from .transport import ENCAPSULATED, mask, open_envelope, seed_info
+from .transport import ENCAPSULATED, SEED_BYTES, mask, open_envelope, seed_info
 from .wire import SealedBatch, SealedReport
 
 
@@ -82,7 +82,14 @@ class CheckedTransport(ABC):
         """
 
     @abstractmethod
-    def check(self, batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Verdict:
+    def check(
+        self,
+        batch: SealedBatch,
+        plan: SumPlan,
+        key: X25519PrivateKey,
+        pool: Executor | None = None,
+        admits: Callable[[bytes], bool] | None = None,
+    ) -> Verdict:
         """Check all parts of a batch; the analyzer does. The same batch has the same verdict.
 
         Parameters
@@ -95,6 +102,8 @@ class CheckedTransport(ABC):
             The round's private key.
         pool : Executor, optional
             Shares the work.
+        admits : callable, optional
+            Takes the token of a report that is good otherwise, b"" where it has none, and says whether the report counts.
 
         Returns
         -------
@@ -142,7 +151,7 @@ class CheckedTransport(ABC):
 
 
 class MaskedSum(CheckedTransport):
-    """The transport "masked-sum": what can be checked is whether a seed opens, and that no envelope is there twice.
+    """The transport "masked-sum": what can be checked is whether a seed opens, that no envelope is there twice, and its token.
 
     Examples
     --------
@@ -158,16 +167,23 @@ class MaskedSum(CheckedTransport):
     def part(self, report: SealedReport, plan: SumPlan) -> NDArray[np.uint8]:
         return report.sealed
 
-    def check(self, batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Executor | None = None) -> Verdict:
+    def check(
+        self,
+        batch: SealedBatch,
+        plan: SumPlan,
+        key: X25519PrivateKey,
+        pool: Executor | None = None,
+        admits: Callable[[bytes], bool] | None = None,
+    ) -> Verdict:
         info, share, bad, seen = seed_info(self.name, batch.round), np.zeros(plan.dim, dtype=np.uint64), [], set[bytes]()
         for place, part in enumerate(batch.sealed):
             envelope = part.tobytes()
-            seed = None if envelope[:ENCAPSULATED] in seen else open_envelope(envelope, key, info)
+            content = None if envelope[:ENCAPSULATED] in seen else open_envelope(envelope, key, info)
             seen.add(envelope[:ENCAPSULATED])
-            if seed is None:
+            if content is None or (admits is not None and not admits(content[SEED_BYTES:])):
                 bad.append(place)
             else:
-                share += mask(seed, plan.dim, self.width(plan))
+                share += mask(content[:SEED_BYTES], plan.dim, self.width(plan))
         return Verdict(tuple(bad), share)
 
     def summed(self, reports: Sequence[SealedReport], plan: SumPlan) -> NDArray[np.uint64]:

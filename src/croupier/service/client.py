@@ -26,6 +26,8 @@ from .outcomes import RefusedTaskError, Sent
 from .reporting import report_of
 from .secrecy import Lot
 from .task import Task, TaskRound
+from .tokens import slot_of
+from .wallet import Wallet
 from .wire import Document, WireError
 
 # The status of a report whose round has ended.
@@ -61,6 +63,10 @@ class Client:
     budget : DeviceBudget or path-like, optional
         The ledger of everything that the owner's devices have answered, and its limit; a file in `folder` unless given. All clients
         of one owner should share one.
+    invitation : str, optional
+        What the task's enroller knows this person by, where the task has one.
+    enroller_ca : path-like, optional
+        A file of certificates to trust for the enroller instead of the system's.
 
     Attributes
     ----------
@@ -91,6 +97,8 @@ class Client:
         timeout: float = 30.0,
         at_once: bool = False,
         budget: DeviceBudget | str | os.PathLike[str] | None = None,
+        invitation: str | None = None,
+        enroller_ca: str | os.PathLike[str] | None = None,
     ) -> None:
         self._token = token.strip()
         if not re.fullmatch(r"[!-~]+", self._token):
@@ -106,6 +114,7 @@ class Client:
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
+        self._invitation, self._enroller_ca, self._timeout = invitation, enroller_ca, timeout
         self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._memory.folder / "budget.json")
 
     def task(self) -> Task:
@@ -168,6 +177,26 @@ class Client:
             raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
         self._memory.keep_lot(task.id, told.round)
         return told
+
+    def collect(self) -> None:
+        """Get this user's tokens from the task's enroller: all of them at once, at a time that does not depend on records.
+
+        Where the task has no enroller, or the tokens are here, nothing is sent.
+
+        Raises
+        ------
+        ArgumentError
+            There is no invitation, or the enroller does not take it.
+        WireError
+            What the enroller answers is not signed by its keys.
+        ServerError
+            The enroller could not be reached, or says to come later.
+        """
+        task = self.task()
+        if task.enroller is not None:
+            require_private_way(task.enroller.address, "enroller")
+            server = Server(task.enroller.address, ca=self._enroller_ca, timeout=self._timeout)
+            Wallet(self._memory.folder, task).collect(server, self._invitation)
 
     def ended(self) -> End | None:
         """Whether the task has ended, by the analyzer's signed word.
@@ -287,6 +316,7 @@ class Client:
         waiting = next(iter(sorted(self._memory.folder.glob(f"{task.id}-*.report"))), None)
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
+            self.collect()
             lot = self._covered_lot(task)
             if (now := self.round()) is None:
                 return None
@@ -309,6 +339,8 @@ class Client:
             self._memory.count(new)
             waiting = self._memory.folder / f"{slot}.report"
             self._memory.write(waiting, report)
+            if task.enroller is not None:
+                Wallet(self._memory.folder, task).forget(slot_of(task, task_round))
         elif "-cover-" not in waiting.name:  # it counts from when it is sent
             self._charge(task, again=True)
         entry = next((known for known in self._memory.entries() if known["slot"] == waiting.stem), None)
@@ -356,7 +388,8 @@ class Client:
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
-        return report_of(task, task_round, document, gradient, random).to_bytes()
+        token = b"" if task.enroller is None else Wallet(self._memory.folder, task).token(slot_of(task, task_round))
+        return report_of(task, task_round, document, gradient, random, token).to_bytes()
 
     def _charge(self, task: Task, *, again: bool = False) -> None:
         """On the owner's ledger, before anything leaves."""

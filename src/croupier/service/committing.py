@@ -7,6 +7,7 @@ the same list, and no batch is opened for two.
 from __future__ import annotations
 
 import json
+import logging
 from concurrent.futures import Executor
 from typing import Any
 
@@ -18,6 +19,7 @@ from sqlalchemy import insert, select, update
 from ..privacy import SumPlan
 from ..protocol import Counts, SumEstimate, VectorSum
 from . import store as tables
+from .admission import Admission
 from .checked import checked_transport
 from .exclusions import Exclusions, Release
 from .margin import most_excluded
@@ -26,6 +28,7 @@ from .task import Task, TaskRound
 from .transport import opened
 from .wire import Document, SealedBatch, WireError, sha256
 
+log = logging.getLogger("croupier")
 _IMPOSSIBLE = "counts that no users could have sent: a report was not made by the protocol"
 
 
@@ -60,6 +63,7 @@ def look_into(
     phase = task_round.phase_of(task)
     batch = SealedBatch.from_bytes(data, phase.plan.bits_per_coordinate, task.shuffler)
     found: dict[str, Any]
+    admission = Admission(store, task, task_round)
     if (transport := checked_transport(task.transport)) is None:
         content = opened(batch, phase.plan, private, pool)
         found = {"bad": content.malformed}
@@ -70,7 +74,7 @@ def look_into(
                 "spoiled": f"{content.malformed} envelopes hold no bit, so that more than the {most} users allowed are cheats"
             }
     else:
-        verdict = transport.check(batch, phase.plan, private, pool)
+        verdict = transport.check(batch, phase.plan, private, pool, admission.admits)
         document = Exclusions(task.id, task_round.id, sha256(data), verdict.bad).document(key)
         found = {"bad": len(verdict.bad), "exclusions": document.to_bytes()}
         values = {"users": batch.users - len(verdict.bad)}
@@ -78,8 +82,12 @@ def look_into(
             values = {"spoiled": f"{len(verdict.bad)} of {batch.users} reports are bad, more than the {most} allowed"}
         else:
             found["share"] = verdict.share.astype("<u8").tobytes()
+    if found["bad"]:
+        what = "envelopes count as zeros" if transport is None else "reports are left out"
+        log.warning("round %d: %d bad %s", task_round.number, found["bad"], what)
     with store.begin() as connection:
         connection.execute(insert(tables.found).values(round=task_round.id, **found))
+        admission.spend(connection)
         here = tables.asked.c.id == task_round.id
         connection.execute(update(tables.asked).where(here).values(**values, key=None, batch=None))
     store.wipe()
@@ -139,6 +147,8 @@ def take_release(store: Database, task: Task, task_round: TaskRound, release: Re
         counts = transport.counts(release.sums, np.frombuffer(row.share, "<u8").astype(np.uint64), release.users, phase.plan)
         here = found.round == task_round.id
         dropped = None if counts is not None else _IMPOSSIBLE
+        if dropped:
+            log.error("round %d is a step of length 0: %s", task_round.number, dropped)
         connection.execute(update(tables.found).where(here).values(share=None, dropped=dropped))
         ones = json.dumps(None if counts is None else counts.ones.tolist())
         connection.execute(update(tables.asked).where(tables.asked.c.id == task_round.id).values(ones=ones))

@@ -137,7 +137,7 @@ def run_state(
         "bits": _bits(task, phase),
         "curve": curve(schedule, answered),
         "noise": _noise(schedule),
-        "plan": plan_words(task, number),
+        "plan": plan_words(task, number) + bad_words(answered),
         "promise": promise_words(schedule),
     }
 
@@ -222,7 +222,7 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
         "person": task.schedule.bits_per_user,
         "round": plan.bits_per_user,
         "rounds": phase.rounds if full else 1,
-        "bytes": report_length(task.transport, plan),
+        "bytes": report_length(task.transport, plan) + task.token_bytes,
         "travel": _TRAVEL[task.transport],
     }
 
@@ -253,6 +253,14 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "bound on the loss": bound,
     }
     return [[name, text] for name, text in rows.items()]
+
+
+def bad_words(answered: Sequence[Answered]) -> list[list[str]]:
+    """What was bad in the rounds so far, in words; nothing where all was well."""
+    bad, dropped = sum(entry.bad for entry in answered), [entry.number for entry in answered if entry.dropped]
+    rows = [["bad reports", f"{bad:,} were left out, or counted as zeros"]] if bad else []
+    numbers = ", ".join(map(str, dropped))
+    return rows + ([["lost rounds", f"{numbers}: counts that no users could have sent"]] if dropped else [])
 
 
 def promise_words(schedule: Schedule) -> dict[str, str]:

@@ -23,13 +23,15 @@ FOR_GOOD = "Croupier-Refused-For-Good"
 _MOST_REASON_BYTES = 1000
 
 
-def require_private_way(url: str) -> None:
+def require_private_way(url: str, name: str = "shuffler") -> None:
     """Refuse an address to which a token would travel in clear: plain http to another machine than this one.
 
     Parameters
     ----------
     url : str
         A server's address.
+    name : str, default "shuffler"
+        Whose it is, for the error.
 
     Raises
     ------
@@ -42,8 +44,8 @@ def require_private_way(url: str) -> None:
     except ValueError:
         here = False
     if parts.scheme != "https" and not (parts.scheme == "http" and here):
-        remedy = "Use the shuffler's https address: over plain http anybody on the way reads your token and answers in your place."
-        raise ArgumentError("shuffler", url, "an https address, or http on this machine", remedy)
+        remedy = f"Use the {name}'s https address: over plain http anybody on the way reads your token and answers in your place."
+        raise ArgumentError(name, url, "an https address, or http on this machine", remedy)
 
 
 class ServerError(Exception):

@@ -31,8 +31,8 @@ def most_excluded(task: Task, phase: Phase) -> int:
     Whichever E reports of a batch are left out, the rest holds the honest users that the phase's plan counts on, if the batch holds
     those that the task's premise says.
     """
-    if phase.lots is not None:  # their plan counts on all reports but those of cheats
-        return 0
+    if phase.lots is not None:
+        return phase.lots.most_excluded
     return held_in_batch(task.schedule, task.users, phase) - phase.plan.honest_users
 
 
@@ -49,7 +49,7 @@ def fewest(task: Task, phase: Phase) -> int:
     Returns
     -------
     int
-        The plan's honest users, and as many more as may be left out; with secret lots all, since a round is filled up.
+        The plan's honest users, and as many more as may be left out; all where lots are secret, as blanks fill a round up.
     """
     if phase.lots is not None:
         return phase.plan.users

@@ -1,48 +1,98 @@
-"""Clients that a round waits for, since they have asked for it and are about to answer."""
+"""Clients that a round waits for, since they have asked for it and are about to answer.
+
+For a while a round does not end without those who have asked for it. So nobody randomizes in vain: a client answers once, and must
+not do so again because its round has ended. All of it is in the database, where every process of the shuffler sees it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from . import store as tables
 
 # Seconds for which a round that a client has asked for waits for it.
 _PROMISED = 60.0
 
 
-class Places:
-    """Promises to clients who are about to answer a round: for a while it does not end without those who have asked for it.
+def promise_places(connection: Connection, round_id: str, clients: Collection[str]) -> None:
+    """Let the round wait for these clients, as long as it waits for anybody.
 
-    So nobody randomizes in vain: a client answers once, and must not do so again because its round has ended.
+    Parameters
+    ----------
+    connection : Connection
+        The shuffler's transaction.
+    round_id : str
+        The round.
+    clients : collection of str
+        Who has asked for it, and has no place.
     """
+    until = time.time() + _PROMISED
+    rows = [{"client": client, "round": round_id, "until": until} for client in clients]
+    insert: Any = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    new = insert(tables.places)
+    # An old place of another round, or one that another process has promised at the same time, gives way.
+    connection.execute(new.on_conflict_do_update(index_elements=["client"], set_={"round": round_id, "until": until}), rows)
 
-    def __init__(self, promised: Sequence[tuple[str, str, float]]) -> None:
-        self._round = promised[0][0] if promised else ""
-        self._until = {client: until for _, client, until in sorted(promised, key=lambda promise: promise[2])}
 
-    def promise(self, round_id: str, client: str, *, ends: bool) -> float | None:
-        """Until when the round waits for the client. Whoever asks again has what it was promised, and no longer.
+def who_has_places(connection: Connection, round_id: str, clients: Collection[str]) -> set[str]:
+    """Return for whom of them the round waits: whoever asks again has what it was promised, and no longer.
 
-        None where the round ends without it: then there are no new promises.
-        """
-        standing = self._standing(round_id)
-        if client not in standing and not ends:
-            standing[client] = time.time() + _PROMISED  # at the end: the oldest are first
-        return standing.get(client)
+    Parameters
+    ----------
+    connection : Connection
+        The shuffler's transaction.
+    round_id : str
+        The round.
+    clients : collection of str
+        Who has asked.
 
-    def used(self, client: str) -> None:
-        """The report is here."""
-        self._until.pop(client, None)
+    Returns
+    -------
+    set of str
+        Those with a place.
+    """
+    among = _standing(round_id) & tables.places.c.client.in_(clients)
+    return set(connection.execute(select(tables.places.c.client).where(among)).scalars())
 
-    def any_left(self, round_id: str) -> bool:
-        return bool(self._standing(round_id))
 
-    def _standing(self, round_id: str) -> dict[str, float]:
-        if round_id != self._round:
-            self._round, self._until = round_id, {}
-        now = time.time()
-        while self._until:
-            client, until = next(iter(self._until.items()))
-            if now <= until <= now + _PROMISED:  # later than that where the clock was set back
-                break
-            del self._until[client]
-        return self._until
+def any_place_left(connection: Connection, round_id: str) -> bool:
+    """Return whether the round waits for anybody.
+
+    Parameters
+    ----------
+    connection : Connection
+        The shuffler's transaction.
+    round_id : str
+        The round.
+
+    Returns
+    -------
+    bool
+        True where it does.
+    """
+    return connection.execute(select(tables.places.c.client).where(_standing(round_id)).limit(1)).scalar() is not None
+
+
+def forget_places(connection: Connection, clients: Collection[str]) -> None:
+    """Strike out the places that were kept for these clients.
+
+    Parameters
+    ----------
+    connection : Connection
+        The shuffler's transaction.
+    clients : collection of str
+        Whose reports are here.
+    """
+    connection.execute(delete(tables.places).where(tables.places.c.client.in_(clients)))
+
+
+def _standing(round_id: str) -> ColumnElement[bool]:
+    """Places of a round that hold now; later than any promise is none, where the clock was set back."""
+    now = time.time()
+    places = tables.places.c
+    return (places.round == round_id) & places.until.between(now, now + _PROMISED)

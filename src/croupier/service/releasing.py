@@ -6,7 +6,7 @@ Every step is one transaction: whatever process is killed when, the same list is
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from sqlalchemy import Connection, delete, insert, select, update
@@ -207,3 +207,44 @@ class Releases:
         with self._store.begin() as connection:
             connection.execute(update(tables.rounds).where(here).values(state="forwarded", batch=None))
         self._store.wipe()
+
+
+def excluded_clients(store: Database) -> list[tuple[str, int]]:
+    """Return whose reports were left out, and in which round.
+
+    Parameters
+    ----------
+    store : Database
+        The shuffler's database.
+
+    Returns
+    -------
+    list of (str, int)
+        Names of clients and numbers of rounds, by rounds.
+    """
+    rounds, excluded = tables.rounds.c, tables.excluded.c
+    query = select(excluded.client, rounds.number).join_from(tables.excluded, tables.rounds)
+    with store.look() as connection:
+        return [(row.client, row.number) for row in connection.execute(query.order_by(rounds.number, excluded.client))]
+
+
+def bar(store: Database, names: Collection[str]) -> list[str]:
+    """Strike out clients' tokens: whoever has one is no longer enrolled, within half a minute.
+
+    Parameters
+    ----------
+    store : Database
+        The shuffler's database.
+    names : collection of str
+        Names of clients.
+
+    Returns
+    -------
+    list of str
+        Those that are enrolled clients' and now have no token.
+    """
+    clients = tables.clients.c
+    with store.begin() as connection:
+        known = connection.execute(select(clients.id).where(clients.id.in_(names)).order_by(clients.id)).scalars().all()
+        connection.execute(update(tables.clients).where(clients.id.in_(known)).values(token_hash=None))
+    return list(known)

@@ -13,7 +13,12 @@ from .wire import Document, SealedReport
 
 
 def report_of(
-    task: Task, task_round: TaskRound, document: Document, vector: NDArray[np.float64], random: RandomSource
+    task: Task,
+    task_round: TaskRound,
+    document: Document,
+    vector: NDArray[np.float64],
+    random: RandomSource,
+    token: bytes = b"",
 ) -> SealedReport:
     """Randomize a vector under the round's plan, and seal it for the round's key.
 
@@ -29,6 +34,8 @@ def report_of(
         The user's gradient; zeros for a blank. It is clipped to the plan's norm.
     random : RandomSource
         Where the coins come from.
+    token : bytes, default b""
+        In a task with an enroller, the token of this user and slot.
 
     Returns
     -------
@@ -47,4 +54,4 @@ def report_of(
     """
     plan = task_round.phase_of(task).plan
     bits = VectorSum(plan).randomize(vector, random)
-    return sealed_report(task.transport, document.digest, bits, task_round.key, width_for(task.transport, plan))
+    return sealed_report(task.transport, document.digest, bits, task_round.key, width_for(task.transport, plan), token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..files import create_private
 from ..validation import ArgumentError
 from .http import Server, ServerError
+from .leading import Leadership
 from .listening import KEEP_SECONDS, ImpatientProtocol, room_for_connections
 from .outcomes import Arrivals, RefusedError
 from .shuffler import ShufflerRole
@@ -46,7 +48,15 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
 class Served:
     """A web server in a thread of its own; use it as a context. Port 0 takes one that is free."""
 
-    def __init__(self, app: FastAPI, *, host: str = "127.0.0.1", port: int = 0, tls: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: tuple[Path, Path] | None = None,
+        shared: bool = False,
+    ) -> None:
         certificate, key = (None, None) if tls is None else map(os.fspath, tls)
         config = uvicorn.Config(
             app,
@@ -66,7 +76,8 @@ class Served:
         ImpatientProtocol.most_connections = room_for_connections()
         self._app, self._server, self._host = app, uvicorn.Server(config), host
         self._scheme = "http" if tls is None else "https"
-        self._thread = threading.Thread(target=self._server.run, name=app.title, daemon=True)
+        sockets = [shared_socket(host, port)] if shared else None  # otherwise the server opens its own
+        self._thread = threading.Thread(target=self._server.run, args=(sockets,), name=app.title, daemon=True)
 
     @property
     def url(self) -> str:
@@ -87,6 +98,19 @@ class Served:
         self._thread.join()
 
 
+def shared_socket(host: str, port: int) -> socket.socket:
+    """A bound socket whose port other processes of this user may open too; whoever listens gets a part of the connections."""
+    [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        opened.bind(address)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
 class Errands:
     """What the shuffler does by itself: fetch the analyzer's task and rounds, and bring it batches until it has them."""
 
@@ -95,6 +119,7 @@ class Errands:
         if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", self._analyzer):
             raise ArgumentError("analyzer", analyzer, "an address like https://host:port", "Give the analyzer's address.")
         self._server = Server(self._analyzer, ca=ca, timeout=_TIMEOUT)
+        self._leadership = Leadership(shuffler.store)
         self._fetched = False  # the analyzer's task, by this process
         self._ended = shuffler.ending.document() is not None
         self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
@@ -108,10 +133,15 @@ class Errands:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
+        self._leadership.close()
 
     def _run(self) -> None:
         pause = _PAUSE
         while not self._stopping.wait(pause):
+            if not self._leadership.held():  # another process does all this
+                self._tried(self._shuffler.follow)
+                self._ended = self._shuffler.ending.document() is not None
+                continue
             errands = [self._task, self._round, self._arrivals, self._shuffler.close_late]
             errands += [self._batch, self._exclusions, self._release, self._wipe]
             if self._ended:  # the analyzer is gone, and nobody is missed

@@ -21,13 +21,13 @@ from .lots import draw_lots, who_answered, who_is_drawn
 from .margin import fewest
 from .on_time import Blanks, due_batch, hidden_among, told_lots
 from .outcomes import Arrivals, RefusedError, Taken, Written
-from .places import Places
+from .places import any_place_left, promise_places, who_has_places
 from .releasing import Releases, forget_batch
 from .secrecy import Lot
 from .store import Database
-from .taking import forget_places, make_batch, state_of, take_reports
+from .taking import make_batch, state_of, take_reports
 from .task import Task, TaskRound
-from .transport import ENCAPSULATED, check_shape
+from .transport import ENCAPSULATED, check_shape, report_length
 from .wire import ARRIVALS, Document, SealedReport, WireError
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
@@ -74,10 +74,6 @@ class ShufflerRole:
         self.task: Task | None = None
         self.document: Document | None = None  # the task's
         self._lock = threading.Lock()  # what comes to one process is counted one after the other
-        with store.look() as connection:
-            kept = tables.places.c
-            promised = connection.execute(select(kept.round, kept.client, kept.until)).all()
-        self._places = Places([(row.round, row.client, row.until) for row in promised])
         self._blanks = Blanks()
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
         self._rounds = KnownRounds(store, analyzer)
@@ -120,6 +116,11 @@ class ShufflerRole:
                 draw_lots(connection, task)
         self.task, self.document = task, document
         return task
+
+    def follow(self) -> None:
+        """Serve the task that another process on this database has taken; do nothing where there is none yet."""
+        if self.task is None and (document := self.store.task()) is not None:
+            self.take_task(document)
 
     def open(self, document: Document) -> TaskRound:
         """Take reports for this round, unless it is known already.
@@ -188,17 +189,16 @@ class ShufflerRole:
                 state = state_of(connection, task_round.id)
                 drawn = who_is_drawn(connection, task_round, clients)
                 wanted = drawn - who_answered(connection, self.task, task_round, clients)
+                waited = who_has_places(connection, task_round.id, wanted)
             if (secret := self.task.secret) is not None:  # nobody is waited for: the round ends on time
                 offered = state.state == "open" and time.time() < secret.offered(state.opened, self.task.pace)
                 return [document if offered and (secret.cover or client in wanted) else None for client in clients]
             ends = state.state != "open" or (self._is_late(state) and state.arrived >= enough)
-            promised = {client: self._places.promise(task_round.id, client, ends=ends) for client in clients if client in wanted}
-            rows = [{"round": task_round.id, "client": client, "until": until} for client, until in promised.items() if until]
-            if rows:
+            new = set() if ends else wanted - waited
+            if new:
                 with self.store.begin() as connection:
-                    forget_places(connection, [client for client, until in promised.items() if until])
-                    connection.execute(insert(tables.places), rows)
-        return [document if promised.get(client) else None for client in clients]
+                    promise_places(connection, task_round.id, sorted(new))
+        return [document if client in waited | new else None for client in clients]
 
     def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
         """Return for each client the round that is its secret lot. Nobody else is told.
@@ -323,6 +323,8 @@ class ShufflerRole:
             task_round = self._rounds.of_report(report.round, task)
             plan = task_round.phase_of(task).plan
             check_shape(report, task.transport, report.round, plan)
+            if len(body) != report_length(task.transport, plan) + task.token_bytes:
+                raise WireError(f"a report {'without' if task.token_bytes else 'with'} a token, where the task has another length")
         except WireError as problem:
             return RefusedError(400, str(problem))
         except RefusedError as refusal:
@@ -343,9 +345,6 @@ class ShufflerRole:
             for task_round in {report.round.id: report.round for report in reports}.values():
                 here = {place: report for place, report in enumerate(reports) if report.round.id == task_round.id}
                 outcomes |= take_reports(connection, self._serving, task_round, here, self._key)
-        for place, outcome in outcomes.items():
-            if isinstance(outcome, Taken):  # on disk by now
-                self._places.used(reports[place].client)
         if any(isinstance(outcome, Taken) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
             self.store.wipe()
         return [outcomes[place] for place in range(len(reports))]
@@ -363,7 +362,7 @@ class ShufflerRole:
         with self._lock:
             with self.store.begin() as connection:
                 state = state_of(connection, task_round.id, to_change=True)
-                waits = state.arrived < enough or not self._is_late(state) or self._places.any_left(task_round.id)
+                waits = state.arrived < enough or not self._is_late(state) or any_place_left(connection, task_round.id)
                 if state.state != "open" or waits:
                     return
                 make_batch(connection, task, task_round, self._key)

@@ -1,4 +1,4 @@
-"""What survives a crash: two small databases, one a role, SQLite by default and PostgreSQL by URL.
+"""What survives a crash: small databases, one a role, SQLite by default and PostgreSQL by URL.
 
 Every change is one transaction, on disk before anything is said about it. The shuffler's knows who took part and, until a batch is
 made, their sealed reports; the analyzer's knows rounds and their counts, and nobody. A database is of one task.
@@ -47,7 +47,7 @@ _CONNECTIONS = 10
 _CHECKED, _LEAST_FREE = 5.0, 64 << 20
 # Milliseconds for which a transaction waits for another one.
 _BUSY = 10_000
-SHUFFLER, ANALYZER = MetaData(), MetaData()
+SHUFFLER, ANALYZER, ENROLLER = MetaData(), MetaData(), MetaData()
 
 # The shuffler's.
 clients = Table("clients", SHUFFLER, Column("id", String, primary_key=True), Column("token_hash", String, unique=True))
@@ -151,7 +151,21 @@ found = Table(
     Column("dropped", String),  # why nothing was made of the round's sum
 )
 
-for metadata in (SHUFFLER, ANALYZER):
+# Tokens that were counted, by the digest of their random part, and in which round.
+spent = Table(
+    "spent",
+    ANALYZER,
+    Column("token", String, primary_key=True),
+    Column("round", ForeignKey("asked.id"), nullable=False),
+)
+
+# The enroller's: people, by their invitations' hashes, and the digest of the requests that were signed for them.
+people = Table("people", ENROLLER, Column("id", String, primary_key=True))
+issued = Table(
+    "issued", ENROLLER, Column("person", ForeignKey("people.id"), primary_key=True), Column("requests", String, nullable=False)
+)
+
+for metadata in (SHUFFLER, ANALYZER, ENROLLER):
     Table("schema_version", metadata, Column("version", Integer, primary_key=True))
     Table(
         "ended",

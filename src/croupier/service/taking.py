@@ -14,6 +14,7 @@ from . import store as tables
 from .checked import checked_transport
 from .lots import who_answered, who_has, who_is_drawn
 from .outcomes import RefusedError, Taken, Written
+from .places import forget_places
 from .releasing import to_be_checked
 from .task import Task, TaskRound
 from .transport import shuffled
@@ -124,9 +125,4 @@ def state_of(connection: Connection, round_id: str, *, to_change: bool = False) 
     """State, arrivals and time of opening of a round; its row is locked where it is going to change."""
     rounds = tables.rounds.c
     query = select(rounds.state, rounds.arrived, rounds.opened).where(rounds.id == round_id)
-    return connection.execute(query.with_for_update() if to_change else query).one()
-
-
-def forget_places(connection: Connection, clients: Sequence[str]) -> None:
-    """Strike out the places that were kept for these clients."""
-    connection.execute(delete(tables.places).where(tables.places.c.client.in_(clients)))
+    return connection.execute(query.with_for_update(key_share=True) if to_change else query).one()  # what names the row may go on

@@ -16,11 +16,12 @@ from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Domain, Loss, Problem
 from ..validation import ArgumentError, real, whole
+from .enrolment import EnrollerKeys, check_enroller
 from .limits import require_coordinates
 from .parts import named_part, parameters_of
 from .secrecy import SecretRounds, check_secrecy
 from .transport import batch_length
-from .wire import ROUND, TASK, TRANSPORTS, Document, WireError, canonical, sha256
+from .wire import ROUND, TASK, TOKEN_BYTES, TRANSPORTS, Document, WireError, canonical, sha256
 
 # Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
 PACE, LONGEST_PACE = 10.0, 30.0
@@ -53,6 +54,8 @@ class Task:
         Tells apart tasks that ask the same.
     pace : float, default 10.0
         How many seconds after it has asked for a round a client answers it, whatever its records are.
+    enroller : EnrollerKeys, optional
+        Whoever signs tokens for enrolled people, one of which is in every report; None counts reports that anybody could have made.
     secret : SecretRounds, optional
         Where users' rounds are drawn by secret lots: how long a round takes, whoever comes.
 
@@ -62,6 +65,8 @@ class Task:
         The digest of all that the task says.
     blanks : bool
         Whether a record that is not valid counts as a blank.
+    token_bytes : int
+        How many bytes of a report's envelope are a token.
     """
 
     transport: str
@@ -73,6 +78,7 @@ class Task:
     patience: float | None = None  # seconds after which a round with the plan's honest minimum ends; None waits for all
     name: str = ""
     pace: float = PACE
+    enroller: EnrollerKeys | None = None
     secret: SecretRounds | None = None
     _as_read: str | None = field(default=None, init=False, compare=False)  # its id, where it was read
 
@@ -80,6 +86,11 @@ class Task:
     def id(self) -> str:
         """The digest of all that the task says. Rounds name it, and reports are bound to rounds: so to every word of the task."""
         return self._as_read or sha256(canonical(self._words()))
+
+    @property
+    def token_bytes(self) -> int:
+        """How many bytes of a report's envelope are a token."""
+        return 0 if self.enroller is None else TOKEN_BYTES
 
     @property
     def blanks(self) -> bool:
@@ -120,22 +131,26 @@ class Task:
 
     def _words(self) -> dict[str, Any]:
         secret = {} if self.secret is None else {"secret": self.secret.to_dict()}
-        return secret | {
-            "name": self.name,
-            "transport": self.transport,
-            "users": self.users,
-            "problem": {
-                "loss": parameters_of(self.problem.loss),
-                "domain": parameters_of(self.problem.domain),
-                "feature_norm": self.problem.feature_norm,
-                "l2": self.problem.l2,
-            },
-            "schedule": self.schedule.to_dict(),
-            "shuffler": self.shuffler.public_bytes_raw().hex(),
-            "records": self.records,
-            "patience": self.patience,
-            "pace": self.pace,
-        }
+        return (
+            secret
+            | {
+                "name": self.name,
+                "transport": self.transport,
+                "users": self.users,
+                "problem": {
+                    "loss": parameters_of(self.problem.loss),
+                    "domain": parameters_of(self.problem.domain),
+                    "feature_norm": self.problem.feature_norm,
+                    "l2": self.problem.l2,
+                },
+                "schedule": self.schedule.to_dict(),
+                "shuffler": self.shuffler.public_bytes_raw().hex(),
+                "records": self.records,
+                "patience": self.patience,
+                "pace": self.pace,
+            }
+            | ({} if self.enroller is None else {"enroller": self.enroller.words()})
+        )
 
     @classmethod
     def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
@@ -174,11 +189,15 @@ class Task:
             )
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
+            about = {name: values[name] for name in ("records", "patience", "name", "pace")}
+            enroller = EnrollerKeys.of_words(values["enroller"]) if "enroller" in values else None
             secret = SecretRounds.from_dict(values["secret"]) if "secret" in values else None
-            about = *(values[name] for name in ("records", "patience", "name", "pace")), secret
-            task = cls(values["transport"], values["users"], problem, schedule, shuffler, *about)
+            about |= {"enroller": enroller, "secret": secret}
+            task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about)
             check_schedule(schedule, task.users)
             check_secrecy(secret, schedule.secret_lots, task.patience, task.pace)
+            if enroller is not None:
+                check_enroller(enroller, schedule, task.transport)
             if task.patience is not None:
                 real("patience", task.patience, at_least=0, remedy="Give seconds, or nothing.")
             real("pace", task.pace, above=0, at_most=LONGEST_PACE, remedy="A place in a round is kept for a minute.")
@@ -208,7 +227,7 @@ class Task:
             Where that is more than a database keeps.
         """
         plans = [phase.plan for phase in self.schedule.phases]
-        longest = max(batch_length(self.transport, plan) for plan in plans)
+        longest = max(batch_length(self.transport, plan) + plan.users * self.token_bytes for plan in plans)
         if longest > MOST_BATCH_BYTES:
             raise WireError(f"a task with batches of {longest:.2g} bytes, more than {MOST_BATCH_BYTES:.2g}: use masked-sum")
         return longest

@@ -14,11 +14,14 @@ from ..estimator.linear import LinearModel
 from ..invalid import blanks
 from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
+from .enrolment import EnrollerKeys, check_enroller
 from .records import described
 from .secrecy import ROUND_SECONDS, TURNOUT, SecretRounds, check_secrecy
 from .task import LONGEST_PACE, PACE, Task
 from .wire import WireError
 
+# The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
+HONEST, PATIENCE = 0.9, 3600.0
 # The names that a task file may state, and of which type each is. docs/deploy.md explains them.
 FIELDS = {
     "name": str,
@@ -41,6 +44,7 @@ FIELDS = {
     "round_seconds": float,
     "cover": bool,
     "turnout": float,
+    "enroller": str,
     "output": str,
 }
 
@@ -68,13 +72,15 @@ class TaskFile:
     pace : float
         Seconds after it has asked for a round that a client answers it.
     lots : {"auto", "secret", "open"}
-        Whether it stays secret which round a user is in, as in the library; "auto" with `patience` is open.
+        Whether it stays secret which round a user is in, as in the library; "auto" with `patience` or an enroller is open.
     secret : SecretRounds
         How rounds run where lots are secret.
     turnout : float
         The share of users that is counted on to come to their round, where lots are secret and known all the same.
     output : Path
         Where the model goes.
+    enroller : EnrollerKeys or None
+        Whoever signs tokens for enrolled people.
     """
 
     facts: Schema
@@ -89,6 +95,7 @@ class TaskFile:
     secret: SecretRounds
     turnout: float
     output: Path
+    enroller: EnrollerKeys | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TaskFile:
@@ -128,7 +135,8 @@ class TaskFile:
         facts = Schema.load(path.parent / values["schema"])
         if facts.user is not None:
             raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
-        passed = {name: values[name] for name in ("rounds", "radius", "honest", "rule", "invalid") if name in values}
+        names = ("rounds", "radius", "honest", "rule", "invalid")
+        passed = {"honest": HONEST} | {name: values[name] for name in names if name in values}
         blanks(passed.get("invalid", "refuse"))
         how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Mend the file.")
         parameters = {"epsilon": float(values.get("epsilon", 1.0)), "interactivity": how} | passed
@@ -138,7 +146,7 @@ class TaskFile:
             whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
             one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
             values["shuffler_key"],
-            values.get("patience"),
+            values.get("patience", PATIENCE if passed["honest"] < 1 else None),
             values.get("name", ""),
             real(
                 "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
@@ -147,6 +155,7 @@ class TaskFile:
             SecretRounds(float(values.get("round_seconds", ROUND_SECONDS)), values.get("cover", False)),
             real("turnout", values.get("turnout", TURNOUT), above=0, at_most=1, remedy="Say which share of users comes."),
             path.parent / values.get("output", "model.json"),
+            EnrollerKeys.load(path.parent / values["enroller"]) if "enroller" in values else None,
         )
 
     @property
@@ -159,6 +168,7 @@ class TaskFile:
         """The estimator that is trained, for the task's users; not fitted yet."""
         estimator = self.request.estimator(self.facts, self.users)
         estimator.lots = self.lots
+        estimator._exclusions = True
         return estimator
 
     def task(self) -> Task:
@@ -177,7 +187,8 @@ class TaskFile:
         features = len(self.encoder.names)
         planned = self.estimator.schedule_for(self.users, features).with_turnout(self.turnout)
         secret = self.secret if planned.secret_lots else None
-        check_secrecy(secret, planned.secret_lots, self.patience, self.pace)
+        patience = None if planned.secret_lots else self.patience
+        check_secrecy(secret, planned.secret_lots, patience, self.pace)
         task = Task(
             transport=self.transport,
             users=self.users,
@@ -185,11 +196,14 @@ class TaskFile:
             schedule=planned,
             shuffler=public_key("shuffler_key", self.shuffler_key),
             records=described(self.facts, self.request),
-            patience=self.patience,
+            patience=patience,
             name=self.name,
             pace=self.pace,
+            enroller=self.enroller,
             secret=secret,
         )
+        if task.enroller is not None:
+            check_enroller(task.enroller, task.schedule, task.transport)
         if secret is None and task.schedule.honest < 1 and task.patience is None:
             remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
             raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)
@@ -204,7 +218,10 @@ def _lots(values: dict[str, Any]) -> str:
     """The task file's word on lots. A round that ends when enough have come tells how many came: with patience lots are open."""
     remedy = "'secret' hides who is in which round, 'open' is the paper's mode, 'auto' secret where it can be."
     lots: str = one_of("lots", values.get("lots", "auto"), ("auto", "secret", "open"), remedy)
-    lots = "open" if lots == "auto" and "patience" in values else lots
+    if lots == "secret" and "patience" in values:
+        remedy = 'Say round_seconds: a round of secret lots ends then, whoever came. Or say lots = "open".'
+        raise ArgumentError("patience", values["patience"], "left out where lots are secret", remedy)
+    lots = "open" if lots == "auto" and ("patience" in values or "enroller" in values) else lots
     given = [name for name in ("round_seconds", "cover", "turnout") if name in values]
     if given and (lots == "open" or values.get("interactivity") == "full"):
         remedy = "Leave it out; or let lots be secret: sequential, and without patience."

@@ -28,10 +28,13 @@ from .wire import SEALED_BIT, SealedBatch, SealedReport, WireError, batch_bytes,
 
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
 _SEED = 0xFFFFFFFF  # in the place of a label
+SEED_BYTES = 32  # in an envelope, before the token
 ENCAPSULATED = 32  # bytes of the key at the beginning of an envelope: no two envelopes share one
 
 
-def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey, width: int = 0) -> SealedReport:
+def sealed_report(
+    transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey, width: int = 0, token: bytes = b""
+) -> SealedReport:
     """Seal a user's labelled bits, as they leave its device. Seals are random: keep the bytes for a retry.
 
     Parameters
@@ -46,6 +49,8 @@ def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519Pu
         The round's key.
     width : int, default 0
         For "masked-sum": bits of a masked count, `width_for` of the round's plan.
+    token : bytes, default b""
+        For "masked-sum" in a task with an enroller: the user's token, which is sealed beside the seed.
 
     Returns
     -------
@@ -63,12 +68,12 @@ def sealed_report(transport: str, round_digest: bytes, bits: Bits, key: X25519Pu
     learn from a whole run is in docs/threat-model.md.
     """
     try:
-        return _sealed(transport, round_digest, bits, key, width)
+        return _sealed(transport, round_digest, bits, key, width, token)
     except ValueError:  # a point of low order
         raise WireError("a round whose key is none that anything can be sealed for") from None
 
 
-def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey, width: int) -> SealedReport:
+def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKey, width: int, token: bytes) -> SealedReport:
     labels, messages = bits.bits.shape
     if transport == "messages":
         # The bits of a label are in no order that says anything: ones first, before the shuffler permutes them.
@@ -80,9 +85,9 @@ def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKe
         return SealedReport(
             transport, round_digest, messages, np.frombuffer(sealed, np.uint8).reshape(labels, messages, SEALED_BIT)
         )
-    seed = os.urandom(32)
+    seed = os.urandom(SEED_BYTES)
     masked = modulo(bits.bits.sum(axis=1, dtype=np.uint64) + mask(seed, labels, width), width)
-    envelope = _SUITE.encrypt(seed, key, info=seed_info(transport, round_digest))
+    envelope = _SUITE.encrypt(seed + token, key, info=seed_info(transport, round_digest))
     return SealedReport(transport, round_digest, messages, np.frombuffer(envelope, np.uint8), masked, width)
 
 

@@ -279,7 +279,7 @@ def _longest_report(shuffler: ShufflerRole) -> int:
         raise RefusedError(503, "no task yet")
     task = shuffler.task
     plans = [phase.plan for phase in task.schedule.phases]
-    return max(report_length(task.transport, plan) for plan in plans)
+    return max(report_length(task.transport, plan) for plan in plans) + task.token_bytes
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -48,6 +48,7 @@ __all__ = [
     "SEAL_BYTES",
     "SIGNATURE_BYTES",
     "TASK",
+    "TOKEN_BYTES",
     "TRANSPORTS",
     "VERSION",
     "Document",
@@ -68,6 +69,8 @@ DIGEST_BYTES = 32
 # HPKE, X25519 and AES-128-GCM: an encapsulated key and a tag around what is sealed.
 SEAL_BYTES = 32 + 16
 SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + 32
+# In a task with an enroller there is a token beside the seed in its envelope: 32 random bytes, and an RSA signature.
+TOKEN_BYTES = 32 + 256
 
 _REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, bits of a masked count, dim, messages per coordinate
 _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
@@ -143,13 +146,36 @@ class SealedReport:
         number, width, dim, messages = header(_REPORT, b"CRPR", data)
         transport = _transport(number, width)
         length = report_bytes(transport, dim, messages, width)
-        if len(data) != length:
+        token = tokens_in(transport, len(data) - length, 1)
+        if token is None:
             raise WireError(f"a report of {len(data)} bytes where its header makes {length}")
         body, after = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :]
         if transport == "messages":
             return cls(transport, after[:DIGEST_BYTES], messages, body.reshape(dim, messages, SEALED_BIT))
-        masked = _counts(body[SEALED_SEED:], dim, width)
-        return cls(transport, after[:DIGEST_BYTES], messages, body[:SEALED_SEED], masked, width)
+        masked = _counts(body[SEALED_SEED + token :], dim, width)
+        return cls(transport, after[:DIGEST_BYTES], messages, body[: SEALED_SEED + token], masked, width)
+
+
+def tokens_in(transport: str, more: int, users: int) -> int | None:
+    """Return how many bytes of each envelope are a token, by how much longer they all are than without.
+
+    Parameters
+    ----------
+    transport : {"messages", "masked-sum"}
+        How reports travel; by "messages" there are no tokens.
+    more : int
+        Bytes beyond those without tokens.
+    users : int
+        How many envelopes there are.
+
+    Returns
+    -------
+    int or None
+        0 or `TOKEN_BYTES`; None where it is neither.
+    """
+    if more == 0:
+        return 0
+    return TOKEN_BYTES if transport != "messages" and more == users * TOKEN_BYTES else None
 
 
 def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int:
@@ -241,14 +267,15 @@ class SealedBatch:
         """
         number, zero, dim, users = header(_BATCH, b"CRPB", data)
         transport = transport_of(number)
-        if zero or len(data) != batch_bytes(transport, dim, users, messages):
+        token = tokens_in(transport, len(data) - batch_bytes(transport, dim, users, messages), users)
+        if zero or token is None:
             raise WireError("a batch of another length than its header says")
         content = verified_bytes(BATCH, data, key)
         about = content[_BATCH.size :][:DIGEST_BYTES]
         rest = np.frombuffer(content, np.uint8, offset=_BATCH.size + DIGEST_BYTES)
         if transport == "messages":
             return cls(transport, about, dim, users, rest.reshape(dim, users * messages, SEALED_BIT))
-        return cls(transport, about, dim, users, rest.reshape(users, part_bytes(transport, dim, messages)))
+        return cls(transport, about, dim, users, rest.reshape(users, part_bytes(transport, dim, messages) + token))
 
 
 def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:

@@ -7,8 +7,9 @@ from .describing import Description, describe
 from .evaluating import Evaluation, evaluate
 from .guesses import LevelGuess, NumberGuess
 from .histogram import Histogram, HistogramAnswer
-from .linear import LeastSquares, least_squares
+from .linear import Coefficients, LeastSquares, least_squares
 from .moments import Moments, MomentSums
+from .newton import Newton, NewtonSums
 from .query import BlankStatistic, CheckedStatistic, CustomQuery, Statistic
 from .scores import CellCounts, Errors, Score
 from .set_aside import SetAside
@@ -20,6 +21,7 @@ __all__ = [
     "BlankStatistic",
     "CellCounts",
     "CheckedStatistic",
+    "Coefficients",
     "CustomQuery",
     "Description",
     "Errors",
@@ -31,6 +33,8 @@ __all__ = [
     "LevelSummary",
     "MomentSums",
     "Moments",
+    "Newton",
+    "NewtonSums",
     "NumberGuess",
     "NumberSummary",
     "Score",

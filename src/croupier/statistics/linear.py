@@ -14,12 +14,12 @@ from .moments import MomentSums
 
 Floats = NDArray[np.float64]
 # Share of a coefficient that may lie in directions below the noise's edge before it counts as not determined.
-_LOST = 0.01
+LOST = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class LeastSquares:
-    """Coefficients of one target on some columns, with their uncertainty: sampling and privacy noise together.
+class Coefficients:
+    """Coefficients with their uncertainty: sampling and privacy noise together.
 
     Parameters
     ----------
@@ -29,8 +29,6 @@ class LeastSquares:
         Their estimated covariance.
     determined : ndarray of bool, shape (columns,)
         False where the data in a coefficient's direction cannot be told from noise, so that no interval is given.
-    residual_variance : float
-        Estimated variance of what the columns do not explain.
     users : int
         How many people answered.
 
@@ -44,8 +42,8 @@ class LeastSquares:
     Examples
     --------
     >>> import numpy as np
-    >>> from croupier.statistics import LeastSquares
-    >>> fit = LeastSquares(np.array([2.0]), np.array([[0.01]]), np.array([True]), residual_variance=1.0, users=100)
+    >>> from croupier.statistics import Coefficients
+    >>> fit = Coefficients(np.array([2.0]), np.array([[0.01]]), np.array([True]), users=100)
     >>> fit.std.round(3).tolist(), bool(fit.p_values[0] < 1e-6)
     ([0.1], True)
     """
@@ -53,7 +51,6 @@ class LeastSquares:
     coef: Floats
     covariance: Floats
     determined: NDArray[np.bool_]
-    residual_variance: float
     users: int
 
     @property
@@ -90,6 +87,35 @@ class LeastSquares:
             return np.asarray(2 * ndtr(-np.abs(self.coef / self.std)))
 
 
+@dataclass(frozen=True, eq=False)
+class LeastSquares(Coefficients):
+    """Coefficients of one target on some columns, with their uncertainty: sampling and privacy noise together.
+
+    Parameters
+    ----------
+    coef : ndarray of shape (columns,)
+        The coefficients.
+    covariance : ndarray of shape (columns, columns)
+        Their estimated covariance.
+    determined : ndarray of bool, shape (columns,)
+        False where the data in a coefficient's direction cannot be told from noise, so that no interval is given.
+    users : int
+        How many people answered.
+    residual_variance : float
+        Estimated variance of what the columns do not explain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.statistics import LeastSquares
+    >>> fit = LeastSquares(np.array([2.0]), np.array([[0.01]]), np.array([True]), residual_variance=1.0, users=100)
+    >>> fit.std.round(3).tolist(), bool(fit.p_values[0] < 1e-6)
+    ([0.1], True)
+    """
+
+    residual_variance: float
+
+
 def least_squares(moments: MomentSums, target: int = 0, columns: Sequence[int] | None = None) -> LeastSquares:
     """Solve for one target, on all columns or on some. This is post-processing, which costs no privacy.
 
@@ -121,8 +147,7 @@ def least_squares(moments: MomentSums, target: int = 0, columns: Sequence[int] |
     """
     if columns is not None:
         moments = moments.of(columns)
-    values, vectors = np.linalg.eigh(moments.matrix)
-    raised = np.maximum(values, max(moments.edge / 2, 1e-12 * float(np.abs(values).max(initial=0.0)), 1e-300))
+    values, vectors, raised = raised_spectrum(moments.matrix, moments.edge)
     inverse = (vectors / raised) @ vectors.T
     products = moments.products[:, target]
     coef = inverse @ products
@@ -133,7 +158,26 @@ def least_squares(moments: MomentSums, target: int = 0, columns: Sequence[int] |
     sampling = residual / moments.users * ((vectors * raised) @ vectors.T)
     covariance = inverse @ (sampling + noise) @ inverse
     lost = (vectors[:, values < moments.edge] ** 2).sum(axis=1)
-    return LeastSquares(coef, covariance, lost <= _LOST, residual, moments.users)
+    return LeastSquares(coef, covariance, lost <= LOST, moments.users, residual_variance=residual)
+
+
+def raised_spectrum(matrix: Floats, edge: float) -> tuple[Floats, Floats, Floats]:
+    """Eigenvalues and eigenvectors of a noisy matrix, and its eigenvalues raised to half the edge of the noise.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (columns, columns)
+        Symmetric.
+    edge : float
+        About the largest eigenvalue of the noise.
+
+    Returns
+    -------
+    tuple of ndarray
+        Eigenvalues, eigenvectors as columns, raised eigenvalues.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    return values, vectors, np.maximum(values, max(edge / 2, 1e-12 * float(np.abs(values).max(initial=0.0)), 1e-300))
 
 
 def _noise_covariance(moments: MomentSums, coef: Floats) -> Floats:

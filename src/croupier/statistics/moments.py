@@ -310,11 +310,8 @@ class MomentSums:
 
     @property
     def edge(self) -> float:
-        """How large the noise's own largest eigenvalue is: what lies below cannot be told from noise.
-
-        A symmetric matrix of independent entries has norm about 2 sqrt(the variances in a row, added up).
-        """
-        return 2 * math.sqrt(float(self.matrix_variance.sum(axis=1).max(initial=0.0)))
+        """How large the noise's own largest eigenvalue is: what lies below cannot be told from noise."""
+        return noise_edge(self.matrix_variance)
 
     def of(self, columns: Sequence[int] | Integers) -> MomentSums:
         """Return the moments of some columns alone. This is post-processing, which costs no privacy.
@@ -343,6 +340,11 @@ class MomentSums:
     def __str__(self) -> str:
         shape = f"{len(self.matrix)} columns, {self.products.shape[1]} target(s)"
         return f"second moments of {shape}, {self.users:,} people; noise {self.matrix_std:.3g} a diagonal entry"
+
+
+def noise_edge(variance: Floats) -> float:
+    """A symmetric matrix of independent entries has norm about 2 sqrt(the variances in a row, added up)."""
+    return 2 * math.sqrt(float(variance.sum(axis=1).max(initial=0.0)))
 
 
 def checked_groups(groups: Any, features: int) -> tuple[tuple[int, ...], ...]:

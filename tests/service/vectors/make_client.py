@@ -16,7 +16,7 @@ import numpy as np
 
 import croupier.problem as problems
 from croupier.optimizer.gradients import Gradients
-from croupier.privacy import plan_sum
+from croupier.privacy import LotsPlan, plan_lots, plan_sum
 from croupier.privacy.allocation import Allocation
 from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
 from croupier.privacy.filter import Caps, GaussianBound
@@ -136,6 +136,8 @@ def encoding_vector(number: int) -> dict[str, Any]:
 def gradient_cases() -> list[tuple[dict[str, Any], float, float | None]]:
     plain: list[dict[str, Any]] = [
         {"kind": "Logistic"},
+        {"kind": "CappedLogistic"},
+        {"kind": "CappedMultinomial", "classes": 3},
         {"kind": "Hinge"},
         {"kind": "SmoothedHinge", "width": 0.5},
         {"kind": "SquaredHinge"},
@@ -168,7 +170,7 @@ def gradient_vector(number: int, loss_values: dict[str, Any], l2: float, beta: f
     kinds = (loss_values["kind"], loss_values.get("loss", {}).get("kind"))
     if loss.outputs > 1:
         y = rng.integers(0, loss.outputs, rows).astype(float)
-    elif {"Logistic", "Hinge", "SmoothedHinge", "SquaredHinge"} & set(kinds):
+    elif {"Logistic", "CappedLogistic", "Hinge", "SmoothedHinge", "SquaredHinge"} & set(kinds):
         y = rng.integers(0, 2, rows).astype(float)
     else:
         y = rng.uniform(-1.5, 1.5, rows)
@@ -258,6 +260,16 @@ def rows_vector(words: dict[str, Any], people: list[dict[str, str]]) -> dict[str
     }
 
 
+def lots_vector(plan: LotsPlan) -> dict[str, Any]:
+    guarantee = plan.guarantee
+    return {
+        "plan": plan.to_dict(),
+        "slack": guarantee.slack,
+        "epsilon": guarantee.epsilon(plan.delta),
+        "if_watched": guarantee.if_watched.epsilon(plan.delta),
+    }
+
+
 def accounting() -> dict[str, Any]:
     pairs = [(epsilon, mu) for epsilon in (0.0, 0.1, 1.0, 4.0, 20.0) for mu in (1e-3, 0.05, 0.24, 1.0, 5.0)]
     requests: list[dict[str, Any]] = [
@@ -274,6 +286,10 @@ def accounting() -> dict[str, Any]:
         epsilon = guarantee.epsilon(request["delta"])
         plans.append({"plan": plan.to_dict(), "mu": guarantee.mu, "slack": guarantee.slack, "epsilon": epsilon})
     lots = [(0.5, 20), (0.25, 200), (1.5, 2)]
+    lots_requests: list[dict[str, Any]] = [
+        {"epsilon": 1.0, "delta": 1e-6, "users": 10_000, "rounds": 20, "dim": 30},
+        {"epsilon": 2.0, "delta": 1e-5, "users": 3_000, "rounds": 10, "dim": 5, "honest": 0.9},
+    ]
     relations = ("replace-one", "zero-out")
     bounds = [GaussianBound(0.1, 1e-9), GaussianBound(0.15, 3e-8)]
     return {
@@ -281,6 +297,7 @@ def accounting() -> dict[str, Any]:
         "gaussian": [{"epsilon": e, "mu": mu, "delta": gaussian_delta(e, mu)} for e, mu in pairs],
         "gaussian_mu": [{"epsilon": e, "delta": d, "mu": gaussian_mu(e, d)} for e, d in ((1.0, 1e-6), (0.1, 1e-10), (8.0, 1e-3))],
         "plans": plans,
+        "lots_plans": [lots_vector(plan_lots(**request)) for request in lots_requests],
         "lots": [
             {
                 "mu": mu,

@@ -1,0 +1,371 @@
+"""Logistic regression with standard errors and intervals: three groups of people, one private round each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..population import Population, require_population
+from ..privacy import Guarantee, words
+from ..problem.rows import clip_rows, row_norms
+from ..protocol import SumEstimate
+from ..statistics import Coefficients, Moments, Newton, Statistic, least_squares
+from ..validation import ArgumentError, real, whole
+from .blank import blanked, target_column, validated
+from .declared_classes import DeclaredClasses
+from .files import require_range
+from .group_rounds import GroupRounds, ask_groups, plan_groups
+from .parameters import documented
+from .private import Floats
+from .regression_table import RegressionTable
+from .unit_rows import coefficient_units, sent_rows
+
+_NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
+_FEWEST = 8
+
+
+@documented("coef_", "intercept_", "std_", "intercept_std_", "classes_", "feature_norm_", "rounds_")
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleLogit(DeclaredClasses):
+    """Logistic regression of two classes with standard errors and intervals, from people who keep their records.
+
+    Algorithm: everybody is in one of three groups, drawn at random, and is asked once. A quarter sends second moments, for a start;
+    a quarter and then half send what a Newton step needs: p(1 - p) x x', (y - p) x and (y - p)^2 x x'. Standard errors count
+    sampling (robustly, by the sandwich) and the privacy noise together (docs/statistics.md). Where the data cannot be told from
+    noise there is no interval.
+
+    Choose it where coefficients are wanted; ShuffleLogisticRegression where labels and probabilities are, or columns are many.
+
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw: the worst of the three groups. `classes` and
+    `feature_norm` are taken as public and never read off the data, but with data_is_public=True.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLogit
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(20_000, 2)) / 1.5
+    >>> y = rng.random(20_000) < 1 / (1 + np.exp(-2 * X[:, 0]))
+    >>> model = ShuffleLogit(epsilon=2.0, classes=[False, True]).fit(X, y)
+    >>> low, high = model.intervals(0.999999)[0]
+    >>> bool(low < 2 < high)
+    True
+    >>> print(model.summary())  # doctest: +ELLIPSIS
+    Logistic regression in three groups, 20,000 people; epsilon = 2...
+    """
+
+    feature_norm: float | None = 1.0
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+
+    def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
+        """Ask every user once, in one of three groups.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            The rows.
+        y : array-like of shape (rows,)
+            Their labels.
+        groups : array-like of shape (rows,), optional
+            Whose the rows are: those with the same entry are one user. Every row is a user unless given.
+        **refused : object
+            `sample_weight` is refused with the reason, anything else as unknown.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
+        """
+        self._forget()
+        if self.invalid == "blank":
+            X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
+            rows, targets = self.records(X, target_column(X, y))
+            self._declare(X.shape[1], None, None)
+            return self._train(self._population(rows, targets, groups, refused))
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_min_samples=2)
+        self._declare(X.shape[1], y, lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)))
+        return self._train(self._population(self._rows(X), self._targets(y), groups, refused))
+
+    def fit_population(self, population: Population, features: int) -> Self:
+        """Ask people whose records are not in memory. Public facts must be declared.
+
+        Parameters
+        ----------
+        population : Population
+            The people, wherever they are; their records are as `records` makes them.
+        features : int
+            Columns of X, without the constant.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            As in `fit`, and for what is not a population.
+        """
+        self._forget()
+        require_population(population)
+        self._declare(features, None, None)
+        self.check_request(population.users)
+        return self._train(population)
+
+    def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """Do what each user does to its own record, by public facts alone.
+
+        Parameters
+        ----------
+        X : ndarray or sparse array of shape (rows, features)
+            Rows as they come.
+        y : array-like of shape (rows,)
+            Labels as they come.
+
+        Returns
+        -------
+        tuple of arrays
+            Rows of norm at most 1 with their constant, and -1 or 1; zeros for a record that is not valid and counts as blank.
+
+        Raises
+        ------
+        ArgumentError
+            Where a public fact was not declared, or a record is not valid and `invalid` is "refuse".
+        """
+        declared = copy.copy(self)
+        declared._declare(X.shape[1], None, None)
+        if self.invalid == "blank":
+            return blanked(X, y, declared._rows, declared._targets)
+        return declared._rows(X), declared._targets(np.asarray(y))
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return the log-odds of the second class.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            <coef_, x> + intercept_ for every row x.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        return np.asarray(clip_rows(X, self.feature_norm_) @ self.coef_[0] + self.intercept_[0])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the likelier class.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            One of `classes_` for every row.
+        """
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probabilities of both classes.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (rows, 2)
+            In the order of `classes_`.
+        """
+        scores = self.decision_function(X)
+        return np.column_stack([expit(-scores), expit(scores)])
+
+    def intervals(self, level: float = 0.95) -> Floats:
+        """Return intervals for the coefficients. No privacy is spent.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The intervals' coverage.
+
+        Returns
+        -------
+        ndarray of shape (coefficients, 2)
+            Low and high ends, the intercept's last; NaN where a coefficient is not told from noise.
+        """
+        return self.summary(level).intervals
+
+    def summary(self, level: float = 0.95) -> RegressionTable:
+        """Return coefficients with standard errors, p-values and intervals. No privacy is spent.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The intervals' coverage.
+
+        Returns
+        -------
+        RegressionTable
+            To be read or printed.
+        """
+        check_is_fitted(self)
+        solution, scale = self._solved(), self._units()
+        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
+        stated = self._promise()
+        promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
+        return RegressionTable(
+            names=(*map(str, names), *(["(intercept)"] if self.constant_ else [])),
+            coef=solution.coef * scale,
+            std=solution.std * scale,
+            intervals=solution.intervals(level) * scale[:, np.newaxis],
+            p_values=solution.p_values,
+            determined=solution.determined,
+            level=level,
+            r2=None,
+            users=self.n_users_,
+            promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
+            method="Logistic regression in three groups",
+        )
+
+    def check_request(self, users: int) -> None:  # as of every estimator
+        super().check_request(users)
+        whole("users", users, at_least=_FEWEST, remedy="Three groups of people are needed.")
+
+    def check_learned(self) -> None:
+        """Refuse coefficients that do not follow from the rounds beside them, and plans for vectors of another range."""
+        if "rounds_" not in vars(self):
+            return
+        for plan, query in zip(self.rounds_.planned.plans, self._shapes(), strict=True):
+            require_range(plan, query.dim, query.norm, min(query.diameter, 2 * query.norm))
+        again = copy.copy(self)
+        again._set_coefficients()
+        for name in ("coef_", "intercept_"):
+            stored, derived = np.asarray(getattr(self, name)), np.asarray(getattr(again, name))
+            if stored.shape != derived.shape or not np.allclose(stored, derived, rtol=1e-9):
+                raise ArgumentError(name, stored.shape, "what follows from the rounds beside it", "Do not use this file.")
+
+    @property
+    def n_users_(self) -> int:
+        """How many people were asked."""
+        return self.rounds_.users
+
+    @property
+    def guarantee_(self) -> Guarantee | None:
+        """What the rounds reveal about one user; None where they were seeded."""
+        return self._covering(self.rounds_.guarantee)
+
+    @property
+    def std_(self) -> Floats:
+        """Standard errors of coef_, NaN where a coefficient is not told from noise."""
+        return np.asarray((self._solved().std * self._units())[np.newaxis, : self.n_features_in_])
+
+    @property
+    def intercept_std_(self) -> Floats:
+        """Standard error of the intercept; 0 without one."""
+        return np.asarray((self._solved().std * self._units())[-1:] * bool(self.constant_))
+
+    def _asked_how(self) -> tuple[str, str]:
+        how = "Each user is asked once, in one of three groups drawn at random"
+        return "three groups", f"{how}, for the noisy sum of products of its features and label."
+
+    def _meaning(self) -> list[str]:
+        return [
+            "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
+            "rows of at most feature_norm); summary() has their standard errors, for sampling and noise together."
+        ]
+
+    def _declare(self, features: int, y: NDArray[Any] | None, read_norm: Callable[[], float] | None) -> None:
+        """Set the public facts: as declared, or read off the data where that is public."""
+        self.n_features_in_ = whole("features", features, at_least=1, at_most=900, remedy="Products of more columns are too many.")
+        self._declare_classes(y)
+        norm = self._read_off("feature_norm", self.feature_norm, _NORM, read_norm)
+        self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=_NORM)
+        remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
+        scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
+        self.constant_ = scaling if self.fit_intercept else 0.0
+
+    def _rows(self, X: Any) -> Any:
+        return sent_rows(X, self.feature_norm_, self.constant_)
+
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(2.0 * self._class_indices(y) - 1.0)  # NaN where a label that is none counts as blank
+
+    def _columns(self) -> int:
+        return self.n_features_in_ + bool(self.constant_)
+
+    def _shapes(self) -> tuple[Statistic, ...]:
+        """What the three groups are asked, but for the weights."""
+        anywhere = Newton((0.0,) * self._columns())
+        return Moments(self._columns()), anywhere, anywhere
+
+    def _train(self, population: Population) -> Self:
+        quarter = population.users // 4
+        shapes = self._shapes()
+        planned = plan_groups(
+            shapes,
+            (quarter, quarter, population.users - 2 * quarter),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            honest=self.honest,
+            neighbours=self.neighbours,
+            calibration=self.calibration,
+        )
+        population.prepare(Newton((0.0,) * self._columns()).check_records)
+        self._charge(population, planned.guarantee)
+        questions = (lambda _: shapes[0], self._next, self._next)
+        self.rounds_: GroupRounds = ask_groups(planned, questions, population, self.random_state)
+        self._set_coefficients()
+        self.promise_ = self._promise()
+        return self
+
+    def _next(self, estimates: Sequence[SumEstimate]) -> Newton:
+        """What the next group is asked: a Newton step from where the earlier ones led."""
+        # labels are -1 and 1: least squares gives tanh(score / 2) to first order, half the score
+        weights = 2 * least_squares(Moments(self._columns()).decode(estimates[0])).coef
+        for estimate in estimates[1:]:
+            weights = Newton(tuple(weights.tolist())).decode(estimate).step().coef
+        return Newton(tuple(weights.tolist()))
+
+    def _solved(self) -> Coefficients:
+        *earlier, last = self.rounds_.estimates
+        return self._next(earlier).decode(last).step()
+
+    def _units(self) -> Floats:
+        return coefficient_units(self.n_features_in_, self.feature_norm_, self.constant_)
+
+    def _set_coefficients(self) -> None:
+        coef = self._solved().coef * self._units()
+        self.coef_ = coef[np.newaxis, : self.n_features_in_]
+        self.intercept_ = coef[-1:] if self.constant_ else np.zeros(1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        return tags

@@ -1,0 +1,35 @@
+"""The enroller on the network."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request, Response
+from prometheus_client import Counter
+from starlette.concurrency import run_in_threadpool
+
+from .enroller import EnrollerRole
+from .http import BINARY
+from .outcomes import RefusedError
+from .tokens import requests_bytes
+from .web import Allowance, _app, _body, _refusal, _token
+
+
+def enroller_app(enroller: EnrollerRole) -> FastAPI:
+    """For clients: where tokens are signed."""
+    app, registry = _app("croupier enroller", enroller.store)
+    issued = Counter("croupier_tokens_issued", "Requests that were signed, retries included", registry=registry)
+    refused = Counter("croupier_tokens_refused", "Requests that were refused", ["status"], registry=registry)
+    allowance, longest = Allowance(), requests_bytes(enroller.slots)
+
+    @app.post("/v1/tokens")
+    async def tokens(request: Request) -> Response:
+        try:
+            person = await run_in_threadpool(enroller.person_of, _token(request))
+            allowance.take(person)
+            answer = await run_in_threadpool(enroller.issue, person, await _body(request, longest))
+        except RefusedError as refusal:
+            refused.labels(refusal.status).inc()
+            return _refusal(refusal.status, str(refusal))
+        issued.inc()
+        return Response(answer, media_type=BINARY)
+
+    return app

@@ -1,0 +1,134 @@
+"""A client's tokens on its device: asked for once, kept until they are used, the same requests after a crash."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from ..files import write_whole
+from ..validation import ArgumentError
+from .blind import Blinded
+from .http import Server, ServerError
+from .task import Task
+from .tokens import TokenRequests
+
+NOT_SHOWN = "a value that is not shown"
+
+
+class Wallet:
+    """The tokens of one user in one task, in the client's folder.
+
+    Requests are on disk before they are sent, so that a retry sends the same bytes: the enroller signs no others. When the tokens
+    are here, what could link them to the requests is deleted.
+
+    Parameters
+    ----------
+    folder : Path
+        The client's folder.
+    task : Task
+        A task with an enroller.
+    """
+
+    def __init__(self, folder: Path, task: Task) -> None:
+        if task.enroller is None:
+            raise ArgumentError("task", task.id, "a task with an enroller", "This one needs no tokens.")
+        self._task, self._enroller = task.id, task.enroller
+        self._tokens, self._requests = folder / f"{task.id}.tokens", folder / f"{task.id}.requests"
+
+    def collect(self, server: Server, invitation: str | None) -> None:
+        """Get the task's tokens from its enroller, unless they are here.
+
+        Parameters
+        ----------
+        server : Server
+            The enroller.
+        invitation : str or None
+            What the enroller knows this person by; None where the user has none.
+
+        Raises
+        ------
+        ArgumentError
+            Where there is no invitation, or the enroller does not take it.
+        ServerError
+            Where the enroller cannot be reached, or says to come later.
+        WireError
+            Where what it answers is not signed by its keys.
+        """
+        if self._tokens.exists():
+            return
+        if invitation is None or not re.fullmatch(r"[!-~]+", invitation):
+            remedy = f"The task's enroller, {self._enroller.address}, knows you by it. Nothing was sent."
+            raise ArgumentError("invitation", None if invitation is None else NOT_SHOWN, "letters, digits and signs", remedy)
+        requests = self._drawn()
+        try:
+            answer = server.send("/v1/tokens", requests.to_bytes(), {"Authorization": f"Bearer {invitation}"})
+        except ServerError as refusal:
+            if refusal.status == 401:
+                remedy = "Copy it as it was printed, or ask whoever invites people."
+                raise ArgumentError("invitation", NOT_SHOWN, "one that the enroller knows", remedy) from None
+            if refusal.status == 409:
+                remedy = "Use the folder (--dir) that they were collected in: a person gets them once."
+                raise ArgumentError("invitation", NOT_SHOWN, "one whose tokens were not collected elsewhere", remedy) from None
+            raise ServerError(refusal.status, f"the enroller: {str(refusal).strip()}") from None
+        tokens = requests.tokens(answer, self._task, self._enroller)
+        self._write(self._tokens, [token.hex() for token in tokens])
+        self._requests.unlink()
+
+    def token(self, slot: int) -> bytes:
+        """Return the token of a slot.
+
+        Parameters
+        ----------
+        slot : int
+            Counted from 1.
+
+        Returns
+        -------
+        bytes
+            The token.
+
+        Raises
+        ------
+        ArgumentError
+            Where it was used, or the file cannot be read.
+        """
+        tokens = self._read(self._tokens)
+        if not 1 <= slot <= len(tokens) or not tokens[slot - 1]:
+            raise ArgumentError("token", slot, "one of a slot that was not answered yet", "One user answers once.")
+        return bytes.fromhex(tokens[slot - 1])
+
+    def forget(self, slot: int) -> None:
+        """Strike out the token of a slot, which is in a report by now.
+
+        Parameters
+        ----------
+        slot : int
+            Counted from 1.
+        """
+        tokens = self._read(self._tokens)
+        tokens[slot - 1] = ""
+        self._write(self._tokens, tokens)
+
+    def _drawn(self) -> TokenRequests:
+        """The requests that were drawn before, or new ones, on disk."""
+        if not self._requests.exists():
+            drawn = TokenRequests.drawn(self._task, self._enroller)
+            pairs = zip(drawn.prefixes, drawn.blinded, strict=True)
+            self._write(self._requests, [(prefix.hex(), one.request.hex(), f"{one.inverse:x}") for prefix, one in pairs])
+        rows = self._read(self._requests)
+        prefixes = tuple(bytes.fromhex(prefix) for prefix, _, _ in rows)
+        return TokenRequests(prefixes, tuple(Blinded(bytes.fromhex(request), int(inverse, 16)) for _, request, inverse in rows))
+
+    def _write(self, path: Path, values: list[Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(path, json.dumps(values).encode(), private=True)
+
+    def _read(self, path: Path) -> list[Any]:
+        try:
+            values: list[Any] = json.loads(path.read_text())
+        except (OSError, ValueError):
+            remedy = "Bring it back: the enroller signs no other tokens for you."
+            raise ArgumentError("folder", str(path), "a file that can be read", remedy) from None
+        return values

@@ -1,0 +1,235 @@
+"""One Newton step of logistic regression from one private sum, with the covariance that intervals need.
+
+A user with row x and label y in {0, 1} sends (a 4p(1 - p) svec(x x'), b (y - p) x, c (y - p)^2 svec(x x')), p the probability that
+given weights mean for x. The proof of its range is in docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from ..protocol import SumEstimate
+from ..validation import ArgumentError, real
+from .linear import LOST, Coefficients, raised_spectrum
+from .moments import noise_edge
+from .query import finite, require_numbers, unit_rows
+
+Floats = NDArray[np.float64]
+# Weights of curvature, slope and squared slope in a user's vector (docs/statistics.md).
+CURVATURE, SLOPE, SQUARE = 0.55, 0.75, 0.36
+# Weights are kept within this length, for rows of length 1: scores beyond it mean probabilities of 0 and 1.
+LONGEST = 50.0
+
+
+@dataclass(frozen=True)
+class Newton:
+    """What one Newton step of logistic regression needs, at given weights: curvature, slope, and the slope's spread.
+
+    Rows longer than 1 are scaled down to 1. A label is 1, or 0 or -1 for the other class; what else there is, and rows that are not
+    finite, are sent as zero.
+
+    Parameters
+    ----------
+    weights : tuple of float
+        The weights at which slopes are taken, one per column: the answer of an earlier round, of other people.
+
+    Attributes
+    ----------
+    dim : int
+        Coordinates of a vector.
+    norm : float
+        Bound on the l2 norm of a vector.
+    diameter : float
+        Bound on the l2 distance of two vectors.
+    parallel : bool
+        True: threads may call it at once.
+
+    Raises
+    ------
+    ArgumentError
+        Where weights are not finite numbers.
+
+    Guarantee
+    ---------
+    That of the plan under which it is asked, for any records. docs/statistics.md proves norm and diameter.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, size=(20_000, 2))
+    >>> y = rng.random(20_000) < 1 / (1 + np.exp(-X @ [2.0, -1.0]))
+    >>> answer = cr.ask(cr.statistics.Newton((1.5, -1.0)), (X, y), epsilon=4.0, delta=1e-6)
+    >>> step = answer.value.step()
+    >>> bool((np.abs(step.coef - [2.0, -1.0]) < 6 * step.std).all())
+    True
+    """
+
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        remedy = "Give the weights of an earlier round, one per column."
+        try:
+            weights = tuple(real("weights", weight, above=-1e6, below=1e6, remedy=remedy) for weight in self.weights)
+        except TypeError:
+            raise ArgumentError("weights", self.weights, "a tuple of numbers", remedy) from None
+        if not 1 <= len(weights) <= 1_000:
+            raise ArgumentError("weights", f"{len(weights)} numbers", "1 to 1000", "Moments of more columns are too many to send.")
+        object.__setattr__(self, "weights", weights)
+
+    parallel = True
+
+    @cached_property
+    def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        return np.triu_indices(len(self.weights))
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a vector."""
+        d = len(self.weights)
+        return d * (d + 1) + d
+
+    @property
+    def norm(self) -> float:
+        """The three parts have length at most a, b and c."""
+        return math.sqrt(CURVATURE**2 + SLOPE**2 + SQUARE**2)
+
+    @property
+    def diameter(self) -> float:
+        """Its square is 2a^2 + 4b^2 + 2c^2: inner products of the first parts, and of the third, are never negative."""
+        return math.sqrt(2 * CURVATURE**2 + 4 * SLOPE**2 + 2 * SQUARE**2)
+
+    def check_records(self, X: Any, y: Any) -> None:
+        """Refuse records of another shape, or without labels.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, columns)
+            Some users' records.
+        y : array_like of shape (n,)
+            Their labels.
+
+        Raises
+        ------
+        ArgumentError
+            Where X has another number of columns, or labels are missing or no numbers.
+        """
+        if X.shape[1] != len(self.weights):
+            allowed = f"(users, {len(self.weights)})"
+            raise ArgumentError("X.shape", X.shape, allowed, "Give one weight per column.")
+        if y is None:
+            raise ArgumentError("data", "X alone", "(X, y)", "Pass the labels: 1, and 0 or -1.")
+        require_numbers(y)
+
+    def __call__(self, X: Any, y: Any) -> Floats:
+        rows = unit_rows(X)
+        labels = np.asarray(y, dtype=np.float64)
+        rows = np.where(np.isin(labels, (-1.0, 0.0, 1.0))[:, np.newaxis], rows, 0.0)
+        p = expit(rows @ np.asarray(self.weights))
+        slopes = np.where(labels == 1, 1 - p, -p)  # never beyond -1 and 1
+        first, second = self._pairs
+        products = rows[:, first] * rows[:, second] * np.where(first == second, 1.0, math.sqrt(2))
+        curvatures = np.minimum(4 * p * (1 - p), 1.0)[:, np.newaxis]
+        slopes = slopes[:, np.newaxis]
+        return finite(np.hstack([CURVATURE * curvatures * products, SLOPE * slopes * rows, SQUARE * slopes**2 * products]))
+
+    def decode(self, estimate: SumEstimate) -> NewtonSums:
+        """Read curvature and slopes from the noisy sum. This is post-processing, which costs no privacy.
+
+        Parameters
+        ----------
+        estimate : SumEstimate
+            The noisy sum.
+
+        Returns
+        -------
+        NewtonSums
+            The noisy means with the variances of their noise.
+        """
+        d, (first, second) = len(self.weights), self._pairs
+        count, mean, noise = len(first), estimate.mean, estimate.mean_noise_std
+        scale = np.where(first == second, 1.0, math.sqrt(2))
+
+        def matrix(entries: Floats) -> Floats:
+            full = np.zeros((d, d))
+            full[first, second] = full[second, first] = entries
+            return full
+
+        return NewtonSums(
+            weights=np.asarray(self.weights),
+            curvature=matrix(mean[:count] / scale / (4 * CURVATURE)),
+            curvature_variance=matrix((noise / scale / (4 * CURVATURE)) ** 2),
+            slope=mean[count : count + d] / SLOPE,
+            slope_std=noise / SLOPE,
+            spread=matrix(mean[count + d :] / scale / SQUARE),
+            users=estimate.users,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonSums:
+    """Noisy means over users of p(1 - p) x x', (y - p) x and (y - p)^2 x x', at given weights.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (columns,)
+        Where they were taken.
+    curvature : ndarray of shape (columns, columns)
+        Mean of p(1 - p) x x'.
+    curvature_variance : ndarray of shape (columns, columns)
+        Variance of the noise in each entry.
+    slope : ndarray of shape (columns,)
+        Mean of (y - p) x.
+    slope_std : float
+        Standard deviation of the noise in an entry of `slope`.
+    spread : ndarray of shape (columns, columns)
+        Mean of (y - p)^2 x x'.
+    users : int
+        How many people answered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.statistics import NewtonSums
+    >>> one = np.eye(1)
+    >>> sums = NewtonSums(np.zeros(1), one / 4, 1e-6 * one, np.array([0.1]), 1e-3, one / 4, users=10_000)
+    >>> sums.step().coef.tolist()
+    [0.4]
+    """
+
+    weights: Floats
+    curvature: Floats
+    curvature_variance: Floats
+    slope: Floats
+    slope_std: float
+    spread: Floats
+    users: int
+
+    def step(self) -> Coefficients:
+        """Take the Newton step, and say how certain its end is. This is post-processing, which costs no privacy.
+
+        Returns
+        -------
+        Coefficients
+            The weights after the step, with the covariance of sampling and noise together.
+        """
+        edge = noise_edge(self.curvature_variance)
+        values, vectors, raised = raised_spectrum(self.curvature, edge)
+        inverse = (vectors / raised) @ vectors.T
+        moved = inverse @ self.slope
+        # noise of slope - E moved, E the noise in the curvature: rows i and j of E share one entry
+        noise = self.curvature_variance * np.outer(moved, moved)
+        np.fill_diagonal(noise, self.curvature_variance @ moved**2 + self.slope_std**2)
+        spreads, directions = np.linalg.eigh(self.spread)
+        sampling = (directions * np.maximum(spreads, 0.0)) @ directions.T / self.users
+        lost = (vectors[:, values < edge] ** 2).sum(axis=1)
+        coef = self.weights + moved
+        coef = coef * min(1.0, LONGEST / max(float(np.linalg.norm(coef)), 1e-300))
+        return Coefficients(coef, inverse @ (sampling + noise) @ inverse, lost <= LOST, users=self.users)
