@@ -211,6 +211,7 @@ class ShufflerRole:
         Returns
         -------
         list of Lot or RefusedError
+            Theirs.
         """
         return told_lots(self.store, self._serving, clients)
 
