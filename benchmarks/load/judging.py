@@ -7,6 +7,8 @@ from .sizes import KILLS
 
 # What must hold in a full run.
 REPORTS_A_SECOND, OPENED_A_SECOND = 300, 10_000
+# Of verified reports, 100 coordinates of counts to 50: bytes, milliseconds to prove, microseconds to verify at each server.
+VERIFIED_BYTES, PROVING, VERIFYING = 8_000, 5.0, 50.0
 
 
 def judge(results: Results) -> list[Verdict]:
@@ -27,7 +29,8 @@ def judge(results: Results) -> list[Verdict]:
         ),
         (f"at least {OPENED_A_SECOND} ciphertexts opened a second and core", f"{opening:.0f}", opening >= OPENED_A_SECOND),
     ]
-    for transport in ("masked-sum", "messages"):
+    rows += _verified(results["verified"])
+    for transport in ("masked-sum", "verified-sum", "messages"):
         same = [row["same_theta"] for row in results["runs"] if row["transport"] == transport]
         rows.append(
             (
@@ -45,3 +48,22 @@ def judge(results: Results) -> list[Verdict]:
         what = "several processes on PostgreSQL: the sum is exactly that of all reports"
         rows.append((what, f"{exact} of {len(shared)} rounds", exact == len(shared)))
     return [Verdict(what, "", found, bool(held)) for what, found, held in rows]
+
+
+def _verified(row: Results) -> list[tuple[str, str, bool]]:
+    shuffler, analyzer = (row[f"verifying_{server}_seconds"] * 1e6 for server in ("shuffler", "analyzer"))
+    proving = row["proving_seconds"] * 1e3
+    return [
+        (f"a verified report of at most {VERIFIED_BYTES} bytes", f"{row['bytes']}", row["bytes"] <= VERIFIED_BYTES),
+        (f"made in at most {PROVING:g} ms", f"{proving:.2f} ms", proving <= PROVING),
+        (
+            f"verified in at most {VERIFYING:g} us at each server",
+            f"{shuffler:.0f} us (shuffler), {analyzer:.0f} us (analyzer)",
+            max(shuffler, analyzer) <= VERIFYING,
+        ),
+        (
+            f"at least {REPORTS_A_SECOND} durable reports a second, by verified-sum",
+            f"{row['durable_a_second']:.0f}",
+            row["durable_a_second"] >= REPORTS_A_SECOND and row["complete"],
+        ),
+    ]

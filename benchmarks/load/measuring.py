@@ -19,11 +19,13 @@ from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
 from .sizes import QUICK, Sizes
+from .verifying import verified
 
 SECTIONS: dict[str, Callable[[Sizes], Any]] = {
     "speed": speed,
     "kills": kills,
     "ciphertexts": ciphertexts,
+    "verified": verified,
     "runs": whole_runs,
     "processes": several,
     "large": large,

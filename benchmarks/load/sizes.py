@@ -15,10 +15,17 @@ class Sizes:
     killed_reports: int = 16_000
     kills: int = KILLS
     envelopes: int = 20_000
+    verified_reports: int = 2_000
+    verified_load: int = 3_000
     clients: int = 2_000
     features: int = DIM - 1  # and the constant
     rounds: int = 10
-    runs: tuple[tuple[str, str], ...] = (("masked-sum", "sequential"), ("masked-sum", "full"), ("messages", "sequential"))
+    runs: tuple[tuple[str, str], ...] = (
+        ("masked-sum", "sequential"),
+        ("masked-sum", "full"),
+        ("verified-sum", "sequential"),
+        ("messages", "sequential"),
+    )
     processes: tuple[int, ...] = (1, 2, 4)
     shared_reports: int = 8_000
     shared_connections: int = 64
@@ -31,10 +38,12 @@ QUICK = Sizes(
     killed_reports=1_500,
     kills=2,
     envelopes=500,
+    verified_reports=40,
+    verified_load=60,
     clients=40,
     features=4,
     rounds=2,
-    runs=(("masked-sum", "sequential"), ("messages", "sequential")),
+    runs=(("masked-sum", "sequential"), ("verified-sum", "sequential"), ("messages", "sequential")),
     processes=(1, 2),
     shared_reports=200,
     shared_connections=8,

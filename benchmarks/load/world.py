@@ -130,16 +130,18 @@ class World:
 
 
 @contextmanager
-def world(reports: int, tls: bool = False, placed: Placed | None = None) -> Iterator[World]:
-    """A round of so many users, masked-sum, DIM coordinates unless said otherwise."""
-    dim = DIM if placed is None else placed.dim
+def world(
+    reports: int, tls: bool = False, placed: Placed | None = None, *, transport: str = "masked-sum", dim: int = DIM
+) -> Iterator[World]:
+    """A round of so many users."""
+    dim = dim if placed is None else placed.dim
     folder = Path(tempfile.mkdtemp(prefix="croupier-load-"))
     try:
         problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0))
         one_round = cr.schedule(problem, reports, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", interactivity="full")
         role_key = signing_key(folder / "shuffler")
         analyzer_key = Ed25519PrivateKey.generate()
-        task = Task("masked-sum", reports, problem, one_round, role_key.public_key())
+        task = Task(transport, reports, problem, one_round, role_key.public_key())
         population = RemotePopulation(task, Database(f"sqlite:///{folder / 'analyzer.db'}", tables.ANALYZER), analyzer_key)
         trained = threading.Event()
 

@@ -61,6 +61,8 @@ def page(results: Results) -> str:
         _kills(results["kills"]),
         "## Ciphertexts\n",
         _ciphertexts(results["ciphertexts"]),
+        "## Verified reports\n",
+        _verified(results["verified"]),
         "## Whole runs\n",
         "Analyzer and shuffler as commands, clients in two further processes, each with a folder and connections of its own, "
         "over loopback. In memory: the same records and the same coins, added up. By *messages* most of the time is sealing, "
@@ -128,4 +130,18 @@ def _ciphertexts(row: dict[str, Any]) -> str:
         f"One core: {row['opened_a_second']:,.0f} sealed bits opened a second, {row['sealed_a_second']:,.0f} sealed; by masked-sum "
         f"{row['seeds_opened_a_second']:,.0f} users a second (a seed opened, {row['dim']} masks taken away). Seconds are of this "
         f"process alone (CPU), medians of five.\n"
+    )
+
+
+def _verified(row: dict[str, Any]) -> str:
+    micro = {name: 1e6 * row[f"{name}_seconds"] for name in ("verifying_shuffler", "verifying_analyzer", "adding_up", "opening")}
+    how = "" if row["compiled"] else ", WITHOUT numba"
+    return (
+        f"verified-sum, d = {row['dim']}, counts to {row['most']}, three proofs, one core{how}: a report has {row['bytes']:,} "
+        f"bytes, and the analyzer is sent {row['part_bytes']:,}. Shares and proofs take {1e3 * row['proving_seconds']:.2f} ms, "
+        f"verification {micro['verifying_shuffler']:.0f} us a report at the shuffler and {micro['verifying_analyzer']:.0f} us at "
+        f"the analyzer, who also opens an envelope, {micro['opening']:.0f} us; adding up {micro['adding_up']:.1f} us. Seconds are "
+        f"of this process alone (CPU), medians of five. A shuffler process with {row['connections']} connections takes "
+        f"{row['durable_a_second']:.0f} such reports a second durably ({row['load']:,} of {row['load_bytes']:,} bytes), and until "
+        f"the analyzer has verified and counted all of them it is {row['verified_a_second']:.0f} a second.\n"
     )

@@ -368,7 +368,12 @@ class Operators:
 
 @pytest.mark.parametrize(
     ("transport", "database"),
-    [("masked-sum", "sqlite"), ("messages", "sqlite"), pytest.param("masked-sum", "postgres", marks=needs_postgres)],
+    [
+        ("masked-sum", "sqlite"),
+        ("messages", "sqlite"),
+        ("verified-sum", "sqlite"),
+        pytest.param("masked-sum", "postgres", marks=needs_postgres),
+    ],
 )
 def test_roles_that_are_killed_at_every_stage_go_on_and_lose_nothing(tmp_path, urls, transport, database):
     """Batches of four: killed with no report, with some, with a batch that cannot be forwarded, and in the last round."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -183,6 +184,25 @@ def test_more_bad_reports_than_the_margin_end_the_task_and_nothing_of_the_round_
     assert len(world.rows("shuffler", "SELECT client FROM excluded")) == 4
     assert world.rows("shuffler", "SELECT count(*) FROM checking") == [(0,)]
     assert world.rows("analyzer", "SELECT ones, key FROM asked") == [(None, None)]
+
+
+def test_the_shuffler_hears_whose_reports_were_bad_before_the_analyzer_goes(world):
+    """An analyzer whose task has ended goes as soon as the shuffler says that it knows."""
+    world = world()
+    shuffler = world.shuffler()
+    with training(world) as running, Served(analyzer_app(running.population)) as analyzer:
+        send(world, shuffler, running.next_round(), dict.fromkeys(range(4), "changed"))
+        name, batch = shuffler.waiting_batch()
+        running.population.take(batch)
+        shuffler.forwarded(name)
+        soon(lambda: running.ended)
+        running.population.ending.declare(0, str(running.error)[:500])
+        errands = Errands(shuffler, analyzer.url)
+        errands._task()
+        errands._round()
+        assert running.population.ending.wait(1.0, threading.Event())
+    assert len(world.rows("shuffler", "SELECT client FROM excluded")) == 4
+    assert world.rows("shuffler", "SELECT count(*) FROM checking") == [(0,)]
 
 
 def test_counts_that_nobody_could_have_sent_are_a_step_of_no_length_and_the_task_goes_on(world):

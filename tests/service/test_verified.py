@@ -12,7 +12,7 @@ from helpers_prio3 import P64, SlowSumVec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.service.verified import circuit as circuits
+from croupier.service.verified import kernels as compiled_path
 from croupier.service.verified.circuit import SumVecCircuit, chunk_length
 from croupier.service.verified.field import FIELD64, FIELD128
 from croupier.service.verified.kernels import kernels
@@ -263,13 +263,16 @@ def test_one_proof_is_refuted_as_often_as_its_bound_says():
     assert circuit.accepted(verifiers).sum() <= 6
 
 
-def test_without_numba_the_plain_path_is_taken(monkeypatch):
-    public, shares = Prio3SumVec(4, 50).shard(np.array([1, 2, 3, 4]), NONCE, bytes(256 // 2))
-    monkeypatch.setattr(circuits, "kernels", lambda: None)
-    monkeypatch.setattr("croupier.service.verified.xof.sponge_kernels", lambda: None)
-    plain = Prio3SumVec(4, 50)
-    assert plain.shard(np.array([1, 2, 3, 4]), NONCE, bytes(256 // 2)) == (public, shares)
-    assert verdict(plain, NONCE, public, shares)
+def test_the_compiled_path_is_taken_once_it_pays_and_changes_nothing(monkeypatch):
+    report = Prio3SumVec(4, 50).shard(np.array([1, 2, 3, 4]), NONCE, bytes(128))
+    monkeypatch.setattr(compiled_path._Done, "elements", 0)
+    loaded = []
+    monkeypatch.setattr(compiled_path, "_compiled", lambda: loaded.append(1))
+    for patience, wanted in ((10**9, False), (100, True)):
+        monkeypatch.setattr(compiled_path, "PATIENCE", patience)
+        assert Prio3SumVec(4, 50).shard(np.array([1, 2, 3, 4]), NONCE, bytes(128)) == report
+        assert bool(loaded) == wanted
+    assert verdict(Prio3SumVec(4, 50), NONCE, report[0], report[1])  # numba is not to be had
 
 
 def test_prepared_reports_keep_their_rows_together():

@@ -184,7 +184,8 @@ def test_a_report_of_any_other_length_is_refused(transport):
         (0, b"CRPB", "not CRPR"),
         (4, b"\x02", "version 2"),
         (5, b"\x00", "transport 0"),
-        (5, b"\x03", "transport 3"),
+        (5, b"\x03", "masked counts of"),
+        (5, b"\x04", "transport 4"),
         (6, b"\x01", "header"),
     ],
 )

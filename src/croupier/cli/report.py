@@ -39,7 +39,7 @@ def report(
     """Write one HTML file: the promise in plain words, how training went, noise and bits, and what is assumed."""
     check_output(output, force)
     _check_options(data, data_is_public, sweep)
-    (estimator, schema), console = _load(model), messages()
+    (estimator, schema), console = load_any(model), messages()
     if data is not None and schema is None:
         remedy = "Only croupier fit writes the schema down; for other models, give html_report the rows in Python."
         raise ArgumentError("--data", str(data), "left out for a model without a schema", remedy)
@@ -71,7 +71,7 @@ def _check_options(data: Path | None, data_is_public: bool, sweep: bool) -> None
         raise ArgumentError(name, True, "beside --data", "Say which public file to compare on, or leave it out.")
 
 
-def _load(path: Path) -> tuple[Any, Schema | None]:
+def load_any(path: Path) -> tuple[Any, Schema | None]:
     """The estimator in a file, and its schema if croupier fit wrote it."""
     try:
         return load_model(path), None

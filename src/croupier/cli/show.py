@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..report import described_lines, promise_lines
+from ..report import described_lines, promise_lines, summaries_of
 from ..table import TableModel
 from .fit import model_figures
 from .progress import say
+from .report import load_any
 
 
 def show(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote, or save() of an estimator.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Explain a model: who could learn what about whom, and what is assumed."""
-    table_model = TableModel.load(model)
+    estimator, schema = load_any(model)
+    if schema is None:
+        _show_estimator(estimator, as_json)
+        return
+    table_model = TableModel(schema, estimator)
     if as_json:
         described = {"schema": table_model.schema.to_dict(), "explained": table_model.estimator.explain()}
         typer.echo(json.dumps(model_figures(table_model, model) | described, indent=2))
@@ -31,3 +36,14 @@ def show(
     promises = [*promise_lines(table_model.estimator), *described_lines(facts, table_model.estimator)]
     for line in [*promises, "", table_model.estimator.explain()]:
         say(console, line)
+
+
+def _show_estimator(estimator: Any, as_json: bool) -> None:
+    """An estimator that was saved from Python: its tables of coefficients, where it has them, and what it promises."""
+    tables = summaries_of(estimator)
+    if as_json:
+        rows = {"coefficients": [table.to_dict() for table in tables]} if tables else {}
+        typer.echo(json.dumps({"kind": type(estimator).__name__, **rows, "explained": estimator.explain()}, indent=2))
+        return
+    for text in [*(f"{table}\n" for table in tables), estimator.explain()]:
+        say(Console(), text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,31 @@ class RegressionTable:
     users: int
     promise: str
     method: str = "Least squares in one private round"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table in plain JSON types.
+
+        Returns
+        -------
+        dict
+            One entry per coefficient under "rows"; None where it is not told from noise.
+        """
+
+        def told(value: float) -> float | None:
+            return None if np.isnan(value) else float(value)
+
+        rows = [
+            {"name": name, "coef": float(coef), "std": told(std), "p_value": told(p), "interval": [told(end) for end in ends]}
+            for name, coef, std, p, ends in zip(self.names, self.coef, self.std, self.p_values, self.intervals, strict=True)
+        ]
+        return {
+            "method": self.method,
+            "users": self.users,
+            "promise": self.promise,
+            "level": self.level,
+            "r2": self.r2,
+            "rows": rows,
+        }
 
     def __str__(self) -> str:
         width = max(12, *(len(name) for name in self.names))

@@ -5,6 +5,7 @@ from .baselines import Baseline, central, local, simulate_central, simulate_loca
 from .compare import Comparison, Method, compare
 from .description import describe_page, description_table
 from .html import html_report
+from .intervals import summaries_of
 from .models import described_lines, promise_lines, schema_facts
 from .tables import certified, compare_table, lots_table, plan_table, proof_table
 
@@ -29,4 +30,5 @@ __all__ = [
     "schema_facts",
     "simulate_central",
     "simulate_local",
+    "summaries_of",
 ]

@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files
-from string import Template
 from typing import Any
 
-from .. import __version__
 from ..optimizer import Phase, Result
 from ..privacy import Guarantee, round_up, words
 from ..validation import ArgumentError
@@ -26,7 +23,8 @@ from .figures import (
     plans_over_epsilon,
     sweep_figure,
 )
-from .pieces import bytes_text, facts_table, figure_item, ours_class, score_text, unbroken, value_text, wide_table
+from .intervals import has_intervals, intervals_page
+from .pieces import bytes_text, facts_table, figure_item, ours_class, rendered, score_text, unbroken, value_text, wide_table
 
 # Parameters that are objects of the process which fitted, or said elsewhere on the page.
 _LEFT_OUT = ("account", "callbacks", "epsilon", "delta", "honest", "neighbours", "random_state", "data_is_public")
@@ -50,7 +48,7 @@ def html_report(
     Parameters
     ----------
     model : PrivateEstimator or Result
-        What the page is about.
+        What the page is about. Of a regression with intervals it shows the coefficients, as a table and as a picture.
     X, y : array-like, optional
         Public rows: the page then says how well the model does on them beside one without privacy.
     data_is_public : bool, default False
@@ -84,6 +82,11 @@ def html_report(
     >>> page.startswith("<!DOCTYPE html>"), "accuracy" in page
     (True, False)
     """
+    if has_intervals(model):
+        if X is not None or y is not None or comparison is not None:
+            remedy = "Leave X, y and comparison out; croupier.evaluate scores it on other people, privately."
+            raise ArgumentError("X", "given", "left out for a regression with intervals", remedy)
+        return intervals_page(model, title, public_facts or {})
     shown = _Shown.of(model, public_facts or {})
     if X is not None or y is not None or comparison is not None:
         comparison = public_comparison(model, X, y, data_is_public, epsilons, comparison)
@@ -96,13 +99,11 @@ def html_report(
         _assumed(shown),
         _details(shown),
     ]
-    template = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
-    return template.substitute(
+    return rendered(
         title=escape(title),
-        version=escape(__version__),
         subtitle=escape(shown.subtitle),
         alarms=_alarms(shown),
-        sections="\n".join(f"<section>\n{section}\n</section>" for section in sections if section),
+        sections=sections,
         footer=_footer(shown, comparison),
     )
 

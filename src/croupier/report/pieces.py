@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 import numpy as np
 
+from .. import __version__
 from .svg import number
+
+
+def rendered(*, title: str, subtitle: str, alarms: str, sections: Iterable[str], footer: str) -> str:
+    """The whole page of a report; all parts are HTML already, and empty sections are left out."""
+    template = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=title,
+        version=escape(__version__),
+        subtitle=subtitle,
+        alarms=alarms,
+        sections="\n".join(f"<section>\n{section}\n</section>" for section in sections if section),
+        footer=footer,
+    )
 
 
 def figure_item(name: str, value: str, what: str) -> str:

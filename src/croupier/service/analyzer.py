@@ -171,7 +171,7 @@ class RemotePopulation:
         ArgumentError
             Where the question is not the task's next round; nothing was published.
         SpoiledError
-            Where the batch does not open.
+            Where the batch has more bad reports than the task can bear.
         KeyboardInterrupt
             After `stop`.
         """
@@ -201,7 +201,7 @@ class RemotePopulation:
         return None if stored is None else Document.from_bytes(stored)
 
     def spoiled(self) -> str | None:
-        """Return why the task has ended, if a batch did not open.
+        """Return why the task has ended, if a batch had too many bad reports.
 
         Returns
         -------

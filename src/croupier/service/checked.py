@@ -12,13 +12,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from numpy.typing import NDArray
 
 from ..privacy import SumPlan
 from ..protocol import Counts
 from .packing import modulo, width_for
 from .transport import ENCAPSULATED, SEED_BYTES, mask, open_envelope, seed_info
+from .verified.keys import exchange_key, exchange_public_key, verify_key
+from .verified.reports import checkable, decided, leader_sum, total_counts
 from .wire import SealedBatch, SealedReport
 
 
@@ -64,21 +67,61 @@ class CheckedTransport(ABC):
         """
         return 64
 
-    @abstractmethod
-    def part(self, report: SealedReport, plan: SumPlan) -> NDArray[np.uint8]:
-        """Return what the analyzer checks of a report; the shuffler makes it, and all are of one length.
+    def shuffler_secret(self, key: Ed25519PrivateKey, round_key: X25519PublicKey, round_digest: bytes) -> bytes:
+        """Return the secret of a round that its two servers share, as the shuffler computes it.
 
         Parameters
         ----------
-        report : SealedReport
-            A user's report, of the right shape.
-        plan : SumPlan
-            The round's plan.
+        key : Ed25519PrivateKey
+            The shuffler's key.
+        round_key : X25519PublicKey
+            The round's key.
+        round_digest : bytes
+            Digest of the round's signed document.
 
         Returns
         -------
-        ndarray of uint8
-            `part_bytes` bytes.
+        bytes
+            Empty where the transport needs none.
+        """
+        return b""
+
+    def analyzer_secret(self, key: X25519PrivateKey, shuffler: Ed25519PublicKey, round_digest: bytes) -> bytes:
+        """Return the secret of a round that its two servers share, as the analyzer computes it.
+
+        Parameters
+        ----------
+        key : X25519PrivateKey
+            The round's private key.
+        shuffler : Ed25519PublicKey
+            The shuffler's key.
+        round_digest : bytes
+            Digest of the round's signed document.
+
+        Returns
+        -------
+        bytes
+            Empty where the transport needs none.
+        """
+        return b""
+
+    @abstractmethod
+    def parts(self, reports: Sequence[SealedReport], plan: SumPlan, secret: bytes = b"") -> NDArray[np.uint8]:
+        """Return what the analyzer checks of reports; the shuffler makes it, and all are of one length.
+
+        Parameters
+        ----------
+        reports : sequence of SealedReport
+            Users' reports, of the right shape; at least one.
+        plan : SumPlan
+            The round's plan.
+        secret : bytes, default b""
+            From `shuffler_secret`.
+
+        Returns
+        -------
+        ndarray of uint8, shape (reports, part_bytes)
+            One row a report.
         """
 
     @abstractmethod
@@ -89,6 +132,7 @@ class CheckedTransport(ABC):
         key: X25519PrivateKey,
         pool: Executor | None = None,
         admits: Callable[[bytes], bool] | None = None,
+        secret: bytes = b"",
     ) -> Verdict:
         """Check all parts of a batch; the analyzer does. The same batch has the same verdict.
 
@@ -104,6 +148,8 @@ class CheckedTransport(ABC):
             Shares the work.
         admits : callable, optional
             Takes the token of a report that is good otherwise, b"" where it has none, and says whether the report counts.
+        secret : bytes, default b""
+            From `analyzer_secret`.
 
         Returns
         -------
@@ -164,8 +210,8 @@ class MaskedSum(CheckedTransport):
     def width(self, plan: SumPlan) -> int:
         return width_for(self.name, plan)
 
-    def part(self, report: SealedReport, plan: SumPlan) -> NDArray[np.uint8]:
-        return report.sealed
+    def parts(self, reports: Sequence[SealedReport], plan: SumPlan, secret: bytes = b"") -> NDArray[np.uint8]:
+        return np.stack([report.sealed for report in reports])
 
     def check(
         self,
@@ -174,6 +220,7 @@ class MaskedSum(CheckedTransport):
         key: X25519PrivateKey,
         pool: Executor | None = None,
         admits: Callable[[bytes], bool] | None = None,
+        secret: bytes = b"",
     ) -> Verdict:
         info, share, bad, seen = seed_info(self.name, batch.round), np.zeros(plan.dim, dtype=np.uint64), [], set[bytes]()
         for place, part in enumerate(batch.sealed):
@@ -200,7 +247,61 @@ class MaskedSum(CheckedTransport):
         return Counts(total.astype(np.int64), users, private=True)
 
 
-_CHECKED: dict[str, CheckedTransport] = {one.name: one for one in (MaskedSum(),)}
+class VerifiedSum(CheckedTransport):
+    """The transport "verified-sum": reports prove that their counts are in range, and both servers check it together.
+
+    Examples
+    --------
+    >>> VerifiedSum().name
+    'verified-sum'
+    """
+
+    name = "verified-sum"
+
+    def shuffler_secret(self, key: Ed25519PrivateKey, round_key: X25519PublicKey, round_digest: bytes) -> bytes:
+        return verify_key(exchange_key(key), round_key, round_digest)
+
+    def analyzer_secret(self, key: X25519PrivateKey, shuffler: Ed25519PublicKey, round_digest: bytes) -> bytes:
+        return verify_key(key, exchange_public_key(shuffler), round_digest)
+
+    def parts(self, reports: Sequence[SealedReport], plan: SumPlan, secret: bytes = b"") -> NDArray[np.uint8]:
+        sealed, messages, dim = np.stack([report.sealed for report in reports]), plan.bits_per_coordinate, plan.dim
+        return checkable(sealed, _shares(reports), messages, dim, reports[0].round, secret)
+
+    def check(
+        self,
+        batch: SealedBatch,
+        plan: SumPlan,
+        key: X25519PrivateKey,
+        pool: Executor | None = None,
+        admits: Callable[[bytes], bool] | None = None,
+        secret: bytes = b"",
+    ) -> Verdict:
+        info, seen = seed_info(self.name, batch.round), set[bytes]()
+
+        def opens(envelope: bytes) -> bytes | None:
+            new = envelope[:ENCAPSULATED] not in seen
+            seen.add(envelope[:ENCAPSULATED])
+            return open_envelope(envelope, key, info) if new else None
+
+        accepted, share = decided(batch.sealed, plan.bits_per_coordinate, plan.dim, batch.round, secret, opens, admits)
+        return Verdict(tuple(np.flatnonzero(~accepted).tolist()), share)
+
+    def summed(self, reports: Sequence[SealedReport], plan: SumPlan) -> NDArray[np.uint64]:
+        return leader_sum(_shares(reports), plan.bits_per_coordinate, plan.dim, reports[0].round)
+
+    def counts(self, released: NDArray[np.uint64], share: NDArray[np.uint64], users: int, plan: SumPlan) -> Counts | None:
+        total = total_counts(released, share)
+        if total.max(initial=0) > users * plan.bits_per_coordinate:
+            return None
+        return Counts(total.astype(np.int64), users, private=True)
+
+
+def _shares(reports: Sequence[SealedReport]) -> NDArray[np.uint8]:
+    return np.stack([report.shares for report in reports if report.shares is not None])
+
+
+_CHECKED: dict[str, CheckedTransport] = {one.name: one for one in (MaskedSum(), VerifiedSum())}
 
 
 def checked_transport(name: str) -> CheckedTransport | None:
@@ -219,7 +320,9 @@ def checked_transport(name: str) -> CheckedTransport | None:
     return _CHECKED.get(name)
 
 
-def batch_of(reports: Sequence[SealedReport], order: NDArray[np.int64], transport: CheckedTransport, plan: SumPlan) -> SealedBatch:
+def batch_of(
+    reports: Sequence[SealedReport], order: NDArray[np.int64], transport: CheckedTransport, plan: SumPlan, secret: bytes = b""
+) -> SealedBatch:
     """Return the batch of the checkable parts of these reports.
 
     Parameters
@@ -232,11 +335,13 @@ def batch_of(reports: Sequence[SealedReport], order: NDArray[np.int64], transpor
         Theirs.
     plan : SumPlan
         The round's plan.
+    secret : bytes, default b""
+        The servers' secret of the round.
 
     Returns
     -------
     SealedBatch
         What is forwarded to the analyzer.
     """
-    parts = np.stack([transport.part(reports[which], plan) for which in order.tolist()])
+    parts = transport.parts([reports[which] for which in order.tolist()], plan, secret)
     return SealedBatch(transport.name, reports[0].round, plan.dim, len(reports), parts)

@@ -74,7 +74,8 @@ def look_into(
                 "spoiled": f"{content.malformed} envelopes hold no bit, so that more than the {most} users allowed are cheats"
             }
     else:
-        verdict = transport.check(batch, phase.plan, private, pool, admission.admits)
+        secret = transport.analyzer_secret(private, task.shuffler, batch.round)
+        verdict = transport.check(batch, phase.plan, private, pool, admission.admits, secret)
         document = Exclusions(task.id, task_round.id, sha256(data), verdict.bad).document(key)
         found = {"bad": len(verdict.bad), "exclusions": document.to_bytes()}
         values = {"users": batch.users - len(verdict.bad)}

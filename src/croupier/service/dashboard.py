@@ -36,6 +36,7 @@ _FRESH, _NEWS = 0.5, 30.0
 _TRANSPORTS = {
     "messages": "every bit in an envelope of its own, which the shuffler permutes",
     "masked-sum": "masked counts, which the shuffler adds up, and the seed of the mask in an envelope",
+    "verified-sum": "counts as two shares, one for each server, with proofs that each count is in range",
 }
 # How a person's noisy bits get into a report.
 _TRAVEL = {"messages": "each in an envelope of its own", "masked-sum": "as masked counts"}

@@ -55,7 +55,9 @@ def to_be_checked(
         The batch as it travels.
     """
     order = permutation(SecureRandom(), len(people))
-    batch = batch_of([SealedReport.from_bytes(body) for _, body in people], order, transport, plan).to_bytes(key)
+    reports = [SealedReport.from_bytes(body) for _, body in people]
+    secret = transport.shuffler_secret(key, task_round.key, reports[0].round)
+    batch = batch_of(reports, order, transport, plan, secret).to_bytes(key)
     rows = [
         {"round": task_round.id, "place": place, "client": people[which][0], "body": people[which][1]}
         for place, which in enumerate(order.tolist())

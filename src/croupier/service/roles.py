@@ -190,6 +190,8 @@ class Errands:
         if data := self._sent("/v1/round"):
             self._shuffler.open(Document.from_bytes(data))
         elif (task := self._shuffler.task) is not None and (data := self._sent("/v1/end")):
+            self._exclusions()  # what it has left to say: it goes when it knows that this has been heard
+            self._release()
             end, heard = self._shuffler.ending.take(Document.from_bytes(data), task)
             self._sent("/v1/end", heard.to_bytes())
             self._ended = True

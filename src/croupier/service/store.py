@@ -137,7 +137,7 @@ asked = Table(
     Column("ones", String),
     Column("users", Integer),
     Column("batch", LargeBinary),  # arrived, and not yet opened
-    Column("spoiled", String),  # why the batch did not open: the end of the task
+    Column("spoiled", String),  # what was found in the batch: the end of the task
 )
 
 # What was found in a round's batch, and the list of exclusions as it was signed: written before it is said.

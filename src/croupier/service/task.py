@@ -35,7 +35,7 @@ class Task:
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How reports travel.
     users : int
         How many users are asked.

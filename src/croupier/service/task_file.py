@@ -18,7 +18,7 @@ from .enrolment import EnrollerKeys, check_enroller
 from .records import described
 from .secrecy import ROUND_SECONDS, TURNOUT, SecretRounds, check_secrecy
 from .task import LONGEST_PACE, PACE, Task
-from .wire import WireError
+from .wire import TRANSPORTS, WireError
 
 # The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
 HONEST, PATIENCE = 0.9, 3600.0
@@ -61,7 +61,7 @@ class TaskFile:
         The estimator that is trained.
     users : int
         How many users take part.
-    transport : {"masked-sum", "messages"}
+    transport : {"masked-sum", "verified-sum", "messages"}
         How reports travel.
     shuffler_key : str
         The shuffler's public key, 64 hex digits.
@@ -144,7 +144,7 @@ class TaskFile:
             facts,
             Request(task_for(facts, values.get("task")), parameters, values.get("delta")),
             whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
-            one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
+            one_of("transport", values.get("transport", "masked-sum"), tuple(TRANSPORTS), "Mend the file."),
             values["shuffler_key"],
             values.get("patience", PATIENCE if passed["honest"] < 1 else None),
             values.get("name", ""),

@@ -1,9 +1,11 @@
-"""How a user's counts reach the analyzer so that it sees their sum alone: two ways with the same view.
+"""How a user's counts reach the analyzer so that it sees their sum alone: three ways with the same view.
 
 *messages*, the paper's: each labelled bit in an envelope of its own; the shuffler permutes the envelopes under each label.
 *masked-sum*, for scale: the counts plus a mask modulo 2^k to the shuffler, who adds them up, and the mask's seed in an envelope
-to the analyzer, who takes the masks away (checked.py). In both the shuffler sees nothing of the counts, and the analyzer nothing
-but their sum; together they see all. Every envelope is bound to the signed round, and a bit to its label too.
+to the analyzer, who takes the masks away (checked.py).
+*verified-sum*, for strangers' devices: the counts as two shares, one for each server, with proofs that each count is in range.
+In all of them the shuffler sees nothing of the counts, and the analyzer nothing but their sum; together they see all. Every
+envelope is bound to the signed round, and a bit to its label too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ..protocol import Counts, RandomSource, permutation
 from ..protocol import Report as Bits
 from ..protocol.randomness import KeyedRandom
 from .packing import modulo, packed_bytes, unpacked, width_for
+from .verified.reports import shared_counts
 from .wire import SEALED_BIT, SealedBatch, SealedReport, WireError, batch_bytes, report_bytes
 
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
@@ -39,7 +42,7 @@ def sealed_report(
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How reports travel.
     round_digest : bytes
         Digest of the round's signed document; every envelope is bound to it.
@@ -85,10 +88,14 @@ def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKe
         return SealedReport(
             transport, round_digest, messages, np.frombuffer(sealed, np.uint8).reshape(labels, messages, SEALED_BIT)
         )
+    if transport == "verified-sum":
+        share, shares = shared_counts(bits.bits.sum(axis=1, dtype=np.int64), messages, round_digest)
+        envelope = np.frombuffer(_SUITE.encrypt(share + token, key, info=seed_info(transport, round_digest)), np.uint8)
+        return SealedReport(transport, round_digest, messages, envelope, shares=shares, coordinates=labels)
     seed = os.urandom(SEED_BYTES)
     masked = modulo(bits.bits.sum(axis=1, dtype=np.uint64) + mask(seed, labels, width), width)
-    envelope = _SUITE.encrypt(seed + token, key, info=seed_info(transport, round_digest))
-    return SealedReport(transport, round_digest, messages, np.frombuffer(envelope, np.uint8), masked, width)
+    envelope = np.frombuffer(_SUITE.encrypt(seed + token, key, info=seed_info(transport, round_digest)), np.uint8)
+    return SealedReport(transport, round_digest, messages, envelope, masked, width)
 
 
 def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan: SumPlan) -> None:
@@ -98,7 +105,7 @@ def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan:
     ----------
     report : SealedReport
         A user's report.
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         The task's transport.
     round_digest : bytes
         Digest of the round's signed document.
@@ -126,7 +133,7 @@ def report_length(transport: str, plan: SumPlan) -> int:
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How reports travel.
     plan : SumPlan
         The round's plan.
@@ -144,7 +151,7 @@ def batch_length(transport: str, plan: SumPlan) -> int:
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How reports travel.
     plan : SumPlan
         The round's plan.

@@ -1,8 +1,7 @@
 """Bytes on the wire: signed documents, a user's report, a shuffled batch. docs/protocol.md is the specification.
 
 Whole numbers are little-endian. Everything has a header of 16 bytes, a magic word and a version, and is read strictly: a
-length that does not fit, an unknown version or a rest at the end is refused. Reading holds
-little more than it was given, and a few words for each masked count.
+length that does not fit, an unknown version or a rest at the end is refused. Reading holds little more than it was given.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from .documents import (
     signed_bytes,
 )
 from .packing import MOST_WIDTH, packed, packed_bytes, require_padding, unpacked
+from .verified.reports import VerifiedSizes
 
 __all__ = [
     "ARRIVALS",
@@ -64,36 +64,39 @@ __all__ = [
     "verified_bytes",
 ]
 
-TRANSPORTS = {"messages": 1, "masked-sum": 2}
+TRANSPORTS = {"messages": 1, "masked-sum": 2, "verified-sum": 3}
 DIGEST_BYTES = 32
 # HPKE, X25519 and AES-128-GCM: an encapsulated key and a tag around what is sealed.
 SEAL_BYTES = 32 + 16
 SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + 32
 # In a task with an enroller there is a token beside the seed in its envelope: 32 random bytes, and an RSA signature.
 TOKEN_BYTES = 32 + 256
-
 _REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, bits of a masked count, dim, messages per coordinate
 _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
 
 
 @dataclass(frozen=True, eq=False)
 class SealedReport:
-    """What one user sends in a round: sealed bits, one row per coordinate, or a sealed seed and a masked vector.
+    """What one user sends in a round: sealed bits, one row per coordinate; a sealed seed and a masked vector; or two shares.
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How the report travels.
     round : bytes
         Digest of the round's signed document.
     messages : int
         Messages per coordinate.
     sealed : ndarray of uint8
-        Sealed bits of shape (dim, messages, 49), or a sealed seed of shape (80,).
+        Sealed bits of shape (dim, messages, 49), a sealed seed of shape (80,), or a sealed share of shape (112,).
     masked : ndarray of uint64, optional
         For "masked-sum": `dim` numbers modulo 2^width.
     width : int, default 0
         For "masked-sum": bits of a masked count.
+    shares : ndarray of uint8, optional
+        For "verified-sum": nonce, public share and the shuffler's share.
+    coordinates : int, default 0
+        For "verified-sum".
 
     Attributes
     ----------
@@ -107,11 +110,13 @@ class SealedReport:
     sealed: NDArray[np.uint8]
     masked: NDArray[np.uint64] | None = None
     width: int = 0
+    shares: NDArray[np.uint8] | None = None
+    coordinates: int = 0
 
     @property
     def dim(self) -> int:
         """Coordinates."""
-        return len(self.sealed if self.masked is None else self.masked)
+        return self.coordinates or len(self.sealed if self.masked is None else self.masked)
 
     def to_bytes(self) -> bytes:
         """Return the report as it travels.
@@ -119,10 +124,11 @@ class SealedReport:
         Returns
         -------
         bytes
-            Header, round, envelopes and masked counts.
+            Header, round, envelopes, and masked counts or shares.
         """
         head = _REPORT.pack(b"CRPR", VERSION, TRANSPORTS[self.transport], self.width, self.dim, self.messages)
-        return head + self.round + self.sealed.tobytes() + (b"" if self.masked is None else packed(self.masked, self.width))
+        rest = packed(self.masked, self.width) if self.masked is not None else b"" if self.shares is None else self.shares.tobytes()
+        return head + self.round + self.sealed.tobytes() + rest
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -149,11 +155,14 @@ class SealedReport:
         token = tokens_in(transport, len(data) - length, 1)
         if token is None:
             raise WireError(f"a report of {len(data)} bytes where its header makes {length}")
-        body, after = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :]
+        body, about = np.frombuffer(data, np.uint8, offset=_REPORT.size + DIGEST_BYTES), data[_REPORT.size :][:DIGEST_BYTES]
         if transport == "messages":
-            return cls(transport, after[:DIGEST_BYTES], messages, body.reshape(dim, messages, SEALED_BIT))
+            return cls(transport, about, messages, body.reshape(dim, messages, SEALED_BIT))
+        if transport == "verified-sum":
+            sealed, shares = np.split(body, [VerifiedSizes(dim, messages).sealed + token])
+            return cls(transport, about, messages, sealed, shares=shares, coordinates=dim)
         masked = _counts(body[SEALED_SEED + token :], dim, width)
-        return cls(transport, after[:DIGEST_BYTES], messages, body[: SEALED_SEED + token], masked, width)
+        return cls(transport, about, messages, body[: SEALED_SEED + token], masked, width)
 
 
 def tokens_in(transport: str, more: int, users: int) -> int | None:
@@ -183,7 +192,7 @@ def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How it travels.
     dim : int
         Coordinates.
@@ -197,6 +206,8 @@ def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int
     int
         Bytes.
     """
+    if transport == "verified-sum":
+        return _REPORT.size + DIGEST_BYTES + VerifiedSizes(dim, messages).report
     body = dim * messages * SEALED_BIT if transport == "messages" else SEALED_SEED + packed_bytes(dim, width)
     return _REPORT.size + DIGEST_BYTES + body
 
@@ -207,7 +218,7 @@ class SealedBatch:
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How reports travelled.
     round : bytes
         Digest of the round's signed document.
@@ -283,7 +294,7 @@ def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
+    transport : {"messages", "masked-sum", "verified-sum"}
         How reports travel.
     dim : int
         Coordinates.
@@ -306,7 +317,7 @@ def part_bytes(transport: str, dim: int, messages: int) -> int:
 
     Parameters
     ----------
-    transport : {"masked-sum"}
+    transport : {"masked-sum", "verified-sum"}
         How reports travel.
     dim : int
         Coordinates.
@@ -318,7 +329,7 @@ def part_bytes(transport: str, dim: int, messages: int) -> int:
     int
         Bytes.
     """
-    return SEALED_SEED
+    return VerifiedSizes(dim, messages).part if transport == "verified-sum" else SEALED_SEED
 
 
 def verified_bytes(kind: int, data: bytes, key: Ed25519PublicKey) -> bytes:

@@ -7,6 +7,8 @@ is the gadget's polynomial by its values at roots of unity, and a seed for each 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,7 +80,10 @@ class SumVecCircuit:
         self.verifier_length = 2 * self.chunk + 2
         self._last_weight = max_measurement - (2 ** (self.bits - 1) - 1)
         self._weights = field.elements([2**bit for bit in range(self.bits - 1)] + [self._last_weight])
-        self._roots = field.roots(2 * self.nodes)
+
+    @cached_property
+    def _roots(self) -> Elements:
+        return self.field.roots(2 * self.nodes)
 
     def encoded(self, measurement: NDArray[np.int64]) -> Elements:
         """Encode a vector of counts.
@@ -114,14 +119,14 @@ class SumVecCircuit:
         meas : ndarray of shape (reports, elements)
             Encoded vectors, or shares of such.
         fast : bool, optional
-            Whether to use the compiled path; where it is to be had unless said.
+            Whether to use the compiled path; where it is to be had and pays unless said.
 
         Returns
         -------
         ndarray of shape (reports, length)
             Counts, or shares of such.
         """
-        compiled = kernels() if fast is not False and self.field is FIELD64 else None
+        compiled = kernels(fast, meas.size) if self.field is FIELD64 else None
         if compiled is not None:
             return compiled.truncated(meas, self._weights)
         counts = meas.reshape(len(meas), self.length, self.bits)
@@ -139,14 +144,14 @@ class SumVecCircuit:
         joint : ndarray of shape (proofs, calls)
             The joint randomness.
         fast : bool, optional
-            Whether to use the compiled path; where it is to be had unless said.
+            Whether to use the compiled path; where it is to be had and pays unless said.
 
         Returns
         -------
         ndarray of shape (proofs, proof_length)
             The proofs.
         """
-        compiled = kernels() if fast is not False and self.field is FIELD64 else None
+        compiled = kernels(fast, meas.size * len(seeds)) if self.field is FIELD64 else None
         if compiled is not None:
             values = compiled.gadget_values(meas, seeds, joint, self._roots, self.calls, 1)
         else:
@@ -171,7 +176,7 @@ class SumVecCircuit:
         shares : int
             Among how many the vectors are shared.
         fast : bool, optional
-            Whether to use the compiled path; where it is to be had unless said.
+            Whether to use the compiled path; where it is to be had and pays unless said.
 
         Returns
         -------
@@ -185,7 +190,7 @@ class SumVecCircuit:
         for _ in range(self.nodes.bit_length() - 1):
             powers = field.multiply(powers, powers)
         refused = (powers == field.elements(1)).any(axis=1)
-        compiled = kernels() if fast is not False and field is FIELD64 else None
+        compiled = kernels(fast, meas.size * points.shape[1]) if field is FIELD64 else None
         if compiled is not None:
             return compiled.queried(meas, proofs, points, joint, self._roots, self.calls, shares), refused
         chunks = self._chunks(meas)  # (reports, calls, chunk)

@@ -44,17 +44,37 @@ def _upper_half(typing_context, a, b):
 
 @_compiled
 def _multiply(a, b):
-    low = a * b
     high: Any = _upper_half(a, b)  # type: ignore[call-arg]
-    top = high >> _HALF
-    value = low - top
-    if low < top:
+    return _reduced(a * b, high, _ZERO)
+
+
+@_compiled
+def _reduced(low, high, top):
+    """A number of two words, and of a third that is below 2^32, modulo the prime: 2^64 = 2^32 - 1, 2^96 = -1, 2^128 = -2^32."""
+    upper = high >> _HALF
+    value = low - upper
+    if low < upper:
         value -= _LOW
     rest = (high & _LOW) * _LOW
     total = value + rest
     if total < rest:
         total += _LOW
-    return total - _MODULUS if total >= _MODULUS else total
+    total = total - _MODULUS if total >= _MODULUS else total
+    return _subtract(total, top << _HALF)
+
+
+@_compiled
+def _accumulated(low, high, top, a, b):
+    """A number of three words with a b added."""
+    upper: Any = _upper_half(a, b)  # type: ignore[call-arg]
+    product = a * b
+    low += product
+    if low < product:
+        upper += _ONE  # at most 2^64 - 1 by now, since elements are below the prime
+    high += upper
+    if high < upper:
+        top += _ONE
+    return low, high, top
 
 
 @_compiled
@@ -175,23 +195,32 @@ def _queried(meas, proofs, points, joint, roots, calls, inverse, verifiers):
     reports, many, double = len(meas), proofs.shape[1], len(roots)
     chunk, nodes, elements = (verifiers.shape[2] - 2) // 2, double // 2, meas.shape[1]
     wires, gadget = np.empty(nodes, dtype=np.uint64), np.empty(double, dtype=np.uint64)
-    after = np.empty(double, dtype=np.uint64)
+    after, powers = np.empty(double, dtype=np.uint64), np.empty(calls, dtype=np.uint64)
     small, large = _inverse_of_power(nodes), _inverse_of_power(double)
     for report in range(reports):
         for proof in range(many):
             given, result, point = proofs[report, proof], verifiers[report, proof], points[report, proof]
             _lagrange(point, roots, 2, small, wires, after)
             _lagrange(point, roots, 1, large, gadget, after)
-            for wire in range(2 * chunk):
-                result[1 + wire] = _multiply(wires[0], given[wire])
+            known = _ZERO
             for i in range(calls):
-                power, r, at_call = wires[i + 1], joint[report, proof, i], wires[i + 1]
-                for j in range(chunk):
+                powers[i] = wires[i + 1]
+                known = _add(known, wires[i + 1])
+            known = _multiply(known, inverse)
+            for j in range(chunk):
+                # Sums of products are reduced once: the first words, the second ones, and what they carry.
+                low, high, top = _ZERO, _ZERO, _ZERO
+                also_low, also_high, also_top = _ZERO, _ZERO, _ZERO
+                for i in range(calls):
+                    powers[i] = _multiply(powers[i], joint[report, proof, i])
                     at = i * chunk + j
-                    element = meas[report, at] if at < elements else _ZERO
-                    power = _multiply(power, r)
-                    result[1 + 2 * j] = _add(result[1 + 2 * j], _multiply(power, element))
-                    result[2 + 2 * j] = _add(result[2 + 2 * j], _multiply(at_call, _subtract(element, inverse)))
+                    if at < elements:
+                        low, high, top = _accumulated(low, high, top, powers[i], meas[report, at])
+                        also_low, also_high, also_top = _accumulated(also_low, also_high, also_top, wires[i + 1], meas[report, at])
+                low, high, top = _accumulated(low, high, top, wires[0], given[2 * j])
+                also_low, also_high, also_top = _accumulated(also_low, also_high, also_top, wires[0], given[2 * j + 1])
+                result[1 + 2 * j] = _reduced(low, high, top)
+                result[2 + 2 * j] = _subtract(_reduced(also_low, also_high, also_top), known)
             outcome, at_point, last = _ZERO, _ZERO, _ZERO
             for k in range(double - 1):
                 value = given[2 * chunk + k]

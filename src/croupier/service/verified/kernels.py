@@ -9,6 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+# Elements that the plain path works on in the time that it takes to load numba: those of some thousand short reports.
+PATIENCE = 2_000_000
+
 
 class CompiledKernels(Protocol):
     """What `compiled` offers; see there."""
@@ -41,25 +44,50 @@ def _compiled() -> tuple[Any, Any] | None:
     return (sponge, compiled) if hasattr(sponge.permuted, "signatures") else None
 
 
-def kernels() -> CompiledKernels | None:
-    """Return the compiled loops of proofs, tried once.
+def kernels(fast: bool | None = True, work: int = 0) -> CompiledKernels | None:
+    """Return the compiled loops of proofs, where they are wanted.
+
+    Parameters
+    ----------
+    fast : bool, optional
+        Whether they are wanted; None where they pay: once so much was done without them that loading them takes no longer.
+    work : int, default 0
+        Elements that are worked on now.
 
     Returns
     -------
     CompiledKernels or None
-        None where numba is missing, switched off or fails: the plain path always works.
+        None where they are not wanted, or numba is missing, switched off or fails: the plain path always works.
     """
-    found = _compiled()
+    found = _compiled() if _wanted(fast, work) else None
     return None if found is None else found[1]
 
 
-def sponge_kernels() -> CompiledSponge | None:
-    """Return the compiled hash function, tried once.
+def sponge_kernels(fast: bool | None = True, work: int = 0) -> CompiledSponge | None:
+    """Return the compiled hash function, where it is wanted.
+
+    Parameters
+    ----------
+    fast : bool, optional
+        Whether it is wanted; None where it pays, as for `kernels`.
+    work : int, default 0
+        Elements that are worked on now.
 
     Returns
     -------
     CompiledSponge or None
-        None where numba is missing, switched off or fails: the library's always works.
+        None where it is not wanted, or numba is missing, switched off or fails: the library's always works.
     """
-    found = _compiled()
+    found = _compiled() if _wanted(fast, work) else None
     return None if found is None else found[0]
+
+
+class _Done:
+    """Elements that this process has worked on."""
+
+    elements = 0
+
+
+def _wanted(fast: bool | None, work: int) -> bool:
+    _Done.elements += work
+    return _Done.elements > PATIENCE if fast is None else fast

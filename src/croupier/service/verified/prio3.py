@@ -40,7 +40,7 @@ class PreparedReports:
     joint_seeds : ndarray of uint8, shape (reports, 32)
         The seed of the joint randomness that it used.
     verifier_shares : ndarray of uint8, shape (reports, verifier bytes)
-        What it tells the others: its shares of the verifiers, and its part of the joint randomness.
+        What it tells the others: its shares of the verifiers, and its part of the joint randomness; zeros where it refuses.
     refused : ndarray of bool, shape (reports,)
         Rows that are malformed.
     """
@@ -73,7 +73,7 @@ class Prio3SumVec:
     algorithm : int, default SUM_VEC_WITH_MULTIPROOF
         The draft's number of the algorithm.
     fast : bool, optional
-        Whether to use the compiled path; where it is to be had unless said.
+        Whether to use the compiled path; where it is to be had and pays unless said.
 
     Attributes
     ----------
@@ -237,6 +237,7 @@ class Prio3SumVec:
         proofs = np.ascontiguousarray(proofs).reshape(reports, self.proofs, circuit.proof_length)
         verifiers, leaks = circuit.queried(meas, proofs, points, self._joint(joint_seeds), self.shares, fast=self._fast)
         told = np.concatenate([field.to_bytes(verifiers.reshape(reports, -1)), part], axis=1)
+        told[refused | leaks] = 0  # nothing is told of them
         return PreparedReports(circuit.truncated(meas, fast=self._fast), joint_seeds, told, refused | leaks)
 
     def decide(self, verifier_shares: Sequence[_Bytes]) -> tuple[_Bytes, NDArray[np.bool_]]:

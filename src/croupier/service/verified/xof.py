@@ -44,7 +44,7 @@ def derive_seeds(
     binders : ndarray of uint8, shape (rows, length) or (1, length)
         What the outcome is bound to.
     fast : bool, optional
-        Whether to use the compiled path; where it is to be had unless said.
+        Whether to use the compiled path; where it is to be had and pays unless said.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def derive_seeds(
         The seeds.
     """
     messages = _messages(seeds, tag, binders)
-    compiled = sponge_kernels() if fast is not False else None
+    compiled = sponge_kernels(fast, messages.size // 8)
     if compiled is not None:
         return compiled.squeezed(messages, SEED_BYTES // 8, False).view(np.uint8)
     sponge = _sponge()
@@ -84,7 +84,7 @@ def expand(
     length : int
         Elements a row.
     fast : bool, optional
-        Whether to use the compiled path; where it is to be had unless said.
+        Whether to use the compiled path; where it is to be had and pays unless said.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def expand(
         The elements.
     """
     messages = _messages(seeds, tag, binders)
-    compiled = sponge_kernels() if fast is not False and field is FIELD64 else None
+    compiled = sponge_kernels(fast, len(messages) * length) if field is FIELD64 else None
     if compiled is not None:
         return compiled.squeezed(messages, length, True)
     sponge = _sponge()

@@ -1,0 +1,214 @@
+"""The report of a regression with intervals: the promise, the table that statisticians know, and a picture of the intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from ..privacy import round_up, words
+from .pieces import bytes_text, facts_table, figure_item, rendered, unbroken, value_text, wide_table
+from .svg import WIDTH, Axis, number
+
+# Intervals that a picture holds; of more columns, those that stand out most.
+_MOST = 40
+_ROW, _NAMES, _TOP, _BOTTOM, _RIGHT = 22, 132, 12, 46, 14
+
+
+def has_intervals(model: Any) -> bool:
+    """Tell whether a model is a regression with standard errors, fitted.
+
+    Parameters
+    ----------
+    model : object
+        What a report is wanted of.
+
+    Returns
+    -------
+    bool
+        Whether `intervals_page` takes it.
+    """
+    return hasattr(type(model), "summary") and hasattr(model, "promise_")
+
+
+def summaries_of(model: Any) -> list[Any]:
+    """Return the tables of coefficients with intervals of a model: one per target, none of a model without intervals.
+
+    Parameters
+    ----------
+    model : PrivateEstimator
+        Fitted or not.
+
+    Returns
+    -------
+    list of RegressionTable
+        Empty where the model has none, or is not fitted.
+
+    Examples
+    --------
+    >>> from croupier.estimator import ShuffleLogit
+    >>> from croupier.report import summaries_of
+    >>> summaries_of(ShuffleLogit(classes=[0, 1]))
+    []
+    """
+    if not has_intervals(model):
+        return []
+    targets = len(getattr(model, "target_range_", (0,)))
+    return [model.summary(target=target) for target in range(targets)] if targets > 1 else [model.summary()]
+
+
+def intervals_page(model: Any, title: str, public_facts: Mapping[str, str]) -> str:
+    """Show a fitted regression with intervals as one self-contained HTML page. All of it is covered by the guarantee.
+
+    Parameters
+    ----------
+    model : ShuffleLinearRegression or ShuffleLogit
+        Fitted.
+    title : str
+        Headline.
+    public_facts : mapping of str to str
+        Shown beside the parameters.
+
+    Returns
+    -------
+    str
+        The page.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleLinearRegression
+    >>> from croupier.report import html_report
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(5_000, 1))
+    >>> page = html_report(ShuffleLinearRegression(target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0]))
+    >>> "Coefficients" in page, "x0" in page
+    (True, True)
+    """
+    tables = summaries_of(model)
+    alarms = []
+    if model.guarantee_ is None:
+        alarms.append("<strong>NOT PRIVATE</strong>: made with a seed or a stand-in. This model promises nothing.")
+    if model.read_off_data_:
+        alarms.append(escape(words.not_covered(model.read_off_data_)))
+    private = model.guarantee_ is not None
+    return rendered(
+        title=escape(title),
+        subtitle=escape(f"{type(model).__name__}, learned from {model.n_users_:,} people. {model._asked_how()[1]}"),
+        alarms="\n".join(f'<p class="alarm">{alarm}</p>' for alarm in alarms),
+        sections=[
+            _promise(model),
+            *(_coefficients(model, table, i, len(tables)) for i, table in enumerate(tables)),
+            _assumed(model, public_facts),
+        ],
+        footer="Everything on it follows from what the analyzer saw and the promise covers: showing it costs nothing."
+        if private
+        else "It comes from a model that is not private: treat the page as you treat the data.",
+    )
+
+
+def _words(model: Any) -> words.PromiseWords:
+    stated = model.promise_
+    return words.PromiseWords(
+        claim=words.Claim.of(stated.epsilon, stated.delta, model.guarantee_),
+        neighbours=stated.neighbours,
+        honest=stated.honest,
+        kept=model.guarantee_ is not None,
+    )
+
+
+def _promise(model: Any) -> str:
+    stated, promise = model.promise_, _words(model)
+    plans = [model.plan_] if hasattr(model, "plan_") else list(model.rounds_.planned.plans)
+    bits = max(plan.bits_per_user for plan in plans)
+    return f"""<h2>The promise</h2>
+<p class="big">{escape(promise.difference)}</p>
+<p>{unbroken(promise.headline)} {unbroken(promise.meaning)}</p>
+<ul class="figures">
+{figure_item("epsilon", round_up(stated.epsilon), f"smaller is more private; {words.SCALE}")}
+{figure_item("delta", round_up(stated.delta), "chance that more is revealed")}
+{figure_item("best guess", promise.claim.best_guess, "of somebody who knows all the others; 50 % is chance")}
+{figure_item("people", f"{model.n_users_:,}", "in the crowd that hides each of them")}
+{figure_item("asked", "once", "each of them")}
+{figure_item("bits", f"{bits:,}", "sent by a person, at most: " + bytes_text(bits))}
+</ul>"""
+
+
+def _coefficients(model: Any, table: Any, which: int, targets: int) -> str:
+    logistic = hasattr(model, "classes_")
+    unit = f"log-odds of {model.classes_[1]!s} per unit of the column" if logistic else "units of the target per unit of the column"
+    rows = []
+    for name, coef, std, ends, p, known in zip(
+        table.names, table.coef, table.std, table.intervals, table.p_values, table.determined, strict=True
+    ):
+        told = {"std err": "-", "p-value": "-", f"{table.level:.4g} interval": "not told from noise"}
+        if known:
+            interval = f"{number(float(f'{ends[0]:.4g}'))} to {number(float(f'{ends[1]:.4g}'))}"
+            told = {
+                "std err": f"{std:.3g}",
+                "p-value": "&lt; 0.001" if p < 0.001 else f"{p:.3f}",
+                f"{table.level:.4g} interval": interval,
+            }
+        rows.append((escape(name), {"coefficient": f"{coef:.4g}", **told}, False))
+    of = f" of target {which}" if targets > 1 else ""
+    r2 = "" if table.r2 is None else f" R^2, estimated from the same round: {table.r2:.3f}."
+    return (
+        f"<h2>Coefficients{of}</h2>\n<p>In {escape(unit)}. Standard errors count sampling and the privacy noise together.{r2}</p>\n"
+        f"{_picture(table, which, unit)}\n{wide_table('column', rows, left=())}"
+    )
+
+
+def _picture(table: Any, which: int, unit: str) -> str:
+    """One line per coefficient that can be told from noise, about a line at 0; the intercept is in the table alone."""
+    drawn = [i for i, name in enumerate(table.names) if table.determined[i] and name != "(intercept)"]
+    if not drawn:
+        return '<p class="note">No coefficient can be told from the privacy noise: there is nothing to draw.</p>'
+    kept = sorted(sorted(drawn, key=lambda i: -abs(table.coef[i] / table.std[i]))[:_MOST])
+    ends = np.append(table.intervals[kept].ravel(), 0.0)
+    axis = Axis.over("", ends.tolist())
+    bottom = _TOP + _ROW * len(kept)
+
+    def across(value: float) -> float:
+        return _NAMES + axis.place(value) * (WIDTH - _NAMES - _RIGHT)
+
+    parts = [
+        f'<path class="grid" d="M{across(tick):.1f} {_TOP} V{bottom}"/>'
+        f'<text class="tick" x="{across(tick):.1f}" y="{bottom + 16}" text-anchor="middle">{number(tick)}</text>'
+        for tick in axis.ticks
+    ]
+    parts.append(f'<path class="rule" d="M{across(0.0):.1f} {_TOP} V{bottom}"/>')
+    for row, i in enumerate(kept):
+        down, (low, high) = _TOP + _ROW * (row + 0.5), table.intervals[i]
+        column = table.names[i] if len(table.names[i]) <= 22 else table.names[i][:21] + "…"
+        parts.append(f'<text class="label" x="{_NAMES - 8}" y="{down + 4:.1f}" text-anchor="end">{escape(column)}</text>')
+        parts.append(f'<path class="line main" d="M{across(low):.1f} {down:.1f} H{across(high):.1f}"/>')
+        parts.append(f'<circle class="dot main" cx="{across(table.coef[i]):.1f}" cy="{down:.1f}" r="4"/>')
+    told = sum(bool(table.intervals[i][0] > 0 or table.intervals[i][1] < 0) for i in kept)
+    left = len(table.names) - 1 - len(kept) if "(intercept)" in table.names else len(table.names) - len(kept)
+    absent = f" The table has {left:,} more." if left else ""
+    name, height = f"intervals-{which}", bottom + _BOTTOM
+    title = f"{len(kept)} coefficients with {100 * table.level:.4g} % intervals; {told} do not hold 0"
+    parts.append(f'<text class="name" x="{WIDTH - _RIGHT}" y="{height - 8}" text-anchor="end">{escape(unit)}</text>')
+    return (
+        f'<figure>\n<svg role="img" viewBox="0 0 {WIDTH} {height}" aria-labelledby="{name}"><title id="{name}">{title}</title>'
+        f"{''.join(parts)}</svg>\n<figcaption>Each dot is a coefficient, each line its {100 * table.level:.4g} % interval. "
+        f"{told} of {len(kept)} do not hold 0.{absent}</figcaption>\n</figure>"
+    )
+
+
+def _assumed(model: Any, facts: Mapping[str, str]) -> str:
+    stated, promise = model.promise_, _words(model)
+    items = [
+        f"<b>The shuffler.</b> {escape(words.SHUFFLER)}",
+        f"<b>The others.</b> {unbroken(promise.crowd)}",
+        f"<b>The records.</b> {escape(words.RECORDS.get(stated.invalid, words.RECORDS['refuse']))}",
+        f"<b>The machines.</b> {escape(words.MACHINES)}",
+        f"<b>Once.</b> {escape(words.ONCE)}",
+        "<b>The intervals</b> take the model for true of the rows as they were sent: longer ones scaled down to feature_norm"
+        + (", targets clipped to their range." if hasattr(model, "target_range_") else "."),
+    ]
+    names = ("classes", "target_range", "feature_norm", "fit_intercept", "invalid")
+    public = {name: value_text(getattr(model, f"{name}_", getattr(model, name, None))) for name in names if hasattr(model, name)}
+    listed = "\n".join(f"<li>{item}</li>" for item in items)
+    return f"<h2>What is assumed</h2>\n<ul>\n{listed}\n</ul>\n<h2>Taken as public</h2>\n{facts_table(public | dict(facts))}"

@@ -1,0 +1,83 @@
+"""The report of regressions with intervals, and `croupier show` of them: every figure of the summary, and no others."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from croupier import ArgumentError
+from croupier.cli.app import app
+from croupier.estimator import ShuffleLinearRegression, ShuffleLogisticRegression, ShuffleLogit
+from croupier.report import html_report, summaries_of
+
+
+@pytest.fixture(scope="module")
+def people():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(8_000, 2)) / 1.5
+    return X, rng.random(8_000) < 1 / (1 + np.exp(-3 * X[:, 0])), 50 + 30 * X[:, 0] + rng.normal(scale=5, size=8_000)
+
+
+@pytest.fixture(scope="module")
+def models(people):
+    X, label, target = people
+    ranges = [(0.0, 100.0), (0.0, 200.0)]
+    return [
+        ShuffleLogit(epsilon=4.0, classes=[False, True]).fit(X, label),
+        ShuffleLinearRegression(epsilon=4.0, target_range=(0, 100)).fit(X, target),
+        ShuffleLinearRegression(epsilon=4.0, target_range=ranges).fit(X, np.column_stack([target, 2 * target])),
+    ]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_the_page_has_every_coefficient_and_its_interval(models, which):
+    model = models[which]
+    page, tables = html_report(model, title="Ours & theirs"), summaries_of(model)
+    assert len(tables) == (2 if which == 2 else 1)
+    assert page.count("<svg") == len(tables)
+    assert "Ours &amp; theirs" in page
+    for table in tables:
+        for coef, std in zip(table.coef, table.std, strict=True):
+            assert f">{coef:.4g}<" in page
+            assert f">{std:.3g}<" in page
+    assert page.count('class="dot main"') == 2 * len(tables)  # the intercept is in the table alone
+    assert ("log-odds of True" in page) == (which == 0)
+    assert "http" not in re.sub(r"http://www.w3.org\S*", "", page)
+
+
+def test_what_cannot_be_told_is_said_and_not_drawn(people):
+    X, label, _ = people
+    model = ShuffleLogit(epsilon=0.05, classes=[False, True]).fit(X / 20, label)
+    page = html_report(model)
+    assert not model.summary().determined[:2].any()
+    assert "there is nothing to draw" in page
+    assert page.count("not told from noise") == 2
+
+
+def test_a_seeded_model_is_marked_and_public_rows_are_refused(people, models):
+    X, label, _ = people
+    assert "NOT PRIVATE" in html_report(ShuffleLogit(classes=[False, True], random_state=1).fit(X, label))
+    with pytest.raises(ArgumentError, match="regression with intervals"):
+        html_report(models[0], X=X, y=label, data_is_public=True)
+
+
+def test_show_prints_the_table_and_the_promise(people, models, tmp_path):
+    path = tmp_path / "model.json"
+    models[0].save(path)
+    shown = CliRunner().invoke(app, ["show", str(path)])
+    assert shown.exit_code == 0
+    assert str(models[0].summary()) in shown.output
+    assert "Assumed of the shuffler" in shown.output
+    found = json.loads(CliRunner().invoke(app, ["show", str(path), "--json"]).output)
+    assert [row["name"] for row in found["coefficients"][0]["rows"]] == ["x0", "x1", "(intercept)"]
+    assert found["coefficients"][0]["rows"][0]["coef"] == pytest.approx(models[0].coef_[0, 0])
+    assert CliRunner().invoke(app, ["report", str(path), "-o", str(tmp_path / "page.html")]).exit_code == 0
+    X, label, _ = people
+    ShuffleLogisticRegression(classes=[False, True], rounds=3).fit(X, label).save(path)
+    plain = CliRunner().invoke(app, ["show", str(path)])
+    assert plain.exit_code == 0
+    assert "coef_ and intercept_ estimate" in plain.output
