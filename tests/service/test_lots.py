@@ -282,7 +282,7 @@ def deployed(world: World):
         yield running, role, served.url
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", [*TRANSPORTS, "verified-sum"])
 @pytest.mark.parametrize("secret", [SECRET, COVERED], ids=["plain", "cover"])
 def test_over_sockets_theta_is_that_of_the_run_in_memory_with_the_same_lots(make, clock, seeded_blanks, transport, secret):
     world = make(transport=transport, secret=secret)

@@ -15,23 +15,25 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from helpers_roles import World, randomness, soon, training
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from helpers_roles import World, randomness, round_of, soon, training
 
 from croupier.client import Client, ServerError
 from croupier.protocol import VectorSum
 from croupier.service import store as tables
 from croupier.service.admission import Admission
 from croupier.service.blind import PREFIX_BYTES, new_signer
+from croupier.service.checked import MaskedSum, batch_of
 from croupier.service.enroller import EnrollerRole, new_invitation
 from croupier.service.enroller_web import enroller_app
 from croupier.service.enrolment import EnrollerKeys
-from croupier.service.packing import width_for
+from croupier.service.packing import modulo, width_for
 from croupier.service.roles import Errands, Served
 from croupier.service.store import Database
 from croupier.service.tokens import TokenRequests, slot_of
 from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import TOKEN_BYTES
+from croupier.service.wire import TOKEN_BYTES, SealedReport
 from croupier.validation import ArgumentError
 
 SIGNERS = [new_signer() for _ in range(3)]
@@ -192,6 +194,36 @@ def test_a_token_of_another_slot_admits_nobody(deploy):
     assert "is spoiled" in refused_round(there, [*(tokens[0] for tokens in people[:11]), people[11][1]])
 
 
+def test_a_shuffler_that_keeps_the_tokens_and_exchanges_the_reports_learns_nothing(deploy):
+    """It forwards four people's envelopes, and adds up one person's masked counts and its own: the others' masks stay on.
+
+    What the analyzer is left with is uniformly random, so that it is another one for the same reports under other seeds. That three
+    of them are the same by chance has probability 2^-50.
+    """
+    there = deploy()
+    key = X25519PrivateKey.generate()
+    document = round_of(there.world, key=key)
+    plan, checker = there.world.plan(document), MaskedSum()
+    seen = []
+    for _ in range(3):
+        people = [signed_tokens(there.task)[0] for _ in range(4)]
+        reports = [SealedReport.from_bytes(there.report(user, document, people[user])) for user in range(4)]
+        admission = Admission(there.world.store("analyzer"), there.task, there.world.read(document))
+        verdict = checker.check(batch_of(reports, np.arange(4), checker, plan), plan, key, admits=admission.admits)
+        assert verdict.bad == ()
+        width = checker.width(plan)
+        own = np.zeros(plan.dim, dtype=np.uint64)  # what the three made-up reports would add
+        seen.append(modulo(reports[0].masked + own - verdict.share, width))
+        assert np.array_equal(  # the sum of all four is what it should be
+            checker.counts(checker.summed(reports, plan), verdict.share, 4, plan).ones,
+            sum(there.world.bits(user, document).bits.sum(axis=1) for user in range(4)),
+        )
+    assert width * plan.dim >= 25
+    answer = there.world.bits(0, document).bits.sum(axis=1)
+    assert len({one.tobytes() for one in seen}) > 1
+    assert not all(np.array_equal(one, answer) for one in seen)
+
+
 def test_reports_without_a_token_are_refused_by_the_shuffler(deploy):
     there = deploy()
     with there.running() as running:
@@ -203,7 +235,7 @@ def test_reports_without_a_token_are_refused_by_the_shuffler(deploy):
 
 
 def test_reports_with_a_token_are_refused_where_the_task_has_no_enroller(make_world):
-    from helpers_roles import refused, round_of  # noqa: PLC0415
+    from helpers_roles import refused  # noqa: PLC0415
 
     world = make_world()
     document, shuffler = round_of(world), world.shuffler()

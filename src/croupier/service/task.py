@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from ..optimizer.gradients import Gradients
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
-from ..problem import Domain, Loss, Problem
+from ..problem import Problem
 from ..validation import ArgumentError, real, whole
 from .enrolment import EnrollerKeys, check_enroller
 from .limits import require_coordinates
-from .parts import named_part, parameters_of
+from .problem_words import problem_of, problem_words
+from .queries import AskedQuery
 from .secrecy import SecretRounds, check_secrecy
 from .transport import batch_length
 from .wire import ROUND, TASK, TOKEN_BYTES, TRANSPORTS, Document, WireError, canonical, sha256
@@ -39,8 +40,8 @@ class Task:
         How reports travel.
     users : int
         How many users are asked.
-    problem : Problem
-        What is minimized.
+    problem : Problem or AskedQuery
+        What is minimized, or asked in one round.
     schedule : Schedule
         The rounds, with their plans.
     shuffler : Ed25519PublicKey
@@ -71,7 +72,7 @@ class Task:
 
     transport: str
     users: int
-    problem: Problem
+    problem: Problem | AskedQuery
     schedule: Schedule
     shuffler: Ed25519PublicKey
     records: dict[str, Any] | None = None
@@ -130,27 +131,19 @@ class Task:
         return Document.signed(TASK, {"id": self.id, **self._words()}, key)
 
     def _words(self) -> dict[str, Any]:
-        secret = {} if self.secret is None else {"secret": self.secret.to_dict()}
-        return (
-            secret
-            | {
-                "name": self.name,
-                "transport": self.transport,
-                "users": self.users,
-                "problem": {
-                    "loss": parameters_of(self.problem.loss),
-                    "domain": parameters_of(self.problem.domain),
-                    "feature_norm": self.problem.feature_norm,
-                    "l2": self.problem.l2,
-                },
-                "schedule": self.schedule.to_dict(),
-                "shuffler": self.shuffler.public_bytes_raw().hex(),
-                "records": self.records,
-                "patience": self.patience,
-                "pace": self.pace,
-            }
-            | ({} if self.enroller is None else {"enroller": self.enroller.words()})
-        )
+        besides = {} if self.enroller is None else {"enroller": self.enroller.words()}
+        besides |= {} if self.secret is None else {"secret": self.secret.to_dict()}
+        return besides | {
+            "name": self.name,
+            "transport": self.transport,
+            "users": self.users,
+            "problem": problem_words(self.problem),
+            "schedule": self.schedule.to_dict(),
+            "shuffler": self.shuffler.public_bytes_raw().hex(),
+            "records": self.records,
+            "patience": self.patience,
+            "pace": self.pace,
+        }
 
     @classmethod
     def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
@@ -180,13 +173,7 @@ class Task:
         values = document.verified(TASK, key)
         require_coordinates(values)
         try:
-            described = values["problem"]
-            problem = Problem(
-                loss=named_part(Loss, described["loss"]),
-                domain=named_part(Domain, described["domain"]),
-                feature_norm=described["feature_norm"],
-                l2=described["l2"],
-            )
+            problem = problem_of(values["problem"])
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
             about = {name: values[name] for name in ("records", "patience", "name", "pace")}
@@ -194,7 +181,10 @@ class Task:
             secret = SecretRounds.from_dict(values["secret"]) if "secret" in values else None
             about |= {"enroller": enroller, "secret": secret}
             task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about)
-            check_schedule(schedule, task.users)
+            if isinstance(problem, AskedQuery):
+                problem.check(schedule, task.users)
+            else:
+                check_schedule(schedule, task.users)
             check_secrecy(secret, schedule.secret_lots, task.patience, task.pace)
             if enroller is not None:
                 check_enroller(enroller, schedule, task.transport)
@@ -359,6 +349,8 @@ class TaskRound:
         ArgumentError
             Where the loss does not take these rows, in a task that does not blank.
         """
+        if isinstance(task.problem, AskedQuery):
+            return task.problem.vector(X, y)
         objective = objective_of(task.problem, self.phase_of(task))
         if not task.blanks:
             task.problem.check_records(X, y)
@@ -382,7 +374,7 @@ class TaskRound:
         return task.schedule.phases[self.phase - 1]
 
 
-def _fits(phase: Phase, problem: Problem) -> bool:
+def _fits(phase: Phase, problem: Problem | AskedQuery) -> bool:
     """Whether a phase's plan is proved and fits; that of secret lots was proved when it was read."""
     return phase.plan.dim == problem.dim and is_proved(phase.plan)
 
