@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from croupier.cli.app import app
+from croupier.service.query_file import FIELDS as QUERY_FIELDS
 from croupier.service.task_file import FIELDS, TaskFile
 from croupier.table import Schema
 
@@ -134,7 +135,10 @@ def test_the_task_table_of_the_page_is_the_commands():
     table = text[text.index("| key | meaning | unless given |") :].split("\n\n")[0]
     named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert named == set(FIELDS)
-    (block,) = re.findall(r"```toml\n(.*?)```", text, flags=re.S)
+    block, question = re.findall(r"```toml\n(.*?)```", text, flags=re.S)
+    section = text[text.index("## Ask one question") : text.index("## TLS")]
+    assert set(tomllib.loads(question)) <= set(QUERY_FIELDS)
+    assert set(QUERY_FIELDS) <= set(re.findall(r"`(\w+)`", section))
     assert set(tomllib.loads(block)) <= set(FIELDS)
 
 

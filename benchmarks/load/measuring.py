@@ -15,6 +15,7 @@ import croupier as cr
 
 from ..command import read, store
 from ..protocol import Results
+from .clients import clients
 from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
@@ -24,6 +25,7 @@ from .verifying import verified
 SECTIONS: dict[str, Callable[[Sizes], Any]] = {
     "speed": speed,
     "kills": kills,
+    "clients": clients,
     "ciphertexts": ciphertexts,
     "verified": verified,
     "runs": whole_runs,

@@ -18,6 +18,8 @@ class Sizes:
     verified_reports: int = 2_000
     verified_load: int = 3_000
     clients: int = 2_000
+    strangers: int = 1_500  # clients that open connections of their own, over TLS
+    enrolled: int = 1_000_000
     features: int = DIM - 1  # and the constant
     rounds: int = 10
     runs: tuple[tuple[str, str], ...] = (
@@ -41,6 +43,8 @@ QUICK = Sizes(
     verified_reports=40,
     verified_load=60,
     clients=40,
+    strangers=60,
+    enrolled=2_000,
     features=4,
     rounds=2,
     runs=(("masked-sum", "sequential"), ("verified-sum", "sequential"), ("messages", "sequential")),

@@ -57,6 +57,8 @@ def page(results: Results) -> str:
         ),
         f"A client makes a report (randomize, seal) at {results['speed'][-1]['made_a_second']:.0f} a second and core; it has "
         f"{results['speed'][-1]['bytes']} bytes.\n",
+        "## Clients and their connections\n",
+        *_clients(results["clients"]),
         "## kill -9\n",
         _kills(results["kills"]),
         "## Ciphertexts\n",
@@ -109,6 +111,26 @@ def _others(loads: dict[str, float]) -> str:
     """How busy the machine was: what others did there slows everything here."""
     said = ", ".join(f"{name} {load:.1f}" for name, load in loads.items())
     return f"Load average at the end of each section, ourselves included: {said}.\n" if said else ""
+
+
+def _clients(found: dict[str, Any]) -> list[str]:
+    heads = ("connections a client", "clients", "a second", "CPU of the shuffler a client", "so a second and core")
+    rows = [
+        [
+            str(row["connections_a_client"]),
+            f"{row['clients']:,}",
+            f"{row['a_second']:.0f}",
+            f"{1e3 * row['shuffler_cpu_a_client']:.2f} ms",
+            f"{1 / row['shuffler_cpu_a_client']:.0f}",
+        ]
+        for row in found["rows"]
+    ]
+    return [
+        "Each client asks for the task and for its round and sends its report, over TLS, eight at a time from another process on "
+        "the same cores. *One* connection is what clients do; *three*, one for each request, is what they did.\n",
+        table(heads, rows),
+        f"To enrol {found['enrolled']:,} clients takes {found['enrolling_seconds']:.0f} seconds.\n",
+    ]
 
 
 def _kills(row: dict[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""Statistics in one round beside what is claimed of them: least squares, its intervals, evaluation, diameters.
+"""Statistics in one round beside what is claimed of them: least squares, its intervals, evaluation, diameters,
+private descriptions.
 
 --data is a folder with adult.npz, covtype.npz and `load.py`, which has `load(task, normalise)` and `unit_rows`. Adult's target is
 age, Covertype's elevation; all other columns, one-hot, are features. delta = 1e-6, replace-one neighbours, medians of 5 fits. R^2

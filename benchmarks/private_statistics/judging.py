@@ -17,11 +17,14 @@ COEFFICIENTS_OF, COEFFICIENTS = "full", 0.1
 POINTS_AT, POINTS = 0.5, {"accuracy": 0.45, "AUC": 0.7}
 # Noise by diameter over noise by norm, for a diameter of sqrt 2 norms.
 NOISE = 0.72
+# Mean distance of described quantiles in points of rank, and how much worse a fit with a described schema may be.
+RANK, WORSE = 0.5, {"adult": 0.003, "stones": 0.02}
 
 
 def judge(results: Results) -> list[Verdict]:
     """R^2, times, coverage, errors and noise, each beside the claim about it."""
-    return [*_regressions(results), *_coverage(results), *_logistic(results), *_evaluations(results), *_diameters(results)]
+    found = [*_regressions(results), *_coverage(results), *_logistic(results), *_evaluations(results), *_diameters(results)]
+    return [*found, *_summaries(results), *_schemas(results)]
 
 
 def _regressions(results: Results) -> Iterator[Verdict]:
@@ -63,6 +66,20 @@ def _diameters(results: Results) -> Iterator[Verdict]:
         what = f"noise of {row['query']}, {row['users']:,} people by {row['dim']:,}"
         limit = NOISE * row["diameter"] / 2**0.5
         yield Verdict(what, f"at most {limit:.3f} of that by norm", f"{row['noise_ratio']:.3f}", row["noise_ratio"] <= limit)
+
+
+def _summaries(results: Results) -> Iterator[Verdict]:
+    errors = [row["error"] for row in results.get("summaries", [])]
+    if errors:
+        mean = sum(errors) / len(errors)
+        yield Verdict("5, 50, 95 % points of Adult", f"within {RANK:g} points of rank", f"{mean:.2f} points", mean <= RANK)
+
+
+def _schemas(results: Results) -> Iterator[Verdict]:
+    for row in results.get("schemas", []):
+        what, limit = f"{row['task']}, {row['interactivity']}: described ranges", WORSE[row["task"]]
+        found, least = row["described"], row["by_hand"] - limit
+        yield Verdict(what, f"at most {limit:g} worse than by hand", f"{found:.4f}, by hand {row['by_hand']:.4f}", found >= least)
 
 
 def _covers(what: str, share: float, ends: tuple[float, float]) -> Verdict:

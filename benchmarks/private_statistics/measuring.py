@@ -25,6 +25,7 @@ from croupier.statistics import Moments, least_squares, plan_for
 from ..cells import Cells, fingerprint
 from ..datasets import loader
 from ..protocol import Results
+from .describing import schemas, summaries
 from .judging import R2
 from .logistic import LOGISTIC
 
@@ -166,6 +167,8 @@ def part(job: tuple[str, ...], *, folder: Path, quick: bool) -> list[dict[str, A
     name, *task = job
     if name == "regressions":
         return regressions(folder, *task, quick)
+    if name in ("summaries", "schemas"):
+        return {"summaries": summaries, "schemas": schemas}[name](folder, *task, quick)
     measures = {
         "coverage": coverage,
         **LOGISTIC,
@@ -198,6 +201,7 @@ def measure(arguments: argparse.Namespace) -> Results:
         ("evaluations",),
         ("diameters",),
     ]
+    jobs += [("summaries",), ("schemas", "adult"), ("schemas", "stones")]
     results: Results = {"version": cr.__version__, "quick": quick}
     # one after the other, since regressions are timed
     found = cells.all(jobs, partial(part, folder=folder, quick=quick), description="statistics")

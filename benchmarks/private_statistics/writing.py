@@ -29,6 +29,14 @@ Evaluation of a classifier on 10,000 people: root mean square error in points, s
 DIAMETERS = """\
 Noise of a plan by diameter over that of a plan by norm, both within 1 % of the central mechanism's.
 """
+SUMMARIES = """\
+Quantiles of Adult's six columns of numbers that a tenth of the people described in one round, from wide guesses, epsilon 1:
+mean distance from the share that they are for, in points of rank.
+"""
+SCHEMAS = """\
+Fits at epsilon 1 with ranges that a tenth of the people described at epsilon 1 and that was then set aside, beside fits on
+everybody with ranges made by hand: accuracy on Adult, R^2 on made-up diamonds of which one size in 500 is entered wrongly.
+"""
 
 
 def headline(results: Results) -> str:
@@ -57,6 +65,7 @@ def page(results: Results) -> str:
         evaluations_table(results),
         DIAMETERS,
         diameters_table(results),
+        *([SUMMARIES, summaries_table(results), SCHEMAS, schemas_table(results)] if results.get("schemas") else []),
         conclusion(results),
     ]
     return "\n".join(parts)
@@ -136,6 +145,21 @@ def diameters_table(results: Results) -> str:
         for row in results["diameters"]
     ]
     return table(("query", "diameter / norm", "people", "coordinates", "noise ratio"), rows, left=1)
+
+
+def summaries_table(results: Results) -> str:
+    """Distances of described quantiles in points of rank."""
+    rows = [(f"{100 * row['point']:g} %", f"{row['error']:.2f}") for row in results["summaries"]]
+    return table(("quantile", "error, points of rank"), rows, left=1)
+
+
+def schemas_table(results: Results) -> str:
+    """Scores with described ranges beside those with ranges made by hand."""
+    rows = [
+        (f"{row['task']} ({row['users']:,})", row["interactivity"], f"{row['described']:.4f}", f"{row['by_hand']:.4f}")
+        for row in results["schemas"]
+    ]
+    return table(("data", "interactivity", "described", "by hand"), rows, left=2)
 
 
 def conclusion(results: Results) -> str:

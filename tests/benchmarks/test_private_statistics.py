@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import command
 from benchmarks import private_statistics as benchmark
-from benchmarks.private_statistics import judging, measuring
+from benchmarks.private_statistics import describing, judging, measuring
 
 RESULTS = {
     "version": "0",
@@ -25,6 +25,8 @@ RESULTS = {
     "logistic_coefficients": [{"interactivity": "full", "users": 100_000, "epsilon": 4.0, "coef": [1.0, -0.5], "error": 0.02}],
     "evaluations": [{"epsilon": 0.5, "score": "AUC", "rmse_points": 0.6, "covered": 0.95}],
     "diameters": [{"query": "histogram", "diameter": 2**0.5, "users": 9, "dim": 9, "noise_ratio": 0.71}],
+    "summaries": [{"point": 0.5, "epsilon": 1.0, "error": 0.4}],
+    "schemas": [{"task": "adult", "interactivity": "full", "users": 9, "epsilon": 1.0, "described": 0.848, "by_hand": 0.85}],
 }
 
 
@@ -49,6 +51,8 @@ def test_the_page_has_every_figure_and_judges():
         ("evaluations", "rmse_points", 0.8),
         ("evaluations", "covered", 0.8),
         ("diameters", "noise_ratio", 0.8),
+        ("summaries", "error", 0.6),
+        ("schemas", "described", 0.846),
     ],
 )
 def test_what_is_worse_than_claimed_is_noticed(part, name, value):
@@ -69,6 +73,14 @@ def test_the_fit_without_privacy_is_least_squares():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     assert measuring.without_privacy(X, X @ [1.0, 2.0], 200) == pytest.approx(1.0)
+
+
+def test_made_up_diamonds_have_guesses_and_ranges_for_all_columns():
+    train, test, guess, schema = describing.stones(1_000)
+    assert len(train) + len(test) == 1_000
+    assert set(train.column_names) == set(guess.columns) == {*schema.columns, schema.target.column}
+    sizes = np.asarray(train["x"])
+    assert (sizes > 20).sum() + (sizes == 0).sum() < 20
 
 
 LOAD = """
@@ -97,6 +109,8 @@ def test_a_run_reads_its_data_keeps_what_is_finished_and_goes_on(tmp_path, monke
         monkeypatch.setitem(measuring.LOGISTIC, name, lambda quick, name=name: RESULTS[name])
     for name in ("coverage", "evaluations"):
         monkeypatch.setattr(measuring, name, lambda quick, name=name: RESULTS[name])
+    for name in ("summaries", "schemas"):
+        monkeypatch.setattr(measuring, name, lambda *where, name=name: RESULTS[name])
     run = ["--quick", "--data", str(tmp_path), "--out", str(tmp_path / "found")]
     command.run("private_statistics", run)
     stored = command.read("private_statistics", tmp_path / "found")

@@ -52,7 +52,7 @@ class World:
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         (folder / "schema.toml").write_text(SCHEMA)
         words = {"name": "A trial", "schema": "schema.toml", "interactivity": interactivity}
-        numbers = {"users": USERS, "epsilon": 8.0, "delta": 1e-2, "rounds": rounds, "pace": 0.5, "honest": 1.0}
+        numbers = {"users": USERS, "epsilon": 8.0, "delta": 1e-2, "rounds": rounds, "pace": 0.5, "honest": 1.0, "patience": 600.0}
         words["shuffler_key"] = self.shuffler_key.public_key().public_bytes_raw().hex()
         lines = [f'{name} = "{word}"' for name, word in words.items()] + [f"{name} = {number}" for name, number in numbers.items()]
         (folder / "task.toml").write_text("\n".join(lines))

@@ -21,7 +21,7 @@ from croupier import plan_sum
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
 from croupier.service.task import Task
-from croupier.service.wire import TASK, Document, WireError
+from croupier.service.wire import TASK, TRANSPORTS, Document, WireError
 
 VECTORS = ROOT / "tests" / "service" / "vectors"
 
@@ -159,7 +159,7 @@ def seeds_of(user: int, rounds: int) -> dict[int, str]:
 
 
 @needs_node
-@pytest.mark.parametrize("transport", ["masked-sum", "messages"])
+@pytest.mark.parametrize("transport", sorted(TRANSPORTS))
 def test_python_and_node_clients_make_the_model_of_the_run_in_memory_together(tmp_path, transport):
     world = World(tmp_path, transport=transport, interactivity="sequential", users=30)
     stopped = threading.Event()

@@ -238,3 +238,50 @@ def test_a_label_that_a_worker_refuses_is_not_told_elsewhere():
     with pytest.raises(ArgumentError, match="a diagnosis") as caught:
         Classification(Logit()).check_records(np.zeros((1, 2)), np.array(["a diagnosis"]))
     assert "a diagnosis" not in str(pickle.loads(pickle.dumps(caught.value)))
+
+
+class Faulty(Logit):
+    """Has no score for some rows."""
+
+    def decision_function(self, X):
+        return np.where(X[:, 0] > 1, np.nan, X[:, 0])
+
+
+class Outside:
+    """Answers with a class that it does not declare."""
+
+    classes_ = np.array([0, 1, 2])
+
+    def predict(self, X):
+        return np.where(X[:, 0] > 1, 7, 1)
+
+
+class Empty:
+    target_range_ = (0.0, 1.0)
+
+    def predict(self, X):
+        return np.where(X[:, 0] > 1, np.nan, 0.5)
+
+
+class Narrow(Logit):
+    """Takes rows of another length."""
+
+    def decision_function(self, X):
+        return X @ np.ones(7)
+
+
+@pytest.mark.parametrize("model", [Faulty(), Outside(), Empty(), Narrow()])
+def test_a_model_that_cannot_score_some_rows_is_refused_before_anything_is_spent(model):
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    labels = getattr(model, "classes_", np.array([0.2, 0.4]))
+    y, account = np.resize(labels, 500), PrivacyAccount()
+    with pytest.raises(ValueError):  # noqa: PT011  (ours, or numpy's own about shapes)
+        cr.evaluate(model, (X, y), epsilon=1.0, delta=1e-6, account=account)
+    assert account.fits == ()
+
+
+def test_a_function_of_another_shape_is_refused_before_anything_is_spent():
+    account = PrivacyAccount()
+    with pytest.raises(ArgumentError, match="shape"):
+        cr.ask(cr.statistics.CustomQuery(lambda X, y: X, dim=3), np.ones((50, 2)), epsilon=1.0, delta=1e-6, account=account)
+    assert account.fits == ()

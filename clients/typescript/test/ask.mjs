@@ -41,6 +41,7 @@ const ASKED = {
           store: new FolderStore(device.folder),
           maxEpsilon: asked.epsilon,
           maxDelta: asked.delta,
+          maxEpsilonIfWatched: asked.watched ?? Infinity,
           atOnce: asked.atOnce ?? true,
           random: device.seeds ? { draw: (count) => source.draw(count) } : undefined,
         });

@@ -19,6 +19,7 @@ from ..service.client import TOO_LATE, Client
 from ..service.http import ServerError
 from ..service.means import beside
 from ..service.outcomes import RefusedTaskError
+from ..service.queries import AskedQuery
 from ..service.records import Reader
 from ..service.task import Task
 from ..service.wire import WireError
@@ -197,8 +198,10 @@ def _patiently(ask: Callable[[], T], deadline: float) -> T:
             time.sleep(_PAUSE)
 
 
-def _reader(task: Task, data: Path) -> Reader:
+def _reader(task: Task, data: Path) -> Reader | AskedQuery:
     """What makes rows and targets of this user's records, as the task's public facts say."""
+    if isinstance(task.problem, AskedQuery):
+        return task.problem
     if task.records is None:
         raise ArgumentError("--data", str(data), "left out: this task is not about tables", "Use croupier.client.")
     return Reader(task.records)

@@ -40,7 +40,9 @@ PARTS = {
     "table1": Part("rates", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
     "sum": Part("sum", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
     "peers": Part("peers", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
-    "statistics": Part("private_statistics", "regression and evaluation in one round", "a minute", "five minutes", needs_data=True),
+    "statistics": Part(
+        "private_statistics", "regression, evaluation, descriptions in one round", "two minutes", "ten minutes", needs_data=True
+    ),
     "speed": Part("speed", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
 }
 NEED_DATA = [name for name, part in PARTS.items() if part.needs_data]

@@ -21,6 +21,7 @@ import typer
 
 from ..files import create_private
 from ..report import promise_lines
+from ..service.query_file import QueryFile, asks_question
 from ..service.task_file import TaskFile
 from ..table import TableModel
 from ..validation import ArgumentError, whole
@@ -39,8 +40,6 @@ DatabaseUrl = Annotated[str | None, typer.Option(help="Database URL; SQLite in t
 
 # Exit code of a task that has ended before its time: to start it again changes nothing.
 ENDED = 3
-# Clients that are enrolled in one transaction.
-_TOGETHER = 10_000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -72,8 +71,8 @@ def enrol(
         create_private(Path(str(output)), b"")  # before anybody is enrolled
     kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
     with nullcontext(sys.stdout) if output in (None, "-") else Path(str(output)).open("a") as file:
-        for first in range(0, clients, _TOGETHER):
-            names = [store.new_name() for _ in range(min(_TOGETHER, clients - first))]
+        for first in range(0, clients, store.TOGETHER):
+            names = [store.new_name() for _ in range(min(store.TOGETHER, clients - first))]
             file.writelines(f"{token}\n" for token in store.enrol_all(kept, names))
             file.flush()
     kept.close()
@@ -166,15 +165,16 @@ def analyzer(
     linger: Annotated[float, typer.Option(help="Seconds to wait, at the end, until the shuffler knows of it.")] = 30.0,
     database: DatabaseUrl = None,
 ) -> None:
-    """Train a model on people whose records never leave them. The same command goes on where it was cut off."""
+    """Train a model on people whose records never leave them, or ask them one question. The same command goes on where it was."""
     from ..service import store  # noqa: PLC0415
     from ..service.analyzer import RemotePopulation, SpoiledError  # noqa: PLC0415
     from ..service.roles import Served, signing_key  # noqa: PLC0415
     from ..service.web import analyzer_app  # noqa: PLC0415
     from ..service.wire import WireError  # noqa: PLC0415
+    from .answers import write_answer  # noqa: PLC0415
 
-    task_file = TaskFile.load(task)
-    saved = folder / "saved-model.json"
+    task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
+    saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")
     if not _is_copy(task_file.output, saved):  # otherwise this run was stopped after it had saved its model
         check_output(task_file.output, force)
     tls = _tls(folder, host, certificate, private_key, dev)
@@ -195,6 +195,11 @@ def analyzer(
     ):
         typer.echo(f"analyzer on {served.url}")
         try:
+            if isinstance(task_file, QueryFile):
+                write_answer(task_file, population, saved, served.url)
+                _finish(population, folder, stopped, linger)
+                stopped.wait()
+                return
             features = len(task_file.encoder.names)
             estimator = task_file.estimator.fit_population(population, features, checkpoint=folder / "run.journal")
         except KeyboardInterrupt:

@@ -1,6 +1,7 @@
 """What people look at: tables, the HTML report, and the baselines that figures stand beside."""
 
 from ..privacy.words import guarantee_line
+from .answers import answer_page
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare
 from .description import describe_page, description_table
@@ -13,6 +14,7 @@ __all__ = [
     "Baseline",
     "Comparison",
     "Method",
+    "answer_page",
     "central",
     "certified",
     "compare",

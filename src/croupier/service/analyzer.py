@@ -23,6 +23,7 @@ from .committing import estimate_of, exclusions_of, look_into, take_release
 from .exclusions import Release
 from .finishing import AnalyzerEnding
 from .margin import fewest
+from .queries import AskedQuery
 from .store import Database
 from .task import Task, TaskRound
 from .wire import Document, SealedBatch, WireError, batch_bytes
@@ -120,6 +121,7 @@ class RemotePopulation:
         self.ending = AnalyzerEnding(task, store, key)
         with store.begin() as connection:
             store.keep_task(connection, task.id, self.document)
+        self.page: str | None = None  # the answer to a question, as a page, once there is one
         self._arrived = threading.Condition()
         self._stopped = False
 
@@ -167,11 +169,11 @@ class RemotePopulation:
         KeyboardInterrupt
             After `stop`.
         """
-        query = question.query
-        if not isinstance(query, Gradients):
+        query, asked = question.query, self.task.problem
+        if not isinstance(query, Gradients) and not (isinstance(asked, AskedQuery) and asked.asks(query)):
             raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
         name = question.secret.derive("name of the round").key[:16].hex()
-        self._publish(name, query, question)
+        self._publish(name, question)
         while (estimate := self._estimate(name, question.plan)) is None:
             if (batch := self._batch(name)) is not None:
                 self._open(name, batch)
@@ -338,8 +340,9 @@ class RemotePopulation:
             self._stopped = True
             self._arrived.notify_all()
 
-    def _publish(self, name: str, query: Gradients, question: Question) -> None:
-        phase = self._phase_of(query, question)
+    def _publish(self, name: str, question: Question) -> None:
+        phase = self._phase_of(question)
+        theta = question.query.theta if isinstance(question.query, Gradients) else np.zeros(self.task.problem.dim)
         with self.store.begin() as connection:
             if connection.execute(select(tables.asked.c.id).where(tables.asked.c.id == name)).scalar() is not None:
                 return
@@ -348,15 +351,19 @@ class RemotePopulation:
                 remedy = "Go on with the run that asked the others; another run needs a task and a store of its own."
                 raise ArgumentError("question.number", question.number, f"{number}, the task's next round", remedy)
             private = X25519PrivateKey.generate()
-            task_round = TaskRound(self.task.id, name, number, phase, query.theta, private.public_key())
+            task_round = TaskRound(self.task.id, name, number, phase, theta, private.public_key())
             values = {"id": name, "number": number, "document": task_round.document(self._key).to_bytes()}
             connection.execute(insert(tables.asked).values(**values, key=private.private_bytes_raw()))
 
-    def _phase_of(self, query: Gradients, question: Question) -> int:
+    def _phase_of(self, question: Question) -> int:
         """The phase, counted from 1, that has the question's round, asks under its plan and descends on its objective."""
+        query, problem = question.query, self.task.problem
         for number, phase in enumerate(self.task.schedule.phases, start=1):
-            mine = question.number in self.task.rounds_of(number)
-            if mine and phase.plan == question.plan and objective_of(self.task.problem, phase) == query.objective:
+            mine = question.number in self.task.rounds_of(number) and phase.plan == question.plan
+            if isinstance(problem, AskedQuery):
+                if mine:
+                    return number
+            elif mine and isinstance(query, Gradients) and objective_of(problem, phase) == query.objective:
                 return number
         raise ArgumentError("question", str(question.plan), "a round of the task's schedule", "Run the schedule of the task.")
 

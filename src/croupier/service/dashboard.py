@@ -25,6 +25,7 @@ from ..optimizer.progress import noise_norms
 from ..privacy import SumPlan, round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
+from .queries import AskedQuery
 from .task import Task, TaskRound
 from .transport import report_length
 from .wire import ARRIVALS, Document, WireError
@@ -58,7 +59,7 @@ class Dashboard:
         self._population = population
         self._answered: list[Answered] = []
         self._heard: tuple[Heard, float] | None = None
-        self._shows: tuple[int, int | None, Heard | None, str | None, str | None] | None = None  # what the state was made of
+        self._shows: tuple[Any, ...] | None = None  # what the state was made of
         self._state: dict[str, Any] = {}
         self._looked = -math.inf
         self._lock = threading.Lock()
@@ -72,9 +73,10 @@ class Dashboard:
                 waiting, heard = self._population.waiting(), self._last_heard(now)
                 end = None if waiting else self._population.spoiled()
                 refusal = None if heard or self._answered else self._population.ending.refusal
-                shows = len(self._answered), waiting.number if waiting else None, heard, end, refusal
+                more = {"refusal": refusal, "answer": self._population.page is not None}
+                shows = len(self._answered), waiting.number if waiting else None, heard, end, refusal, more["answer"]
                 if shows != self._shows:
-                    self._state = run_state(self._population.task, self._answered, waiting, heard, end) | {"refusal": refusal}
+                    self._state = run_state(self._population.task, self._answered, waiting, heard, end) | more
                 self._shows, self._looked = shows, now
             return self._state
 
@@ -138,6 +140,7 @@ def run_state(
         "noise": _noise(schedule),
         "plan": plan_words(task, number) + bad_words(answered),
         "promise": promise_words(schedule),
+        "answer": False,
     }
 
 
@@ -222,7 +225,7 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         ends += f", or after {task.patience:,.4g} seconds with at least {plan.honest_users:,}"
     bound = "none" if schedule.bound is None else f"expected excess {schedule.bound_on} loss at most {schedule.bound:.4g}"
     rows = {
-        "model": _problem_words(task.problem),
+        "model": task.problem.in_words if isinstance(task.problem, AskedQuery) else _problem_words(task.problem),
         "method": f"{schedule.method}, {schedule.interactivity} interactivity; {schedule.why}",
         "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} people, by {phase.algorithm}",
         "a person": "is in every round" if full else "is in one round at most",

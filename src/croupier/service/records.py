@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,23 +110,7 @@ class Reader:
         ArgumentError
             Where a column is missing or, unless the task blanks it, a record is not valid. Its text holds nothing of a record.
         """
-        every = [records] if isinstance(records, Mapping) else list(records)
-        types = self._encoder.types(target=True)
-        for name in types:
-            if not all(name in record for record in every):
-                raise ArgumentError("records", NOT_SHOWN, f"with a value for {name!r}", "Give None where it is missing.")
-        refusal: tuple[str, str, str]
-        try:
-            columns = {name: _column([record[name] for record in every], kind) for name, kind in types.items()}
-            batch = pa.RecordBatch.from_pydict(columns)
-            return self.of_pieces([Piece(Path("records"), 1, batch)] if every else [], "records")
-        except ArgumentError as problem:
-            refusal = problem.name, problem.allowed, problem.remedy
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            refusal = "records", "numbers and texts, of one kind in a column", "Look at the task's schema."
-        # Outside of what caught it: no trace leads back to an error that quotes a record.
-        name, allowed, remedy = refusal
-        raise ArgumentError(name, NOT_SHOWN, allowed, remedy)
+        return read_records(records, self._encoder.types(target=True), self.of_pieces)
 
     def of_pieces(self, pieces: Iterable[Piece], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
         """Rows and targets of parts of a table.
@@ -160,6 +144,50 @@ def _column(values: list[Any], kind: Any) -> Any:
     if pa.types.is_binary(kind):
         return pa.array([None if value is None else as_text(value).encode() for value in values], kind)
     return pa.array(values)
+
+
+def read_records(
+    records: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    types: Mapping[str, Any],
+    of_pieces: Callable[[Iterable[Piece], str], tuple[Any, Any]],
+) -> tuple[Any, Any]:
+    """Read records that are here, by their columns; an error says nothing of them.
+
+    Parameters
+    ----------
+    records : mapping or sequence of mappings
+        One record or several.
+    types : mapping of str to pyarrow.DataType
+        The columns to read.
+    of_pieces : callable
+        Makes what is wanted of parts of a table, which have a name.
+
+    Returns
+    -------
+    tuple
+        What `of_pieces` returned.
+
+    Raises
+    ------
+    ArgumentError
+        Where a column is missing or a record is not valid.
+    """
+    every = [records] if isinstance(records, Mapping) else list(records)
+    for name in types:
+        if not all(name in record for record in every):
+            raise ArgumentError("records", NOT_SHOWN, f"with a value for {name!r}", "Give None where it is missing.")
+    refusal: tuple[str, str, str]
+    try:
+        columns = {name: _column([record[name] for record in every], kind) for name, kind in types.items()}
+        batch = pa.RecordBatch.from_pydict(columns)
+        return of_pieces([Piece(Path("records"), 1, batch)] if every else [], "records")
+    except ArgumentError as problem:
+        refusal = problem.name, problem.allowed, problem.remedy
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        refusal = "records", "numbers and texts, of one kind in a column", "Look at the task's schema."
+    # Outside of what caught it: no trace leads back to an error that quotes a record.
+    name, allowed, remedy = refusal
+    raise ArgumentError(name, NOT_SHOWN, allowed, remedy)
 
 
 def _schema(words: Any) -> Schema:

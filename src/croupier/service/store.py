@@ -41,6 +41,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from .wire import Document, WireError
 
 VERSION = 2
+# Clients that are enrolled in one transaction.
+TOGETHER = 100_000
 # Connections that are kept open; as many again for a while.
 _CONNECTIONS = 10
 # Seconds for which a look whether it can be written is good, and the least bytes that a healthy disk has left.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -11,14 +11,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
-from .. import problem as problems
 from ..optimizer.gradients import Gradients
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
-from ..problem import Domain, Loss, Problem
+from ..problem import Problem
 from ..validation import ArgumentError, real, whole
 from .enrolment import EnrollerKeys, check_enroller
 from .limits import require_coordinates
+from .problem_words import problem_of, problem_words
+from .queries import AskedQuery
 from .transport import batch_length
 from .wire import ROUND, TASK, TOKEN_BYTES, TRANSPORTS, Document, WireError, canonical, sha256
 
@@ -38,8 +39,8 @@ class Task:
         How reports travel.
     users : int
         How many users are asked.
-    problem : Problem
-        What is minimized.
+    problem : Problem or AskedQuery
+        What is minimized, or asked in one round.
     schedule : Schedule
         The rounds, with their plans.
     shuffler : Ed25519PublicKey
@@ -68,7 +69,7 @@ class Task:
 
     transport: str
     users: int
-    problem: Problem
+    problem: Problem | AskedQuery
     schedule: Schedule
     shuffler: Ed25519PublicKey
     records: dict[str, Any] | None = None
@@ -130,12 +131,7 @@ class Task:
             "name": self.name,
             "transport": self.transport,
             "users": self.users,
-            "problem": {
-                "loss": _parameters(self.problem.loss),
-                "domain": _parameters(self.problem.domain),
-                "feature_norm": self.problem.feature_norm,
-                "l2": self.problem.l2,
-            },
+            "problem": problem_words(self.problem),
             "schedule": self.schedule.to_dict(),
             "shuffler": self.shuffler.public_bytes_raw().hex(),
             "records": self.records,
@@ -171,19 +167,16 @@ class Task:
         values = document.verified(TASK, key)
         require_coordinates(values)
         try:
-            described = values["problem"]
-            problem = Problem(
-                loss=_made(problems, Loss, described["loss"]),
-                domain=_made(problems, Domain, described["domain"]),
-                feature_norm=described["feature_norm"],
-                l2=described["l2"],
-            )
+            problem = problem_of(values["problem"])
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
             about = {name: values[name] for name in ("records", "patience", "name", "pace")}
             enroller = EnrollerKeys.of_words(values["enroller"]) if "enroller" in values else None
             task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about, enroller=enroller)
-            check_schedule(schedule, task.users)
+            if isinstance(problem, AskedQuery):
+                problem.check(schedule, task.users)
+            else:
+                check_schedule(schedule, task.users)
             if enroller is not None:
                 check_enroller(enroller, schedule, task.transport)
             if task.patience is not None:
@@ -347,6 +340,8 @@ class TaskRound:
         ArgumentError
             Where the loss does not take these rows, in a task that does not blank.
         """
+        if isinstance(task.problem, AskedQuery):
+            return task.problem.vector(X, y)
         objective = objective_of(task.problem, self.phase_of(task))
         if not task.blanks:
             task.problem.check_records(X, y)
@@ -370,36 +365,9 @@ class TaskRound:
         return task.schedule.phases[self.phase - 1]
 
 
-def _fits(phase: Phase, problem: Problem) -> bool:
+def _fits(phase: Phase, problem: Problem | AskedQuery) -> bool:
     """Whether a phase's plan is proved and fits. A deployed shuffler deals users to batches openly: secret lots are refused."""
     return phase.plan.dim == problem.dim and is_proved(phase.plan) and phase.lots is None
-
-
-def _parameters(part: Loss | Domain) -> dict[str, Any]:
-    values = {given.name: getattr(part, given.name) for given in _given(type(part))}
-    return {"kind": type(part).__name__} | {
-        name: _parameters(value) if isinstance(value, Loss) else value for name, value in values.items()
-    }
-
-
-def _made(module: Any, base: type, values: dict[str, Any]) -> Any:
-    """One of our losses or domains by its name; nothing else can be named."""
-    kind = getattr(module, str(values["kind"]), None)
-    if not isinstance(kind, type) or not issubclass(kind, base) or kind.__name__.startswith("_"):
-        raise ArgumentError("kind", values["kind"], f"a {base.__name__.lower()} of this library", "Use the same version.")
-    return kind(**{one.name: _value(module, base, values[one.name]) for one in _given(kind)})
-
-
-def _value(module: Any, base: type, value: Any) -> Any:
-    """A parameter of a loss or a domain: a number, several, or another one of the same base."""
-    if isinstance(value, dict):
-        return _made(module, base, value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _given(kind: Any) -> list[Field[Any]]:
-    """What a loss or a domain is made from; what it computes from that does not travel."""
-    return [known for known in fields(kind) if known.init]
 
 
 def _name(name: str, value: Any) -> None:

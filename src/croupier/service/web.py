@@ -118,6 +118,10 @@ class Together(Generic[Item, Outcome]):
                     told.set_result(outcome)
 
 
+# A page without scripts, whose style and pictures are in it.
+ANSWER_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
 def analyzer_app(population: RemotePopulation) -> FastAPI:
     """For the shuffler: the task, the round, and where batches go."""
     app, registry = _app("croupier analyzer", population.store)
@@ -170,6 +174,12 @@ def analyzer_app(population: RemotePopulation) -> FastAPI:
     async def shown(request: Request) -> Response:
         text = page(await run_in_threadpool(dashboard.state))
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"})
+
+    @app.get("/answer")
+    async def answer(request: Request) -> Response:
+        if population.page is None:
+            return _refusal(404, "there is no answer yet, or none with pictures")
+        return HTMLResponse(population.page, headers={"Content-Security-Policy": ANSWER_POLICY, "Referrer-Policy": "no-referrer"})
 
     @app.get("/v1/state")
     async def state(request: Request) -> Response:

@@ -4,7 +4,7 @@ from .asking import Account, Answer, ask, plan_for
 from .checking import check
 from .column_summary import LevelSummary, NumberSummary
 from .describing import Description, describe
-from .evaluating import Evaluation, evaluate
+from .evaluating import Evaluation, evaluate, evaluation_query
 from .guesses import LevelGuess, NumberGuess
 from .histogram import Histogram, HistogramAnswer
 from .linear import Coefficients, LeastSquares, least_squares
@@ -45,6 +45,7 @@ __all__ = [
     "check",
     "describe",
     "evaluate",
+    "evaluation_query",
     "least_squares",
     "plan_for",
 ]

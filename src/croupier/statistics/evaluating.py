@@ -167,15 +167,56 @@ def evaluate(
     >>> accuracy.std < 0.005, 0.7 < accuracy.value < 0.8
     (True, True)
     """
-    query = _query(model, target_range)
+    query = evaluation_query(model, target_range)
     answer = ask(
         query, data, epsilon=epsilon, delta=delta, groups=groups, honest=honest, neighbours=neighbours, seed=seed, account=account
     )
-    promise = words.brief(answer.plan.epsilon, answer.plan.delta, neighbours)
+    return evaluated(answer)
+
+
+def evaluated(answer: Answer) -> Evaluation:
+    """Return the evaluation that an answer to `evaluation_query` gives.
+
+    Parameters
+    ----------
+    answer : Answer
+        The round.
+
+    Returns
+    -------
+    Evaluation
+        With the promise in words.
+    """
+    promise = words.brief(answer.plan.epsilon, answer.plan.delta, answer.plan.neighbours)
     return Evaluation(answer.value, answer, promise if answer.private else f"NOT PRIVATE ({words.SEEDED})")
 
 
-def _query(model: Any, target_range: Any) -> Classification | Regression:
+def evaluation_query(model: Any, target_range: tuple[float, float] | None = None) -> Classification | Regression:
+    """Return the query that `evaluate` asks about a model.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted regressor or classifier, as `evaluate` takes it.
+    target_range : tuple of (float, float), optional
+        Lowest and highest target of a regressor; the model's own where it is left out.
+
+    Returns
+    -------
+    Statistic
+        With its norm, its diameter and its decoder.
+
+    Raises
+    ------
+    ArgumentError
+        For a model that cannot be scored.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> evaluation_query(LogisticRegression().fit([[0.0], [1.0]], [0, 1])).norm
+    1.0
+    """
     if not hasattr(model, "predict"):
         raise ArgumentError("model", type(model).__name__, "a fitted estimator with predict", "Fit one, or load_model a file.")
     if hasattr(model, "classes_"):

@@ -103,7 +103,7 @@ class Classification:
         return self.cells + 1
 
     def check_records(self, X: Any, y: Any) -> None:
-        """Refuse labels that the model does not know."""
+        """Refuse labels that the model does not know, and rows that it cannot score."""
         if y is None:
             raise ArgumentError("data", "X alone", "(X, y)", "Pass the true labels.")
         known = np.isin(np.asarray(y), self.classes)
@@ -112,6 +112,7 @@ class Classification:
             raise RecordError(
                 "y", odd, f"one of the model's classes {self.classes.tolist()}", "Drop such people; nobody was asked."
             )
+        _require_scores((self.cell_of(X, y) >= 0).all())
 
     def __call__(self, X: Any, y: Any) -> Floats:
         cells = self.cell_of(X, y)
@@ -123,8 +124,9 @@ class Classification:
         label = np.searchsorted(self.classes, y)
         label = np.where(np.isin(y, self.classes), np.minimum(label, len(self.classes) - 1), -1)
         if not self.binary:
-            answer = np.searchsorted(self.classes, self.model.predict(X))
-            return np.where(label < 0, -1, answer * len(self.classes) + label)
+            said = np.asarray(self.model.predict(X))
+            answer = np.minimum(np.searchsorted(self.classes, said), len(self.classes) - 1)
+            return np.where((label < 0) | (self.classes[answer] != said), -1, answer * len(self.classes) + label)
         score = self.model.predict_proba(X)[:, 1] if self.probabilities else expit(self.model.decision_function(X))
         place = np.clip(np.searchsorted(self.edges, score, side="left") - 1, 0, self.bins - 1)
         return np.where((label < 0) | np.isnan(score), -1, label * self.bins + place)
@@ -164,6 +166,7 @@ class Regression:
         if y is None:
             raise ArgumentError("data", "X alone", "(X, y)", "Pass the true targets.")
         require_numbers(y)
+        _require_scores(not np.isnan(np.asarray(self.model.predict(X), dtype=np.float64)).any())
 
     def __call__(self, X: Any, y: Any) -> Floats:
         width = self.high - self.low
@@ -179,3 +182,10 @@ class Regression:
         quantile = self.model.quantile if isinstance(self.model, QuantileModel) else None
         means, noise = estimate.mean / WEIGHTS, estimate.mean_noise_std / WEIGHTS
         return Errors(means, noise, estimate.users, self.high - self.low, quantile)
+
+
+def _require_scores(all_there: Any) -> None:
+    """Refuse a model that answers some rows with what is no score: counted as nothing, they would bias the others' scores."""
+    if not all_there:
+        remedy = "Mend the model, or drop rows that it cannot score; nobody was asked."
+        raise RecordError("model", "no number for some row", "one that scores every row", remedy)

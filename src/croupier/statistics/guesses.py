@@ -20,14 +20,16 @@ BINS = 128
 MOST_LEVELS = 1_000
 # Ends of a range without 0 between them have bins of equal ratios where their own ratio is at least this.
 _ORDER = 10.0
+# The part of the bins that have equal ratios; the others are equally wide.
+_RATIOS = 0.75
 
 
 @dataclass(frozen=True)
 class NumberGuess:
     """A number, probably between `low` and `high`: generous ends, guessed without having seen the data.
 
-    Half of the bins are equally wide, half have equal ratios of the distance from 0, so that a guess may be too wide by orders of
-    magnitude. 0 has a bin of its own, and so have numbers below the range, above it, and what is missing or no number.
+    A quarter of the bins is equally wide, the others have equal ratios of the distance from 0, so that a guess may be too wide by
+    orders of magnitude. 0 has a bin of its own, and so have numbers below the range, above it, and what is missing or no number.
 
     Parameters
     ----------
@@ -121,18 +123,19 @@ class NumberGuess:
 
     def _edges(self, count: int) -> Floats:
         """About this many edges."""
-        low, high = float(self.low), float(self.high)
+        low, high, equal = float(self.low), float(self.high), int((1 - _RATIOS) * count) + 2
         near, far = sorted((abs(low), abs(high)))
         if low * high > 0 and far < _ORDER * near:
             parts = [np.linspace(low, high, count)]
         elif low * high > 0:
-            parts = [np.linspace(low, high, count // 2 + 1), math.copysign(1.0, low) * np.geomspace(near, far, max(2, count // 2))]
+            steps = np.geomspace(near, far, max(2, int(_RATIOS * count)))
+            parts = [np.linspace(low, high, equal), math.copysign(1.0, low) * steps]
         else:
-            parts = [np.linspace(low, high, count // 2 + 1), np.zeros(1)]
+            parts = [np.linspace(low, high, equal), np.zeros(1)]
             sides = [end for end in (low, high) if end != 0]
             for end in sides:
                 unit = min(abs(end), 1.0 if self.whole else min(1e-6 * abs(end), FINEST))
-                parts.append(math.copysign(1.0, end) * np.geomspace(unit, abs(end), max(2, count // 2 // len(sides))))
+                parts.append(math.copysign(1.0, end) * np.geomspace(unit, abs(end), max(2, int(_RATIOS * count) // len(sides))))
         edges = np.clip(np.concatenate(parts), low, high)
         if self.whole:
             first, last = math.ceil(low) - 0.5, math.floor(high) + 0.5

@@ -155,6 +155,23 @@ class CustomQuery:
         vectors = self.raw(X, y)
         return finite(np.maximum(vectors, 0.0) if self.nonnegative else vectors)
 
+    def check_records(self, X: Any, y: Any) -> None:
+        """Try the function on the first record, so that one that fails for all of them does so before anything is spent.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, features)
+            Some users' records.
+        y : array_like or None
+            Their targets.
+
+        Raises
+        ------
+        ArgumentError
+            Where the function returns another shape.
+        """
+        self.raw(X[:1], None if y is None else y[:1])
+
     def raw(self, X: Any, y: Any) -> Floats:
         """Return what the function gives, before negative and infinite entries are set to 0.
 

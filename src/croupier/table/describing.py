@@ -25,8 +25,9 @@ from .read import Piece, Source
 from .schema import Category, Column, Numeric, Schema, Target
 from .store import RowStore
 
-# A range is widened by this part of its width for every factor of 4 by which the tail is larger than the least.
-_WIDER = 0.15
+# Where noise hides the outermost people, a range goes on as it does from this many times their share to their share: as far as an
+# exponential tail would, to the least share.
+_NEARER = 4.0
 # Positive numbers whose 95 % quantile is this many times their 5 % quantile spread over orders of magnitude.
 _ORDERS = 100.0
 
@@ -182,8 +183,9 @@ def _users(piece: Piece, user: str | None) -> tuple[NDArray[np.uint64], NDArray[
 def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, dict[str, str]]:
     """A schema for `fit_table`, with ranges read off the description. This is post-processing, which costs no privacy.
 
-    A range leaves out about half a per cent of the people at either end, or as many as the noise may have put there, and is widened
-    for them; it is rounded outwards. Numbers that are positive and spread over orders of magnitude get `scale = "log"`.
+    A range leaves out about half a per cent of the people at either end. Where noise hides so few, it is extended from the
+    outermost that can be told, as far as an exponential tail would go. It is rounded outwards. Numbers that are positive and spread
+    over orders of magnitude get `scale = "log"`.
 
     Parameters
     ----------
@@ -255,16 +257,14 @@ def range_of(summary: NumberSummary) -> tuple[float, float, str]:
     tuple of (float, float, str)
         Low, high, scale.
     """
-    guess = summary.guess
-    tail = summary.tail
-    low, middle, high = (summary.quantile(q) for q in (tail, 0.5, 1 - tail))
-    wider = _WIDER * math.log(tail / LEAST_TAIL, 4)
-    positive = summary.quantile(tail) >= 0
+    guess, tail = summary.guess, summary.tail
+    further = math.log(tail / LEAST_TAIL, _NEARER)
+    middle = summary.quantile(0.5)
+    inner_low, low = (min(summary.quantile(q), middle) for q in (_NEARER * tail, tail))
+    inner_high, high = (max(summary.quantile(1 - q), middle) for q in (_NEARER * tail, tail))
+    positive = low >= 0
     log = positive and _spreads(summary, tail)
-    if log:
-        high = high * (1 + 2 * wider)
-    else:
-        low, high = low - wider * (high - low), high + wider * (high - low)
+    low, high = low - further * (inner_low - low), high + further * (high - inner_high)
     low = max(low, float(guess.low), 0.0 if positive else -math.inf)
     high = min(high, float(guess.high))
     if not low < high:  # nearly all are the same: the bin that they are in, and those beside it

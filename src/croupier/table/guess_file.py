@@ -105,6 +105,29 @@ class TableGuess:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as problem:
             raise ArgumentError(name, str(problem), "TOML", _REMEDY) from None
+        return cls.from_dict(values, name)
+
+    @classmethod
+    def from_dict(cls, values: Any, name: str = "guess") -> TableGuess:
+        """Read the guesses that a dictionary of plain values states.
+
+        Parameters
+        ----------
+        values : dict
+            As TOML has them.
+        name : str, default "guess"
+            What errors call it.
+
+        Returns
+        -------
+        TableGuess
+            Checked.
+
+        Raises
+        ------
+        ArgumentError
+            Where a key is not known, which is named, or a value is outside its range.
+        """
         keys = Keys(name, values)
         user, target, columns = keys.get("user", None), keys.get("target", None), keys.get("columns", {})
         keys.nothing_else()
@@ -115,6 +138,21 @@ class TableGuess:
         if column in found:
             raise ArgumentError(f"{name}: target", column, "a column that is not listed twice", f"Delete [columns.{column}].")
         return cls(found | {column: guess}, column, classes, user).checked(name)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return the guesses of all columns, the target among them, in their order and in plain values.
+
+        Returns
+        -------
+        list of dict
+            Each with its `name`.
+        """
+        return [
+            {"name": name, "levels": list(guess.levels)}
+            if isinstance(guess, LevelGuess)
+            else {"name": name, "low": guess.low, "high": guess.high, "whole": guess.whole, "bins": guess.bins}
+            for name, guess in self.columns.items()
+        ]
 
     def checked(self, name: str = "guess") -> TableGuess:
         """Check that there is a column, and that none has two roles.

@@ -75,14 +75,23 @@ class TableModel:
         path : path-like
             Where it goes; a file of that name is replaced.
         """
-        values = {
+        write_whole(Path(path), json.dumps(self.to_dict(), allow_nan=False).encode())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model in plain JSON types.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+        """
+        return {
             "format": FORMAT,
             "version": VERSION,
             "croupier": __version__,
             "schema": self.schema.to_dict(),
             "estimator": json.loads(self.estimator.to_json()),
         }
-        write_whole(Path(path), json.dumps(values, allow_nan=False).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TableModel:
@@ -109,6 +118,30 @@ class TableModel:
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
             reason = getattr(problem, "strerror", None) or "not JSON; it may have been cut off"
             raise ArgumentError("MODEL", str(path), f"a model file that can be read ({reason})", remedy) from None
+        return cls.from_dict(values, path)
+
+    @classmethod
+    def from_dict(cls, values: Any, path: str | os.PathLike[str] = "model") -> TableModel:
+        """Read a model from its dictionary. Its plans are proved again, and a promise that goes beyond them is refused.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` gave.
+        path : path-like, default "model"
+            What errors call it.
+
+        Returns
+        -------
+        TableModel
+            The same.
+
+        Raises
+        ------
+        ArgumentError
+            Where it is of another version, or promises more than its plans keep.
+        """
+        path, remedy = Path(path), "Pass a file that croupier fit wrote."
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise ArgumentError("MODEL", str(path), f"JSON of format {FORMAT!r}", remedy)
         if values.get("version") != VERSION:

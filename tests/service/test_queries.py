@@ -1,0 +1,217 @@
+"""Tasks of one question: what clients make of their words, ranges that they prove themselves, and answers over sockets."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from urllib.request import urlopen
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from helpers_roles import soon
+
+from croupier.cli.answers import figures, write_answer
+from croupier.client import Client, ServerError
+from croupier.protocol import SumEstimate
+from croupier.report import answer_page
+from croupier.service.analyzer import RemotePopulation
+from croupier.service.queries import AskedQuery
+from croupier.service.query_file import QueryFile, asks_question
+from croupier.service.roles import Errands, Served
+from croupier.service.shuffler import ShufflerRole
+from croupier.service.store import ANALYZER, SHUFFLER, Database, enrol
+from croupier.service.task import Task
+from croupier.service.web import analyzer_app, shuffler_app
+from croupier.service.wire import WireError
+from croupier.statistics import check, plan_for
+from croupier.table import Piece, Schema, fit_table
+from croupier.validation import ArgumentError
+
+GUESS = """
+[target]
+column = "ill"
+classes = ["no", "yes"]
+[columns.age]
+low = 0
+high = 200
+whole = true
+"""
+FACTS = '[target]\ncolumn = "{target}"\n{facts}\n[columns.age]\nlow = 0\nhigh = 100\n'
+USERS = 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Guesses, a schema for a regression, a model, and a task file for each kind of question."""
+    place = tmp_path_factory.mktemp("queries")
+    rng = np.random.default_rng(0)
+    age = rng.uniform(0, 100, 2_000)
+    rows = [f"{a:.2f},{'yes' if a + rng.normal(0, 20) > 60 else 'no'},{3 * a:.2f}" for a in age]
+    (place / "people.csv").write_text("\n".join(["age,ill,cost", *rows, ""]))
+    (place / "guess.toml").write_text(GUESS)
+    (place / "cost.toml").write_text('rows = "as-is"\n' + FACTS.format(target="cost", facts="range = [0, 300]"))
+    ill = Schema.from_toml(FACTS.format(target="ill", facts='classes = ["no", "yes"]'))
+    fit_table(place / "people.csv", ill, epsilon=4.0, rounds=3).save(place / "model.json")
+    key = Ed25519PrivateKey.generate()
+    kinds = {
+        "describe": 'guess = "guess.toml"',
+        "histogram": 'column = "age"\nlow = 0\nhigh = 100\nbins = 5',
+        "regression": 'schema = "cost.toml"',
+        "evaluate": 'model = "model.json"',
+    }
+    common = (
+        f'users = {USERS}\nepsilon = 8\ndelta = 1e-2\nshuffler_key = "{key.public_key().public_bytes_raw().hex()}"\npace = 0.1\n'
+    )
+    for kind, words in kinds.items():
+        (place / f"{kind}-task.toml").write_text(
+            f'query = "{kind}"\nname = "{kind} them"\noutput = "{kind}.json"\n{common}{words}\n'
+        )
+    (place / "key").write_bytes(key.private_bytes_raw())
+    return place
+
+
+def piece(user: int) -> Piece:
+    age = float(3 * user)
+    return Piece(None, 1, pa.record_batch({"age": [age], "ill": ["yes" if age > 50 else "no"], "cost": [3 * age]}))
+
+
+@pytest.mark.parametrize("kind", ["describe", "histogram", "regression", "evaluate"])
+def test_a_question_survives_the_way_to_a_client_who_proves_its_range(folder, kind):
+    asked = QueryFile.load(folder / f"{kind}-task.toml")
+    task, key = asked.task(), Ed25519PrivateKey.generate()
+    read = Task.read(task.document(key), key.public_key())
+    assert read.id == task.id
+    assert isinstance(read.problem, AskedQuery)
+    assert read.problem.dim == task.problem.dim == task.schedule.phases[0].plan.dim
+    assert read.schedule.phases[0].plan.diameter == pytest.approx(read.problem.statistic.diameter)
+    X, y = read.problem.of_pieces([piece(1), piece(25)], "people")
+    vectors = read.problem.statistic(X, y)
+    if kind != "evaluate":  # a model refuses odd rows itself
+        assert check(read.problem.statistic, X, y, samples=200) == []
+    assert np.allclose(read.problem.vector(X, y), vectors.mean(axis=0))
+
+
+@pytest.mark.parametrize("kind", ["describe", "histogram", "regression", "evaluate"])
+def test_a_task_that_counts_on_a_smaller_range_is_refused_by_the_client(folder, kind):
+    """The attack: a plan that is proved, but for vectors that are nearer to each other than the question's."""
+    task, key = QueryFile.load(folder / f"{kind}-task.toml").task(), Ed25519PrivateKey.generate()
+    statistic = task.problem.statistic
+
+    class Nearer:
+        dim, norm, diameter = statistic.dim, statistic.norm, 0.99 * statistic.diameter
+
+    class Shorter:
+        dim, norm, diameter = statistic.dim, statistic.norm / 2, statistic.norm
+
+    for lie in (Nearer, Shorter):
+        plan = plan_for(lie, USERS, epsilon=8.0, delta=1e-2)
+        (phase,) = task.schedule.phases
+        schedule = replace(task.schedule, phases=(replace(phase, plan=plan),))
+        with pytest.raises(WireError, match="impossible"):
+            Task.read(replace(task, schedule=schedule).document(key), key.public_key())
+    twice = replace(task.schedule, phases=task.schedule.phases * 2)
+    with pytest.raises(WireError, match="impossible"):
+        Task.read(replace(task, schedule=twice).document(key), key.public_key())
+    with pytest.raises(ArgumentError, match="query"):
+        AskedQuery(task.problem.words | {"kind": "everything"})
+
+
+@pytest.mark.parametrize(("kind", "transport"), [("describe", "masked-sum"), ("evaluate", "masked-sum"), ("histogram", "messages")])
+def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folder, tmp_path, kind, transport):
+    asked = replace(QueryFile.load(folder / f"{kind}-task.toml"), transport=transport, output=tmp_path / "answer.json")
+    task, key = asked.task(), Ed25519PrivateKey.generate()
+    shuffler_key = Ed25519PrivateKey.from_private_bytes((folder / "key").read_bytes())
+    stores = {name: Database(f"sqlite:///{tmp_path / name}.db", tables) for name, tables in (("s", SHUFFLER), ("a", ANALYZER))}
+    tokens = [enrol(stores["s"], f"user {n}") for n in range(USERS)]
+    shuffler = ShufflerRole(stores["s"], shuffler_key, key.public_key(), smallest=2)
+    population = RemotePopulation(task, stores["a"], key)
+    with (
+        ThreadPoolExecutor(1) as analyst,
+        Served(analyzer_app(population)) as analyzer,
+        Served(shuffler_app(shuffler)) as served,
+        Errands(shuffler, analyzer.url),
+    ):
+        try:
+            running = analyst.submit(write_answer, asked, population, tmp_path / "saved.json", analyzer.url)
+            soon(lambda: shuffler.document)
+            public = key.public_key().public_bytes_raw().hex()
+            for user, token in enumerate(tokens):
+                client = Client(
+                    served.url, token, public, folder=tmp_path / f"d{user}", max_epsilon=9, max_delta=1e-2, at_once=True
+                )
+                record = piece(user).batch.to_pylist()[0]
+                end = time.monotonic() + 60
+                while time.monotonic() < end:
+                    with suppress(ServerError):
+                        if client.take_part_with(record) is not None:
+                            break
+                    time.sleep(0.02)
+            soon(lambda: population.page)
+            state = analyzer_state(analyzer.url)
+            assert state["answer"] is True
+            assert state["status"] == "finished"
+            assert "<svg" in fetched(f"{analyzer.url}/answer")
+            soon((tmp_path / "answer.json").exists)
+        finally:
+            population.stop()
+        running.result()
+    values = json.loads((tmp_path / "answer.json").read_text())
+    assert values["users"] == USERS
+    assert values["guarantee"]["mu"] > 0
+    assert (tmp_path / "answer.toml").exists() == (kind == "describe")
+    again = RemotePopulation(task, stores["a"], key)  # a process that goes on asks nobody again
+    assert figures(asked.answer(again)) == values
+    for store in stores.values():
+        store.close()
+
+
+def test_a_regression_on_enrolled_people_is_that_of_their_moments(folder, tmp_path):
+    """Without sockets: the round is answered by a stand-in that adds exact vectors, so coefficients are exact."""
+    asked = QueryFile.load(folder / "regression-task.toml")
+    task = asked.task()
+
+    class Exact:
+        users, unit, private = USERS, "person", True
+
+        def answer(self, question):
+            total = sum(task.problem.vector(*task.problem.of_pieces([piece(user)], "mine")) for user in range(USERS))
+            return SumEstimate(sum=total, users=USERS, noise_std=1e-9, guarantee=question.plan.guarantee)
+
+    model = task.problem.regression(Exact(), task.schedule, task.id)
+    assert model.predict(np.array([[0.2]]))[0] == pytest.approx(180, abs=0.1)
+    assert "Coefficients" in answer_page(model, title="Costs")
+
+
+def test_files_are_told_apart_and_bad_ones_refused_in_a_line(folder, tmp_path):
+    assert asks_question(folder / "describe-task.toml")
+    assert not asks_question(folder / "guess.toml")
+    assert not asks_question(folder / "nowhere.toml")
+    good = (folder / "histogram-task.toml").read_text()
+    for text, message in (
+        (good.replace('"histogram"', '"guess"'), "query"),
+        (good.replace("low = 0\n", ""), "low"),
+        (good.replace("users = 30", "users = 1"), "users"),
+        (good + "honest = 0.5\n", "patience"),
+        (good + "rounds = 3\n", "rounds"),
+        (good.replace("high = 100", "high = -1"), "high"),
+    ):
+        (tmp_path / "task.toml").write_text(text)
+        with pytest.raises(ArgumentError) as caught:
+            QueryFile.load(tmp_path / "task.toml").task()
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def fetched(url: str) -> str:
+    with urlopen(url) as response:
+        return response.read().decode()
+
+
+def analyzer_state(url: str) -> dict:
+    time.sleep(0.6)  # a state may be half a second old
+    return json.loads(fetched(f"{url}/v1/state"))
