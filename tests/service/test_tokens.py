@@ -55,9 +55,10 @@ def keys_of(slots: int, address: str = "http://127.0.0.1:9") -> EnrollerKeys:
 class Deployment:
     """A task with an enroller: an analyzer and a shuffler on sockets, and reports that anybody may make."""
 
-    def __init__(self, folder: Path, *, interactivity: str = "sequential", users: int = 12) -> None:
+    def __init__(self, folder: Path, *, interactivity: str = "sequential", users: int = 12, transport: str = "masked-sum") -> None:
         slots = 3 if interactivity == "full" else 1
-        self.world = World(folder, users=users, interactivity=interactivity, enroller=keys_of(slots))
+        about = {"users": users, "interactivity": interactivity, "enroller": keys_of(slots), "transport": transport}
+        self.world = World(folder, **about)
         self.task = self.world.task
 
     @contextlib.contextmanager
@@ -78,9 +79,9 @@ class Deployment:
     def report(self, user: int, document, token: bytes) -> bytes:
         task_round = self.world.read(document)
         plan = task_round.phase_of(self.task).plan
-        width = width_for("masked-sum", plan)
+        width = width_for(self.task.transport, plan)
         bits = self.world.bits(user, document)
-        return sealed_report("masked-sum", document.digest, bits, task_round.key, width, token).to_bytes()
+        return sealed_report(self.task.transport, document.digest, bits, task_round.key, width, token).to_bytes()
 
     def send(self, user: int, document, token: bytes) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {self.world.tokens[user]}"}
@@ -113,9 +114,11 @@ def deploy(tmp_path):
         one.world.close()
 
 
-@pytest.mark.parametrize("interactivity", ["sequential", "full"])
-def test_with_tokens_theta_is_that_of_the_run_in_memory(deploy, interactivity):
-    there = deploy(interactivity=interactivity)
+@pytest.mark.parametrize(
+    ("interactivity", "transport"), [("sequential", "masked-sum"), ("full", "masked-sum"), ("sequential", "verified-sum")]
+)
+def test_with_tokens_theta_is_that_of_the_run_in_memory(deploy, interactivity, transport):
+    there = deploy(interactivity=interactivity, transport=transport)
     people = [signed_tokens(there.task) for _ in range(12)]
     with there.running() as running:
         for number, members in enumerate(there.world.members(), start=1):

@@ -139,6 +139,25 @@ def test_servers_of_different_keys_count_nothing(honest):
     assert not decided(parts, MOST, DIM, DIGEST, bytes([1]) * 32, opened)[0].any()
 
 
+def test_tokens_beside_the_share_are_asked_for_of_good_reports_alone(honest):
+    """A token is spent by a report that verifies, and by no other; who has none, or one that is not admitted, is left out."""
+    counts, reports = honest
+    reports = [(helper + bytes([place]) * 288, rest.copy()) for place, (helper, rest) in enumerate(reports[:6])]
+    reports[2][1][100] ^= 1  # does not verify
+    sealed, rest = batch(reports)
+    parts, asked = checkable(sealed, rest, MOST, DIM, DIGEST, KEY), []
+
+    def admits(token):
+        asked.append(token)
+        return token != bytes([4]) * 288
+
+    accepted, share = decided(parts, MOST, DIM, DIGEST, KEY, opened, admits)
+    assert np.flatnonzero(~accepted).tolist() == [2, 4]
+    assert asked == [bytes([place]) * 288 for place in (0, 1, 3, 4, 5)]
+    total = total_counts(leader_sum(rest[accepted], MOST, DIM, DIGEST), share)
+    assert total.tolist() == counts[[0, 1, 3, 5]].sum(axis=0).tolist()
+
+
 def test_each_share_by_itself_is_the_same_for_all_counts():
     """With the same random bytes the helper's share does not depend on counts at all, and the leader's is masked by it."""
     vdaf, rand = vdaf_for(DIM, MOST, DIGEST), bytes(range(128))

@@ -14,6 +14,7 @@ from helpers_roles import DIM, World, training
 
 from croupier.protocol import Report as Bits
 from croupier.service.analyzer import SpoiledError
+from croupier.service.dashboard import Dashboard, page
 from croupier.service.margin import most_excluded
 from croupier.service.outcomes import RefusedError
 from croupier.service.transport import sealed_report
@@ -49,6 +50,16 @@ def test_theta_is_that_of_the_run_in_memory(tmp_path, interactivity):
             bring(shuffler, running.population)
         theta = running.result()
     assert np.array_equal(theta, world.theta_in_memory(world.members()))
+    world.close()
+
+
+def test_the_dashboard_shows_a_task_by_verified_sum(tmp_path):
+    world = World(tmp_path, transport=TRANSPORT)
+    with training(world) as running:
+        running.next_round()
+        state = Dashboard(running.population).state()
+        assert "proofs" in json.dumps(state)
+        assert "two shares" in page(state)
     world.close()
 
 

@@ -16,6 +16,9 @@ from .linear import LinearModel
 from .parameters import documented
 from .private import Floats
 
+# Columns up to which one round of moments was measured to be more exact than training (docs/statistics.md).
+_ONE_ROUND = 107
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
@@ -84,7 +87,8 @@ class ShuffleRidge(LinearRegressor):
     Algorithm: AC-SA on the mean over users of (prediction - target)^2 / 2 + (l2 / 2) |weights|^2, rows and target scaled to norm 1
     and [-1, 1]. scikit-learn's Ridge(alpha) on such rows is l2 = alpha / users.
 
-    Choose it where the mean is wanted and targets fill their range; otherwise ShuffleHuberRegressor, which needs less noise.
+    Choose it where the mean is wanted, with l2 or more than about a hundred columns; with fewer ShuffleLinearRegression, which asks
+    for moments once, is more exact; where targets do not fill their range, ShuffleHuberRegressor, which needs less noise.
 
     Guarantee
     ---------
@@ -107,6 +111,16 @@ class ShuffleRidge(LinearRegressor):
 
     def _loss(self) -> Loss:
         return Squared(target_bound=1.0)
+
+    def _meaning(self) -> list[str]:
+        """A public rule: interactivity, l2 and the number of columns alone."""
+        few = 1 <= getattr(self, "n_features_in_", 0) <= _ONE_ROUND
+        if self.l2 or not few or self.interactivity != "sequential":
+            return []
+        return [
+            f"Trained by gradients. Up to {_ONE_ROUND} columns and without l2, ShuffleLinearRegression asks everybody once for "
+            "second moments instead: more exact in what was measured (docs/statistics.md), and with standard errors."
+        ]
 
 
 @documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")

@@ -40,7 +40,11 @@ _TRANSPORTS = {
     "verified-sum": "counts as two shares, one for each server, with proofs that each count is in range",
 }
 # How a person's noisy bits get into a report.
-_TRAVEL = {"messages": "each in an envelope of its own", "masked-sum": "as masked counts"}
+_TRAVEL = {
+    "messages": "each in an envelope of its own",
+    "masked-sum": "as masked counts",
+    "verified-sum": "as counts in two shares, with proofs",
+}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .blind import EXPONENT
 # Bits of an enroller's modulus. A token is worth something until its task has ended, and blindness does not depend on the length.
 KEY_BITS = 2048
 # Transports whose reports carry a token, in the envelope that a report is checked by.
-WITH_TOKENS = ("masked-sum",)
+WITH_TOKENS = ("masked-sum", "verified-sum")
 _HOW = "croupier serve enroller-keys prints it."
 
 
