@@ -177,7 +177,12 @@ export class Client {
       waiting = { slot, report };
       watch?.({ round: round.number, cover, report, randomized: noisy });
     }
-    const entry = (await store.entries()).find((known) => known.slot === waiting.slot);
+    let entry = (await store.entries()).find((known) => known.slot === waiting.slot);
+    if (entry === undefined) {
+      // somebody has lost the ledger: of the report it is known only that it may have been sent
+      entry = { slot: waiting.slot, task: task.id, round: 0, phase: 0, ...gaussianBound(task.guarantee) };
+      await store.keep(entry, waiting.report, () => true);
+    }
     if (!this.#options.atOnce) await until(due);
     if (signal?.aborted) {
       await store.sent(waiting.slot); // it stays counted, and is never made again
@@ -191,7 +196,7 @@ export class Client {
       throw problem;
     }
     await store.sent(waiting.slot);
-    return { round: entry?.round ?? 0, firstTime, blank, cover: entry?.cover ?? false };
+    return { round: entry.round, firstTime, blank, cover: entry.cover ?? false };
   }
 
   /** In a task with cover, this user's round; asked for once. */

@@ -8,9 +8,11 @@ const exists = (problem: unknown): boolean => (problem as { code?: string }).cod
 
 /** Files `SLOT.entry` (an answer) and `SLOT.report` (until it was sent). The entry is linked into place whole, or not at all. */
 export class FolderStore implements Store {
+  readonly folder: string;
   readonly #folder: string;
 
   constructor(folder: string) {
+    this.folder = folder;
     this.#folder = folder;
     mkdirSync(folder, { recursive: true, mode: 0o700 });
   }
@@ -53,7 +55,8 @@ export class FolderStore implements Store {
     // the answer counts first: a report without its entry could be made a second time
     if (!this.#place(draft, `${entry.slot}.entry`)) return false;
     this.#write(draft, report);
-    return this.#place(draft, `${entry.slot}.report`);
+    this.#place(draft, `${entry.slot}.report`); // unless it is there: whoever has lost an entry has the report still
+    return true;
   }
 
   async waiting(task: string): Promise<{ slot: string; report: Bytes } | null> {

@@ -133,7 +133,7 @@ export class BrowserStore implements Store {
           return;
         }
         entries.add(entry);
-        change.objectStore("reports").add({ slot: entry.slot, task: entry.task, report });
+        change.objectStore("reports").put({ slot: entry.slot, task: entry.task, report });
       };
       change.oncomplete = () => resolve(true);
       change.onabort = () => (refused ? resolve(false) : reject(change.error));

@@ -103,6 +103,19 @@ for (const [kind, within] of Object.entries(stores)) {
     }));
 }
 
+test("a report whose entry was lost is sent as it is, and counted", () =>
+  stores.folder(async (open) => {
+    const shuffler = played({ "/v1/report": "lost" });
+    const store = open();
+    await assert.rejects(made(shuffler, store).answer(rows), { status: null });
+    rmSync(join(store.folder, `${JSON.parse(task.text).id}-task.entry`));
+    shuffler.answers["/v1/report"] = undefined;
+    assert.equal((await made(shuffler, open()).answer(rows)).firstTime, false);
+    assert.equal(await made(shuffler, open()).answered(), 1);
+    assert.equal(await made(shuffler, open()).answer(rows), null);
+    assert.deepEqual(shuffler.sent[0], shuffler.sent[1]);
+  }));
+
 test("a promise that is too weak, and a budget that is used up, are refused before anything is sent", async () => {
   const shuffler = played();
   await assert.rejects(made(shuffler, new client.MemoryStore(), { maxEpsilon: 1 }).answer(rows), { name: "RefusedTaskError" });
