@@ -742,7 +742,7 @@ def test_two_processes_of_one_user_do_not_answer_twice(service):
     """Both would look into the ledger before the other has written to it, and randomize anew."""
     service.open()
     ann = service.client()
-    with ann._alone(), pytest.raises(ArgumentError, match="one process at a time"):
+    with ann._memory.alone(), pytest.raises(ArgumentError, match="one process at a time"):
         service.client().take_part(X, Y)
     assert service.proxy.reports == []
     assert service.client().take_part(X, Y) == Sent(1, first_time=True)
