@@ -10,6 +10,7 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
+from croupier.report import describe_page
 from croupier.statistics import LevelGuess, NumberGuess, NumberSummary, SetAside, Summaries, check, plan_for
 from croupier.statistics.describing import numbers_of
 from croupier.table.describing import range_of
@@ -264,3 +265,8 @@ def test_whatever_noise_leaves_has_quantiles_within_their_bounds(guess, place):
 def test_a_guess_too_near_zero_is_refused_before_anybody_is_asked():
     with pytest.raises(ArgumentError, match="low = 5e-324 is not allowed"):
         NumberGuess(5e-324, 1e-323)
+
+
+def test_the_page_draws_numbers_in_a_narrow_range_far_from_zero():
+    looks = cr.describe(np.zeros((1_500, 1)), {"x": NumberGuess(1e15, 1e15 + 2, whole=True)}, epsilon=0.05, delta=1e-5, seed=1)
+    assert "<svg" in describe_page(looks, title="far")

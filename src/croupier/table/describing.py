@@ -275,7 +275,8 @@ def range_of(summary: NumberSummary) -> tuple[float, float, str]:
         beside = max(1.0, 1e-6 * abs(middle))
         low, high = (low, high) if low < high else (middle - beside, middle + beside)
     low, high = outwards(low, high)
-    return max(low, 0.0) if positive else low, high, "log" if log else "linear"
+    low = max(low, 0.0) if positive else low
+    return low, high if low < high else low + 1.0, "log" if log else "linear"
 
 
 def _spreads(summary: NumberSummary, tail: float) -> bool:
