@@ -104,7 +104,7 @@ def test_bars_cover():
 
 def test_it_is_printed_written_and_drawn():
     found = cr.evaluate(Quantile(), (X, Y), epsilon=1.0, delta=1e-6, seed=0)
-    assert "at or below 0.8" in str(found)
+    assert "at or below, 0.8 if calibrated" in str(found)
     bins = found.to_dict()["scores"]["at or below"]["bins"]
     assert len(bins) == 10
     assert set(bins[0]) == {"low", "high", "people", "share", "std"}

@@ -143,7 +143,7 @@ class QuantileBins:
         return np.asarray(np.isfinite(rows).all(axis=1) & (rows[:, 3] < TOLD))
 
     def __str__(self) -> str:
-        lines = [f"{'prediction':<24} {'people':>9}    at or below {self.quantile:g}"]
+        lines = [f"{'prediction':<24} {'people':>9}    at or below, {self.quantile:g} if calibrated"]
         for (low, high), (_, people, share, std), told in zip(
             pairwise(self.edges.tolist()), self.calibration.tolist(), self.told.tolist(), strict=True
         ):
