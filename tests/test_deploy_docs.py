@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from croupier.cli.app import app
+from croupier.service.on_time import hidden_among
 from croupier.service.query_file import FIELDS as QUERY_FIELDS
 from croupier.service.task_file import FIELDS, TaskFile
 from croupier.table import Schema
@@ -117,10 +118,10 @@ def test_a_wrong_command_would_be_found():
 
 def test_the_example_task_is_one_that_the_analyzer_takes():
     asked = TaskFile.load(EXAMPLES / "task.toml")
-    assert (asked.users, asked.transport, asked.patience) == (20_000, "masked-sum", 3600)
+    assert (asked.users, asked.transport, asked.secret.seconds, asked.turnout) == (20_000, "masked-sum", 3600, 0.8)
     assert asked.facts == Schema.load(EXAMPLES / "schema.toml")
     task = asked.task()
-    smallest = min(phase.plan.honest_users for phase in task.schedule.phases)
+    smallest = hidden_among(task)
     for text in (
         (EXAMPLES / UNITS[0]).read_text(),
         (EXAMPLES / "Containerfile").read_text(),

@@ -354,7 +354,7 @@ def refused_task(made: Made) -> Surface:
     limits = {"max_epsilon": 0.98 * made.case.epsilon, "max_delta": made.case.delta}
     client = Client("http://127.0.0.1:1", "token", key, folder=made.case.folder / "client", **limits)
     revealed = made.task.schedule.guarantee.epsilon(made.case.delta)
-    text = said(RefusedTaskError, lambda: client._require_promise(made.task))
+    text = said(RefusedTaskError, lambda: client.demands.check(made.task))
     return text, together({"epsilon": revealed, "delta": made.case.delta})
 
 

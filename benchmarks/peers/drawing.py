@@ -17,6 +17,7 @@ from .judging import Findings
 COLOURS = {
     "Croupier full": "#0b4f9e",
     "Croupier sequential": "#3d9be0",
+    "Croupier open lots": "#9cc7ea",
     "DP-GD": "#444444",
     "Opacus": "#d9781e",
     "diffprivlib": "#8a5aa8",

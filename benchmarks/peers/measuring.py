@@ -169,8 +169,8 @@ def fit_jobs(tuned: list[dict[str, Any]], problem: str, seeds: int) -> list[dict
                 add(cell, {}, seed)
             if problem == catalogue.RACE and cell["method"] == "Opacus":
                 add(cell, {**cell["setting"], "loader": "plain"}, seed)
-            if problem == catalogue.RACE and cell["method"] == "Croupier full":
-                for setting in catalogue.RACE_SETTINGS:
+            if problem == catalogue.RACE:
+                for setting in catalogue.RACE_SETTINGS.get(cell["method"], ()):
                     add(cell, setting, seed)
             if problem == catalogue.AGAIN and seed == 0:
                 add(cell, cell["setting"], seed, again=True)

@@ -132,22 +132,23 @@ def nonprivate(task: Task, epsilon: float, delta: float, setting: Setting, seed:
 # --- Croupier ---
 
 
-def estimator(task: Task, epsilon: float, delta: float, setting: Setting, interactivity: str, calibration: str) -> LinearModel:
-    """As a user of scikit-learn would write it: the defaults, and what `setting` changes."""
+def estimator(task: Task, epsilon: float, delta: float, setting: Setting, **options: str) -> LinearModel:
+    """As a user of scikit-learn would write it: the defaults, and what `setting` and the options change."""
     kinds: dict[str, Callable[..., LinearModel]] = {
         "logistic": lambda **options: ShuffleLogisticRegression(classes=list(range(task.classes)), **options),
         "svm": lambda **options: ShuffleLinearSVC(classes=[0, 1], **options),
         "ridge": lambda **options: ShuffleRidge(target_range=(-1.0, 1.0), **options),
     }
-    options = {"epsilon": epsilon, "delta": delta, "interactivity": interactivity, "calibration": calibration}
-    return kinds[task.loss](fit_intercept=False, **options, **setting)  # the rows have a constant of their own
+    return kinds[task.loss](
+        fit_intercept=False, epsilon=epsilon, delta=delta, **options, **setting
+    )  # the rows have a constant of their own
 
 
-def croupier(interactivity: str) -> Callable[..., Fit]:
+def croupier(**options: str) -> Callable[..., Fit]:
     """A fit by Croupier's estimators."""
 
     def fit(task: Task, epsilon: float, delta: float, setting: Setting, seed: int) -> Fit:
-        model = estimator(task, epsilon, delta, setting, interactivity, "tight").set_params(random_state=seed)
+        model = estimator(task, epsilon, delta, setting, **options).set_params(random_state=seed)
         begun = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotPrivateWarning)
@@ -159,11 +160,11 @@ def croupier(interactivity: str) -> Callable[..., Fit]:
     return fit
 
 
-def simulated(interactivity: str, calibration: str) -> Callable[..., Fit]:
+def simulated(**options: str) -> Callable[..., Fit]:
     """The same schedule with Gaussian noise of the plan's variance in place of the protocol: its noise without its bits."""
 
     def fit(task: Task, epsilon: float, delta: float, setting: Setting, seed: int) -> Fit:
-        model = estimator(task, epsilon, delta, setting, interactivity, calibration)
+        model = estimator(task, epsilon, delta, setting, **options)
         begun = time.perf_counter()
         schedule = model.schedule_for(len(task.X), task.X.shape[1])
         problem = model.problem_for(task.X.shape[1])
@@ -185,12 +186,15 @@ def noisy_oracle(task: Task, schedule: Schedule, seed: int) -> Callable[[Floats]
     rng = np.random.default_rng(seed)
     if schedule.interactivity == "full":
         batches = iter([EVERYONE] * phase.rounds)
+    elif phase.lots is not None:  # every user draws its own round
+        lots = rng.integers(phase.rounds, size=len(task.X))
+        batches = iter(np.split(np.argsort(lots, kind="stable"), np.cumsum(np.bincount(lots, minlength=phase.rounds))[:-1]))
     else:
         batches = iter(np.split(rng.permutation(len(task.X))[: phase.rounds * phase.batch], phase.rounds))
 
     def gradient(theta: Floats) -> Floats:
         total = clipped_sum(task, next(batches), theta, phase.plan.norm, phase.smoothing)
-        return (total + phase.plan.noise_std * rng.standard_normal(task.dim)) / phase.batch
+        return (total + phase.plan.noise_std * rng.standard_normal(task.dim)) / phase.mean_of
 
     return gradient
 

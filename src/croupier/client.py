@@ -10,5 +10,6 @@ from .service.budget import BudgetLimit, DeviceBudget
 from .service.client import Client
 from .service.http import ServerError
 from .service.outcomes import RefusedTaskError, Sent
+from .service.secrecy import Lot
 
-__all__ = ["BudgetLimit", "Client", "DeviceBudget", "RefusedTaskError", "Sent", "ServerError"]
+__all__ = ["BudgetLimit", "Client", "DeviceBudget", "Lot", "RefusedTaskError", "Sent", "ServerError"]

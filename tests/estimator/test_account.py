@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+import re
 import threading
 import warnings
 
@@ -23,6 +24,7 @@ from croupier.estimator import (
     total_guarantee,
 )
 from croupier.privacy import Guarantee, plan_lots, plan_sum
+from croupier.privacy.filter import first_cap, gaussian_bound, odometer
 from croupier.privacy.ledger import BudgetExceededError
 from croupier.validation import ArgumentError
 
@@ -51,7 +53,7 @@ def test_a_second_fit_warns_and_a_first_does_not(people):
     X, score = people
     model = ShuffleLogisticRegression(**BINARY)
     model.fit(X, score > 0)  # warnings are errors here
-    with pytest.warns(BudgetWarning, match=r"fit 2 of it and its clones.*together epsilon = 1\.6\d+ at delta = 1e-06"):
+    with pytest.warns(BudgetWarning, match=r"fit 2 of it and its clones.*together epsilon = 1\.[67]\d* at delta = 1e-06"):
         clone(model).fit(X, score > 0)
     with pytest.warns(BudgetWarning, match="with other neighbours, are not counted"):
         clone(model).set_params(neighbours="zero-out").fit(X, score > 0)
@@ -330,3 +332,35 @@ def test_a_run_by_the_name_of_one_that_reveals_less_is_refused(tmp_path, kept, a
     assert account.charge(**charge) == account.charge(**charge) == 1
     with pytest.raises(ArgumentError, match="run"):
         account.charge(**charge | again)
+
+
+def test_an_account_says_what_is_left_to_somebody_who_knows_when_each_user_answered(tmp_path):
+    """Two routes: the odometer of the single figures by hand, and what is at least that of fits that were fixed beforehand."""
+    plain = plan_sum(epsilon=0.5, delta=1e-8, users=10_000, dim=5).guarantee
+    lots = plan_lots(epsilon=0.5, delta=1e-8, users=10_000, rounds=20, dim=5).guarantee
+    account = PrivacyAccount(tmp_path / "account")
+    account.charge("a sum", 10_000, plain)
+    assert account.spent_if_watched() == pytest.approx(account.spent())
+    assert "somebody" not in str(account)
+    account.charge("a fit", 10_000, lots)
+    bounds = [gaussian_bound(plain), gaussian_bound(lots.if_watched)]
+    expected = odometer(bounds, 1e-6, first_cap(bounds[0]))
+    again = PrivacyAccount(tmp_path / "account")
+    assert again.spent_if_watched() == pytest.approx(expected)
+    assert again.spent_if_watched() >= plain.compose(lots).if_watched.epsilon(1e-6) > again.spent()
+    figure = re.search(r"knows when each user answered epsilon = ([\d.]+)", str(again))
+    assert expected <= float(figure[1]) <= 1.01 * expected
+    limited = PrivacyAccount(epsilon=2.0, delta=1e-6)
+    limited.charge("a fit", 10_000, lots)
+    assert "knows when each user answered epsilon" in str(limited)
+    few = plan_lots(epsilon=1.0, delta=1e-8, users=100, rounds=20, dim=5).guarantee
+    account.charge("a fit", 100, few)
+    assert account.spent_if_watched() == float("inf")
+    assert "knows when each user answered no promise" in str(account)
+
+
+def test_the_warning_of_a_second_fit_names_both_totals(people):
+    X, score = people
+    model = ShuffleLogisticRegression(**BINARY, lots="secret", rounds=5).fit(X, score > 0)
+    with pytest.warns(BudgetWarning, match=r"together epsilon = .*knows when each user answered epsilon = "):
+        clone(model).fit(X, score > 0)

@@ -17,7 +17,7 @@ from croupier.game import FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, kinds, play_
 from croupier.optimizer import pan_private, training
 from croupier.population import deal
 from croupier.privacy.audit import empirical
-from croupier.protocol import randomizer
+from croupier.protocol import Counts, VectorSum, randomizer
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 # A run of training takes milliseconds; what takes less is played long enough to notice half of the noise bits.
@@ -150,6 +150,41 @@ class Telling(kinds._Allotted):
         known = question.batch.members(0, 1).size > 0 if self.told else self.others[-1] < kinds._USERS
         self.mine = [*getattr(self, "mine", []), known]
         return estimate
+
+
+def short_rounds(epsilon, delta, coins):
+    """Training by secret lots whose rounds lack their blanks: how much a sum falls short tells how many came, and so the lot."""
+    users = kinds._ROUNDS * kinds._USERS
+    populations = kinds._neighbours(users, 1, (-1.0, 1.0))
+    phase = kinds._svc(epsilon, delta, "sequential", coins, lots="secret").schedule_for(users, 1).phases[0]
+    plan = phase.plan
+    lacks = plan.norm * (1 + 2 * plan.noise_bits * plan.noise_probability / plan.levels)  # by every report that is not there
+
+    def released(neighbour):
+        trained = kinds._svc(epsilon, delta, "sequential", coins, lots="secret")
+        population = kinds._Allotted(*trained.records(populations[neighbour], np.ones(users, dtype=int)))
+        history = trained.fit_population(population, features=1).result_.history
+        sums = np.array([-phase.mean_of * round.gradient[0] for round in history])
+        others = np.array(population.others)
+        return float((sums - others - lacks * (plan.users - others)).min())
+
+    return phase.guarantee, released
+
+
+def test_blanks_that_are_left_out_are_caught(monkeypatch):
+    """The sums are taken for those of full rounds, as they would have to be for training to go on."""
+    monkeypatch.setattr(kinds, "_ROUNDS", 24)
+    made = VectorSum.blank_counts
+
+    def none(protocol, count, random):
+        nothing = made(protocol, 0, random)
+        return Counts(np.zeros_like(nothing.ones), count, nothing.private)
+
+    monkeypatch.setattr(VectorSum, "blank_counts", none)
+    kind = kinds.Kind("blanks left out", "the transcript and the others' lots", short_rounds)
+    (row,) = play_all([kind], epsilon=2.0, trials=200, seed=5).rows
+    assert not row.passed
+    assert row.audit.mu_lower > 0
 
 
 @pytest.mark.parametrize("sabotage", ["lots known to the analyzer", "batches by a permutation"])

@@ -25,7 +25,7 @@ from sqlalchemy import select
 
 import croupier as cr
 from croupier.optimizer import run
-from croupier.protocol import Secret, VectorSum
+from croupier.protocol import RandomSource, Secret, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.outcomes import RefusedError
@@ -64,6 +64,8 @@ class World:
         databases=None,
         patience=None,
         premise=None,
+        secret=None,
+        pace=10.0,
         enroller=None,
         **asked,
     ) -> None:
@@ -74,11 +76,12 @@ class World:
         domain = cr.domains.Ball(dim=DIM, radius=5.0)
         problem = cr.Problem(loss=cr.losses.Logistic(), domain=domain, feature_norm=3.0)
         options = {"epsilon": 8.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1e9}
-        chosen = cr.schedule(problem, users, **options | asked, lots="open")
+        chosen = cr.schedule(problem, users, **options | asked, lots="open" if secret is None else "secret")
         if premise is not None:  # a larger share is honest than the plans count on: the margin for reports that are left out
             chosen = replace(chosen, honest=premise)
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), patience=patience, enroller=enroller)
+        about = {"patience": patience, "pace": pace, "secret": secret, "enroller": enroller}
+        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), **about)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
         self.stores: list[Database] = []
         kept = self.store("shuffler")
@@ -136,9 +139,9 @@ class World:
             return [list(range(size)) for size in sizes]
         return [list(range(last - size, last)) for last, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)]
 
-    def theta_in_memory(self, members: Sequence[Sequence[int]]) -> np.ndarray:
-        """theta of the run without servers, of the same users' bits."""
-        population = _InMemory(self, members)
+    def theta_in_memory(self, members: Sequence[Sequence[int]], blanks: Callable[[int], RandomSource] | None = None) -> np.ndarray:
+        """theta of the run without servers, of the same users' bits, and of blanks with these coins of each round."""
+        population = _InMemory(self, members, blanks)
         return run(self.task.problem, population, self.task.schedule, start=np.zeros(self.task.problem.dim)).theta
 
     def files(self, role: str) -> bytes:
@@ -157,8 +160,8 @@ class World:
 class _InMemory:
     """Users in memory, asked by the three parts of the protocol."""
 
-    def __init__(self, world: World, members: Sequence[Sequence[int]]) -> None:
-        self.world, self.members, self.users, self.number = world, members, world.users, 0
+    def __init__(self, world: World, members: Sequence[Sequence[int]], blanks: Callable[[int], RandomSource] | None = None) -> None:
+        self.world, self.members, self.users, self.number, self.blanks = world, members, world.users, 0, blanks
 
     def prepare(self, test, key=None):
         return None
@@ -170,6 +173,9 @@ class _InMemory:
             protocol.randomize(question.query(X[user : user + 1], y[user : user + 1])[0], randomness(user, self.number))
             for user in self.members[self.number - 1]
         ]
+        if self.blanks is not None:  # as many as the round has reports, of which those are used that nobody took the place of
+            coins, nothing = self.blanks(self.number), np.zeros(question.plan.dim)
+            reports += [protocol.randomize(nothing, coins) for _ in range(question.plan.users)][len(reports) :]
         return protocol.analyze(protocol.shuffle(reports))
 
 

@@ -177,7 +177,8 @@ def test_the_privacy_shown_is_that_of_the_whole_run_from_first_to_last(started, 
     chosen, before = made.schedule, state_of(made)["privacy"]
     delta = chosen.phases[0].plan.delta + chosen.shortfall
     whole = max(epsilon_by_hand(phase.plan.mu, phase.plan.slack + chosen.shortfall, delta) for phase in chosen.phases)
-    assert set(before) == {"epsilon", "delta"}
+    assert set(before) == {"epsilon", "delta", "watched"}
+    assert before["watched"] is None  # its lots are open
     assert whole * (1 - 1e-9) <= float(before["epsilon"]) <= whole * 1.01
     assert float(before["delta"]) >= delta * (1 - 1e-12)
     for _ in range(chosen.rounds):
@@ -196,7 +197,7 @@ def test_rounds_people_bits_and_the_plan(started, interactivity):
     assert (now["rounds"]["done"], now["rounds"]["planned"], now["rounds"]["present"]) == (1, made.schedule.rounds, 2)
     assert now["people"] == {"all": USERS, "answered": made.counts[0].users, "once": not full}
     assert now["status"] == "asking"
-    wanted = {"arrived": 2, "news": True, "wanted": plan.users, "minimum": plan.honest_users, "patience": None}
+    wanted = {"arrived": 2, "news": True, "wanted": plan.users, "minimum": plan.honest_users, "patience": None, "seconds": None}
     assert now["arrivals"] == wanted
     most = max((p.plan.levels + p.plan.noise_bits) * DIM * (p.rounds if full else 1) for p in made.schedule.phases)
     assert now["bits"]["person"] == most

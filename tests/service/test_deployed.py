@@ -304,7 +304,7 @@ class Operators:
         keys = [signing_key(folder / role).public_key().public_bytes_raw().hex() for role in ("an", "sh")]
         analyzer_key, shuffler_key = keys
         (folder / "task.toml").write_text(
-            f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-2\nrounds = 3\nhonest = 1.0\n'
+            f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-2\nrounds = 3\nhonest = 1.0\nlots = "open"\n'
             f'transport = "{transport}"\nshuffler_key = "{shuffler_key}"\n{more}\n'
         )
         kept = {role: ("--database", databases[role]) for role in databases}

@@ -416,10 +416,10 @@ def test_a_round_has_a_number_of_its_phase(roles):
                     TaskRound.read(document, task, key)
 
 
-def test_secret_lots_are_refused_as_a_deployed_shuffler_deals_openly(roles):
+def test_secret_lots_are_refused_where_no_time_ends_their_rounds(roles):
     secret = cr.schedule(
         roles.task().problem, roles.task().users, epsilon=4.0, delta=1e-2, rounds=2, method="acsa", lots="secret", max_inflation=2.0
     )
     document = replace(roles.task(), schedule=secret).document(roles.analyzer)
-    with pytest.raises(WireError, match="plans do not fit"):
+    with pytest.raises(WireError, match="Say for how many seconds"):
         Task.read(document, roles.analyzer.public_key())

@@ -23,8 +23,8 @@ class Killer:
         self.roles, self.chance, self.killed = roles, random.Random(seed), {"shuffler": 0, "analyzer": 0, "client": 0}
 
     def strike(self, user: int | None = None) -> None:
-        """After a random pause one of the servers, or the client of this user, in the middle of its answer."""
-        kind = self.chance.choice(["shuffler", "analyzer", *(["client"] if user is not None else [])])
+        """After a random pause one of the servers; or the client of this user, in the middle of its answer."""
+        kind = "client" if user is not None else self.chance.choice(["shuffler", "analyzer"])
         if kind == "client":
             device = self.roles.devices[user]
             if (child := os.fork()) == 0:

@@ -16,11 +16,13 @@ from rich.table import Table
 
 from ..service.budget import BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client import TOO_LATE, Client
+from ..service.demands import MAX_EPSILON_IF_WATCHED
 from ..service.http import ServerError
 from ..service.means import beside
 from ..service.outcomes import RefusedTaskError
 from ..service.queries import AskedQuery
 from ..service.records import Reader
+from ..service.secrecy import Lot
 from ..service.task import Task
 from ..service.wire import WireError
 from ..table import Dialect
@@ -46,6 +48,10 @@ def join(
     folder: Annotated[Path, typer.Option("--dir", help="Where is remembered what was answered.")] = Path(".croupier"),
     max_epsilon: Annotated[float, typer.Option(help="The weakest promise that is accepted for the whole task.")] = 1.0,
     max_delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-6,
+    max_epsilon_if_watched: Annotated[
+        float,
+        typer.Option(help="With secret lots: the weakest promise to somebody who also knows when each user answered; inf is any."),
+    ] = MAX_EPSILON_IF_WATCHED,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust instead of the system's.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -91,6 +97,7 @@ def join(
         folder=folder,
         max_epsilon=max_epsilon,
         max_delta=max_delta,
+        max_epsilon_if_watched=max_epsilon_if_watched,
         ca=ca,
         budget=budget,
         invitation=invitation,
@@ -109,15 +116,19 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
     task = _patiently(client.task, deadline)
     _patiently(client.collect, deadline)
     first_ask = time.monotonic() + task.pace
+    if task.secret is not None:
+        lot = _patiently(client.lot, deadline)
+        _tell_lot(client, task, lot, deadline)
+        first_ask += 0.0 if task.secret.cover else lot.wait
     reader = _reader(task, data)
     reading = beside(lambda: reader.of_file(data, dialect))
     # From here on every request is at a time that does not depend on what is in the file. Only a file that is refused ends this.
     time.sleep(max(0.0, first_ask - time.monotonic()))
     if reading.done() and not task.blanks:
         reading.result()
-    full = task.schedule.interactivity == "full"
+    often = task.schedule.interactivity == "full" or (task.secret is not None and task.secret.cover)
     answered, end = 0, None
-    while (full or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
+    while (often or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
         try:
             sent = _patiently(lambda: client.answer(reading.result), deadline)
         except ServerError as late:
@@ -127,9 +138,12 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
             continue
         if sent is not None:
             answered += 1
-            say(messages(), f"Answered round {sent.round}; nothing but sealed noise left this machine.")
+            what = f"Covered round {sent.round}" if sent.cover else f"Answered round {sent.round}"
+            say(messages(), f"{what}; nothing but sealed noise left this machine.")
             if sent.blank:
                 say(messages(), f"It was blank: {_why_blank(reading, task)}.")
+            if sent.cover and sent.round == task.schedule.rounds:
+                break
         elif time.monotonic() < deadline and (end := _patiently(client.ended, deadline)) is None:
             time.sleep(_PAUSE)
         else:
@@ -142,6 +156,22 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
         if end is not None:
             why = str(end).rstrip(".")
         raise Stopped(f"{why}; nothing was sent", 0)
+
+
+def _tell_lot(client: Client, task: Task, lot: Lot, deadline: float) -> None:
+    """Say on this terminal which round is this user's, and what is promised; refuse to wait where the time would not do."""
+    figures = client.demands.figures(task)
+    say(messages(), f"{figures[0].upper()}{figures[1:]}.")
+    cover = task.secret is not None and task.secret.cover
+    if lot.round is None:
+        if not cover:
+            raise Stopped("this user is asked in no round; nothing was sent", 0)
+        say(messages(), "This user is asked in no round: it sends cover alone.")
+        return
+    say(messages(), f"This user's round is {lot.round} of {task.schedule.rounds}. Keep it to yourself.")
+    if not cover and client.answered() == 0 and time.monotonic() + lot.wait >= deadline:
+        seconds = f"{lot.wait:,.0f} seconds"
+        raise Stopped(f"the round begins in {seconds} at the soonest: run it again then, or with a longer --wait", 0)
 
 
 def _remember(budget: DeviceBudget, limit: BudgetLimit) -> None:

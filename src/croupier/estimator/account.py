@@ -114,6 +114,61 @@ class PrivacyAccount:
             return 0.0
         return float("inf") if bounds is None else odometer(bounds, self.delta if delta is None else delta, terms.first_cap)
 
+    def spent_if_watched(self, delta: float | None = None) -> float:
+        """An epsilon for everything so far to somebody who also knows when each user answered, in fits with secret lots.
+
+        Parameters
+        ----------
+        delta : float, optional
+            The account's own unless given; to be fixed beforehand.
+
+        Returns
+        -------
+        float
+            As `spent`, of `guarantee.if_watched` of every fit; the same figure, but for its first cap, where no lots were secret.
+
+        Guarantee
+        ---------
+        As of `spent`. The first cap is that of the first fit's own `if_watched`, which its plan fixes before anybody is asked. A
+        limit (`epsilon`) is about `spent` alone.
+
+        Examples
+        --------
+        >>> from croupier import plan_lots
+        >>> from croupier.estimator import PrivacyAccount
+        >>> account = PrivacyAccount()
+        >>> plan = plan_lots(epsilon=1.0, delta=1e-7, users=10_000, rounds=20, dim=5)
+        >>> account.charge("a fit", 10_000, plan.guarantee), account.spent() < account.spent_if_watched()
+        (1, True)
+        """
+        fits = self._state()[1]
+        bounds = _bounds(fits, watched=True)
+        if not fits or bounds is None:
+            return 0.0 if not fits else float("inf")
+        return odometer(bounds, self.delta if delta is None else delta, first_cap(bounds[0]))
+
+    @property
+    def has_secret_lots(self) -> bool:
+        """Whether a fit had secret lots, so that `spent_if_watched` says more than `spent`."""
+        return any(fit.guarantee is not None and fit.guarantee.watched is not None for fit in self._state()[1])
+
+    def watched_text(self, delta: float | None = None) -> str:
+        """Say what is left to somebody who also knows when each user answered.
+
+        Parameters
+        ----------
+        delta : float, optional
+            The account's own unless given.
+
+        Returns
+        -------
+        str
+            To be put after another figure; empty where no lots were secret.
+        """
+        if not self.has_secret_lots:
+            return ""
+        return f"; to somebody who also knows when each user answered {_epsilon_text(self.spent_if_watched(delta))}"
+
     def charge(self, what: str, users: int, guarantee: Guarantee | None, run: str | None = None, *, unit: str = "row") -> int:
         """Write down a fit before it asks anybody, or refuse. A run that is written down already is not charged again.
 
@@ -236,9 +291,11 @@ class PrivacyAccount:
         if bounds is None:
             return f"{len(fits)} fits, NOT PRIVATE together (one was seeded, or on a stand-in); {limit or 'no limit'}"
         if limit is None:
-            return f"{len(fits)} fits, together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}; no limit"
+            together = f"together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}"
+            return f"{len(fits)} fits, {together}{self.watched_text()}; no limit"
         squares, slacks = limit.caps.use(bounds)
-        return f"{len(fits)} fits within the {limit}; used {round_up(squares)} of its mu^2 and {round_up(slacks)} of its slack"
+        used = f"used {round_up(squares)} of its mu^2 and {round_up(slacks)} of its slack"
+        return f"{len(fits)} fits within the {limit}; {used}{self.watched_text()}"
 
 
 def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = ()) -> Guarantee | None:
@@ -304,10 +361,16 @@ def _steps(model: Any) -> Iterator[tuple[str, Any]]:
             yield from _steps(step) if isinstance(step, Pipeline) else [(name, step)]
 
 
-def _bounds(fits: Sequence[Spent]) -> list[GaussianBound] | None:
+def _bounds(fits: Sequence[Spent], *, watched: bool = False) -> list[GaussianBound] | None:
     """What a filter counts of each; None where one has no guarantee."""
     guarantees = [fit.guarantee for fit in fits]
-    return None if None in guarantees else [gaussian_bound(guarantee) for guarantee in guarantees if guarantee]
+    if None in guarantees:
+        return None
+    return [gaussian_bound(guarantee.if_watched if watched else guarantee) for guarantee in guarantees if guarantee]
+
+
+def _epsilon_text(epsilon: float) -> str:
+    return "no promise" if epsilon == float("inf") else f"epsilon = {round_up(epsilon)}"
 
 
 def _require_same(written: Spent, again: Spent) -> None:

@@ -244,6 +244,7 @@ class LinearModel(PrivateEstimator):
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
         planned = schedule(problem, population.users, **self._schedule_options())
+        planned = planned.with_turnout(getattr(population, "turnout", 1.0))  # remote users may stay away
         warn_of_few(planned, population.users, self.epsilon)
         self.result_ = run(
             problem,

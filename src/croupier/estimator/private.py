@@ -138,6 +138,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
                 which = f"fit {fits} of it and its clones"
                 total = f"; together epsilon = {round_up(self._family.spent(self.delta))} at delta = {round_up(self.delta)}"
+                total += self._family.watched_text(self.delta)
         except (BudgetExceededError, ArgumentError):
             which = "earlier fits, in another process, of another unit (row, person) or with other neighbours, are not counted here"
             self._own_account = PrivacyAccount()

@@ -218,6 +218,22 @@ class Schedule:
         honest = self.honest if self.shortfall else max(guarantee.honest, self.honest)
         return replace(guarantee, slack=min(1.0, guarantee.slack + self.shortfall), honest=honest)
 
+    def with_turnout(self, turnout: float) -> Schedule:
+        """Count, where lots are secret and known all the same, on the noise of those users alone who come to their round.
+
+        Parameters
+        ----------
+        turnout : float
+            The fraction of users that would come whichever round they draw.
+
+        Returns
+        -------
+        Schedule
+            The same rounds; `guarantee.if_watched` is another one where lots are secret.
+        """
+        lots = [None if phase.lots is None else replace(phase.lots, turnout=turnout) for phase in self.phases]
+        return replace(self, phases=tuple(replace(phase, lots=plan) for phase, plan in zip(self.phases, lots, strict=True)))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields in plain JSON types.
 

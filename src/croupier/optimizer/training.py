@@ -299,7 +299,7 @@ class _Run:
         self.answering = True
         estimate = self.population.answer(question)
         self.answering = False
-        if phase.lots is not None and estimate.users != phase.batch:
+        if phase.lots is not None and not phase.batch - phase.lots.most_excluded <= estimate.users <= phase.batch:
             allowed = "one that fills a round of a secret lot up with blanks"
             raise ArgumentError("population", type(self.population).__name__, allowed, 'Use lots="open"; nothing was released.')
         gradient = estimate.mean if phase.lots is None else estimate.sum / phase.mean_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from scipy.optimize import brentq
 
-from ..validation import ArgumentError, whole
+from ..validation import ArgumentError, real, whole
 from . import tight
 from .allocation import MAX_ROUNDS, Allocation, power_curves, relation_curves
 from .calibration import prove
@@ -56,6 +56,9 @@ class LotsPlan(JsonText):
     one_round : SumPlan
         The plan of each round's sum: `one_round.users` is M, the public number of reports, blanks included. Its own promise is
         about a report against a blank in a round that is known.
+    turnout : float, default 1.0
+        The fraction of all users that would come whichever round they draw; others are replaced by blanks. Only
+        `guarantee.if_watched` counts on it, since whoever made the blanks may tell their coins.
 
     Guarantee
     ---------
@@ -76,12 +79,15 @@ class LotsPlan(JsonText):
     honest: float
     neighbours: str
     one_round: SumPlan
+    turnout: float = 1.0
 
     def __post_init__(self) -> None:
         request = self._request
         for name in ("epsilon", "delta", "users", "honest", "neighbours"):
             object.__setattr__(self, name, getattr(request, name))
         object.__setattr__(self, "rounds", _rounds(self.rounds))
+        remedy = "Say which fraction of users comes to its round; 1 is all."
+        object.__setattr__(self, "turnout", real("turnout", self.turnout, above=0, at_most=1, remedy=remedy))
         if not isinstance(self.one_round, SumPlan) or (self.one_round.neighbours, self.one_round.rounds) != ("zero-out", 1):
             remedy = "Use the plan as plan_lots made it."
             raise ArgumentError("one_round", str(self.one_round), "a plan of one round with zero-out neighbours", remedy)
@@ -153,6 +159,7 @@ class LotsPlan(JsonText):
             What `from_dict` reads.
         """
         own = {name: getattr(self, name) for name in _FIELDS} | {"one_round": self.one_round.to_dict()}
+        own |= {} if self.turnout == 1 else {"turnout": self.turnout}
         return own | {name: getattr(self, name) for name in _DERIVED} | {"guarantee": self.guarantee.to_dict()}
 
     @classmethod
@@ -177,7 +184,7 @@ class LotsPlan(JsonText):
         if not isinstance(values, dict):
             raise ArgumentError("plan", values, "a JSON object", "Pass what LotsPlan.to_json() gave.")
         own = {name: value for name, value in values.items() if name not in (*_DERIVED, "guarantee")}
-        known_fields(cls, own)
+        known_fields(cls, own, defaults=True)
         plan = cls(**own | {"one_round": SumPlan.from_dict(own["one_round"])})
         if plan.certified_delta > plan.delta:
             allowed = f"one whose claim follows from its parameters; they give delta {round_up(plan.certified_delta)}"
@@ -335,8 +342,8 @@ def _guarantee(plan: LotsPlan) -> Guarantee:
 
 def _if_watched(plan: LotsPlan, request: SumRequest) -> Guarantee:
     """One plain round of the honest users with the same lot, without the blanks: what holds if the shuffler tells all it knows."""
-    one_round, chance = plan.one_round, BATCH_SHARE * plan.delta
-    honest = max(1, smallest_batch(plan.users, plan.honest, plan.rounds, chance) - plan.most_excluded)
+    one_round, chance, share = plan.one_round, BATCH_SHARE * plan.delta, _honest_who_come(plan)
+    honest = max(1, smallest_batch(plan.users, share, plan.rounds, chance) - plan.most_excluded)
     try:
         certificate = certify(
             honest * one_round.noise_bits,
@@ -347,10 +354,18 @@ def _if_watched(plan: LotsPlan, request: SumRequest) -> Guarantee:
             tail=tight.TAIL_SHARE * plan.delta / one_round.dim,
         )
     except NoCertificateError:
-        return Guarantee(mu=0.0, slack=1.0, neighbours=plan.neighbours, honest=plan.honest, theorem=NO_CERTIFICATE)
+        return Guarantee(mu=0.0, slack=1.0, neighbours=plan.neighbours, honest=share, theorem=NO_CERTIFICATE)
     # users who are left out of a round that is too full may be honest, and those who stay cheats
-    slack = chance + one_round.dim * certificate.tau + (plan.overflow if plan.honest < 1 else 0.0)
-    return Guarantee(mu=certificate.mu, slack=slack, neighbours=plan.neighbours, honest=plan.honest, theorem=tight.THEOREM)
+    slack = chance + one_round.dim * certificate.tau + (plan.overflow if share < 1 else 0.0)
+    return Guarantee(mu=certificate.mu, slack=slack, neighbours=plan.neighbours, honest=share, theorem=tight.THEOREM)
+
+
+def _honest_who_come(plan: LotsPlan) -> float:
+    """The fraction of users that is honest and comes, at least: whoever stays away may be honest, and all cheats may come."""
+    if max(plan.honest, plan.turnout) == 1:
+        return min(plan.honest, plan.turnout)
+    both = honest_total(plan.users, plan.honest) + honest_total(plan.users, plan.turnout) - plan.users
+    return max(1, both) / plan.users
 
 
 def _counted_on(request: SumRequest, rounds: int, size: int) -> int:

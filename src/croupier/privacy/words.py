@@ -44,6 +44,10 @@ LOTS = (
     "blanks, noisy answers that say nothing, so that how many people were in one does not show. The lots, and the secret that they "
     "are drawn from, stay where the data is."
 )
+DEPLOYED_LOTS = (
+    "The shuffler draws them, tells each person its own and nobody another's, and fills rounds up with blanks of its own making. "
+    "A round ends at a time that is fixed beforehand, whoever came."
+)
 PUBLIC = "Taken as public: the parameters, the number of people, the names and number of the columns."
 ONCE = "Fitting again on the same people, or publishing scores on them, spends more than this."
 SEEDED = "the randomness was seeded"
@@ -326,9 +330,15 @@ def watched_line(guarantee: Guarantee, delta: float) -> str:
     str
         With every figure rounded up.
     """
-    if guarantee.if_watched.slack >= delta:
+    watched = guarantee.if_watched
+    if watched.slack >= delta:
         return f"no promise at delta {round_up(delta)}"
-    return f"epsilon {round_up(guarantee.if_watched.epsilon(delta))} at delta {round_up(delta)}"
+    come = (
+        f", if {crowd(watched.honest, 'users')} come to their round and add their noise"
+        if watched.honest < guarantee.honest
+        else ""
+    )
+    return f"epsilon {round_up(watched.epsilon(delta))} at delta {round_up(delta)}{come}"
 
 
 def not_private(why: str) -> str:

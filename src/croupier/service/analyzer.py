@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -58,7 +58,7 @@ class Answered:
     phase : int
         Its phase, counted from 1.
     users : int
-        How many users answered.
+        How many users answered; with secret lots how many reports there were, blanks included.
     length : float
         Length of their private mean gradient.
     bad : int, default 0
@@ -101,6 +101,8 @@ class RemotePopulation:
         True: devices add the plan's noise.
     unit : str
         "person": a client has all rows of whoever runs it.
+    turnout : float
+        The fraction of users that is counted on to come to their round, where lots are secret.
     document : Document
         The signed task.
     ending : AnalyzerEnding
@@ -129,6 +131,12 @@ class RemotePopulation:
     def users(self) -> int:
         """How many users the task asks."""
         return self.task.users
+
+    @property
+    def turnout(self) -> float:
+        """The fraction of users that is counted on to come to their round, where lots are secret."""
+        lots = self.task.schedule.phases[0].lots
+        return 1.0 if lots is None else lots.turnout
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
         """Do nothing: records are where nobody can look at them. Devices check their own.
@@ -177,7 +185,7 @@ class RemotePopulation:
         while (estimate := self._estimate(name, question.plan)) is None:
             if (batch := self._batch(name)) is not None:
                 self._open(name, batch)
-        return estimate
+        return replace(estimate, guarantee=question.promised(estimate.guarantee))
 
     def current(self) -> Document | None:
         """Return the round that is waited for, as its signed document.
@@ -241,7 +249,9 @@ class RemotePopulation:
         rounds = []
         for number, document, ones, users, bad, dropped in rows:
             phase = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
-            mean = estimate_of(ones, users, self.task.schedule.phases[phase - 1].plan).mean
+            planned = self.task.schedule.phases[phase - 1]
+            estimate = estimate_of(ones, users, planned.plan)
+            mean = estimate.mean if planned.lots is None else estimate.sum / planned.mean_of
             rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean)), bad or 0, dropped))
         return rounds
 

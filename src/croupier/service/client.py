@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,22 +14,22 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
-from ..files import lock, write_whole
-from ..privacy import round_up
-from ..privacy.rounding import exact
 from ..protocol import RandomSource, SecureRandom
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError
 from .budget import DeviceBudget
+from .demands import MAX_EPSILON_IF_WATCHED, Demands
 from .ending import End
 from .http import Server, ServerError, require_private_way
-from .means import Records, beside, blanked_mean, checked_mean
+from .means import Records, mean_when_due, sleep_until
+from .memory import Memory
 from .outcomes import RefusedTaskError, Sent
 from .queries import AskedQuery
 from .reporting import report_of
+from .secrecy import Lot
 from .task import Task, TaskRound
 from .tokens import slot_of
 from .wallet import Wallet
-from .wire import Document
+from .wire import Document, WireError
 
 # The status of a report whose round has ended.
 TOO_LATE = 410
@@ -55,6 +52,9 @@ class Client:
         The weakest promise that the user accepts for everything the task will ask.
     max_delta : float, default 1e-6
         At this delta.
+    max_epsilon_if_watched : float, default 10
+        In a task with secret lots, the weakest promise that is accepted to somebody who also knows when each user answered;
+        infinity demands none.
     ca : path-like, optional
         A file of certificates to trust instead of the system's.
     timeout : float, default 30
@@ -73,6 +73,8 @@ class Client:
     ----------
     budget : DeviceBudget
         The ledger.
+    demands : Demands
+        The weakest promises that are accepted.
 
     Guarantee
     ---------
@@ -91,6 +93,7 @@ class Client:
         folder: str | os.PathLike[str],
         max_epsilon: float = 1.0,
         max_delta: float = 1e-6,
+        max_epsilon_if_watched: float = MAX_EPSILON_IF_WATCHED,
         ca: str | os.PathLike[str] | None = None,
         timeout: float = 30.0,
         at_once: bool = False,
@@ -107,15 +110,13 @@ class Client:
             remedy = "Ask the analyzer's operator for it; do not take it from the shuffler."
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
         require_private_way(shuffler)
-        self._folder = Path(folder).expanduser()
-        remedy = "It is the weakest promise that you accept for the whole task."
-        self._max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
-        self._max_delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
+        self._memory = Memory(Path(folder).expanduser())
+        self.demands = Demands.of(max_epsilon, max_delta, max_epsilon_if_watched)
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
         self._invitation, self._enroller_ca, self._timeout = invitation, enroller_ca, timeout
-        self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._folder / "budget.json")
+        self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._memory.folder / "budget.json")
 
     def task(self) -> Task:
         """The task, its signature and its promise checked here, not believed.
@@ -136,7 +137,7 @@ class Client:
         """
         if self._task is None:
             task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
-            self._require_promise(task)
+            self.demands.check(task)
             self.budget.check(task.id, task.schedule.guarantee)
             self._task = task
         return self._task
@@ -156,6 +157,28 @@ class Client:
         document = Document.from_bytes(data)
         return document, TaskRound.read(document, task, self._key)
 
+    def lot(self) -> Lot:
+        """The round that this user is asked in, as the shuffler tells it alone, in a task with secret lots.
+
+        Returns
+        -------
+        Lot
+            With how long it is until then at the least.
+
+        Raises
+        ------
+        RefusedTaskError
+            It is another one than was told before: lots are drawn once.
+        WireError
+            It is none of the task's rounds.
+        """
+        task = self.task()
+        told = Lot.from_bytes(self._sent("/v1/lot", headers=self._authorized))
+        if told.round is not None and told.round > task.schedule.rounds:
+            raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
+        self._memory.keep_lot(task.id, told.round)
+        return told
+
     def collect(self) -> None:
         """Get this user's tokens from the task's enroller: all of them at once, at a time that does not depend on records.
 
@@ -174,7 +197,7 @@ class Client:
         if task.enroller is not None:
             require_private_way(task.enroller.address, "enroller")
             server = Server(task.enroller.address, ca=self._enroller_ca, timeout=self._timeout)
-            Wallet(self._folder, task).collect(server, self._invitation)
+            Wallet(self._memory.folder, task).collect(server, self._invitation)
 
     def ended(self) -> End | None:
         """Whether the task has ended, by the analyzer's signed word.
@@ -193,7 +216,7 @@ class Client:
         return End.read(Document.from_bytes(data), self.task().id, self._key) if data else None
 
     def answered(self) -> int:
-        """How many answers to the task are in the ledger, whatever was heard of them.
+        """How many answers to the task are in the ledger, whatever was heard of them; cover is none.
 
         Returns
         -------
@@ -201,7 +224,7 @@ class Client:
             At most as many as the task's plan covers.
         """
         task = self.task()
-        return sum(entry["task"] == task.id for entry in self._ledger())
+        return len(self._memory.answers(task.id))
 
     def waits(self) -> bool:
         """Whether a report is here that the shuffler is not known to have.
@@ -211,7 +234,7 @@ class Client:
         bool
             `answer` sends it again.
         """
-        return any(self._folder.glob(f"{self.task().id}-*.report"))
+        return any(self._memory.folder.glob(f"{self.task().id}-*.report"))
 
     def take_part(self, X: ArrayLike, y: Any, *, random: RandomSource | None = None) -> Sent | None:
         """Answer the present round with this user's rows: `answer` for rows that are here.
@@ -289,40 +312,47 @@ class Client:
             records that are not valid: there such a record has gradient 0, and an answer is sent.
         """
         task = self.task()
-        with self._alone():
+        with self._memory.alone():
             return self._answer(task, records, random or SecureRandom())
 
     def _answer(self, task: Task, records: Records, random: RandomSource) -> Sent | None:
-        waiting = next(iter(sorted(self._folder.glob(f"{task.id}-*.report"))), None)
+        waiting = next(iter(sorted(self._memory.folder.glob(f"{task.id}-*.report"))), None)
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
             self.collect()
+            lot = self._covered_lot(task)
             if (now := self.round()) is None:
                 return None
             came = time.monotonic()
             document, task_round = now
-            slot = f"{task.id}-{task.slot(task_round.id)}"
-            if any(entry["slot"] == slot for entry in self._ledger()):
+            cover = task.secret is not None and task.secret.cover and lot != task_round.number
+            slot = f"{task.id}-cover-{task_round.number}" if cover else f"{task.id}-{task.slot(task_round.id)}"
+            if any(entry["slot"] == slot for entry in self._memory.entries()):
                 return None
-            self._require_room(task, task_round)
-            gradient = self._gradient(task, task_round, records, came + task.pace / 2)
-            blank, due = gradient is None, came + task.pace
+            new = {"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase}
+            if cover:  # nothing of the records, and coins of its own: a second report of a record would be a second release
+                gradient, random, new["cover"] = None, SecureRandom(), True
+            else:
+                self._require_room(task, task_round)
+                gradient = mean_when_due(task, task_round, records, None if self._at_once else came + task.pace / 2)
+            blank, due = gradient is None and not cover, came + task.pace
             report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
-            self._charge(task)
-            self._count({"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase})
-            waiting = self._folder / f"{slot}.report"
-            self._write(waiting, report)
+            if not cover:
+                self._charge(task)
+            self._memory.count(new)
+            waiting = self._memory.folder / f"{slot}.report"
+            self._memory.write(waiting, report)
             if task.enroller is not None:
-                Wallet(self._folder, task).forget(slot_of(task, task_round))
-        else:  # it counts from when it is sent
+                Wallet(self._memory.folder, task).forget(slot_of(task, task_round))
+        elif "-cover-" not in waiting.name:  # it counts from when it is sent
             self._charge(task, again=True)
-        entry = next((known for known in self._ledger() if known["slot"] == waiting.stem), None)
+        entry = next((known for known in self._memory.entries() if known["slot"] == waiting.stem), None)
         if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
             entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
-            self._count(entry)
+            self._memory.count(entry)
         body = waiting.read_bytes()
         if not self._at_once:
-            _sleep_until(due)
+            sleep_until(due)
         try:
             self._sent("/v1/report", body, self._authorized)
         except ServerError as refusal:
@@ -330,43 +360,19 @@ class Client:
                 waiting.unlink()
             raise
         waiting.unlink()
-        return Sent(entry["round"], first_time, blank)
+        return Sent(entry["round"], first_time, blank, bool(entry.get("cover")))
 
-    def _gradient(self, task: Task, task_round: TaskRound, records: Records, due: float) -> NDArray[np.float64] | None:
-        """The mean of the records' gradients, when it is due and no sooner.
-
-        None where it is not ready by then, or the task blanks records that are not valid and these cannot be read at all.
-        """
-
-        def computed() -> NDArray[np.float64] | None:
-            return blanked_mean(task, task_round, records) if task.blanks else checked_mean(task, task_round, records)
-
-        if self._at_once:
-            return computed()
-        gradient = beside(computed)
-        wait_for([gradient], timeout=max(0.0, due - time.monotonic()))
-        if not gradient.done():
+    def _covered_lot(self, task: Task) -> int | None:
+        """In a task with cover, this user's round; asked for once."""
+        if task.secret is None or not task.secret.cover:
             return None
-        value = gradient.result()
-        _sleep_until(due)
-        return value
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Two processes of one user would answer twice: the second is refused while the first is at it."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self._folder / "lock").open("a") as file:
-            try:
-                lock(file.fileno())
-            except OSError:
-                remedy = "Wait until the other one has ended: one user answers once."
-                raise ArgumentError("folder", str(self._folder), "used by one process at a time", remedy) from None
-            yield
+        known = self._memory.lot(task.id)
+        return self.lot().round if known is None else known[0]
 
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
-        token = b"" if task.enroller is None else Wallet(self._folder, task).token(slot_of(task, task_round))
+        token = b"" if task.enroller is None else Wallet(self._memory.folder, task).token(slot_of(task, task_round))
         return report_of(task, task_round, document, gradient, random, token).to_bytes()
 
     def _charge(self, task: Task, *, again: bool = False) -> None:
@@ -374,43 +380,13 @@ class Client:
         analyzer = self._key.public_bytes_raw().hex()
         self.budget.charge(task.id, task.name, analyzer, task.schedule.guarantee, again=again)
 
-    def _require_promise(self, task: Task) -> None:
-        promise = task.schedule.guarantee
-        if promise.neighbours != "replace-one":
-            raise RefusedTaskError(
-                f"the task promises for {promise.neighbours} neighbours; 'replace-one' is demanded. Nothing was sent."
-            )
-        epsilon = promise.epsilon(self._max_delta) if promise.slack < self._max_delta else float("inf")
-        if epsilon > self._max_epsilon:
-            raise RefusedTaskError(
-                f"the task reveals epsilon = {round_up(epsilon)} at delta = {exact(self._max_delta)}, more than the "
-                f"{exact(self._max_epsilon)} that is allowed here. Nothing was sent."
-            )
-
     def _require_room(self, task: Task, task_round: TaskRound) -> None:
         """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""
         plan = task_round.phase_of(task).plan
-        answers = [entry for entry in self._ledger() if entry["task"] == task.id]
+        answers = self._memory.answers(task.id)
         elsewhere = [entry for entry in answers if entry["phase"] != task_round.phase]
         if elsewhere or len(answers) >= plan.rounds:
             raise RefusedTaskError(f"the task asks more often than its plan covers ({plan.rounds} rounds). Nothing was sent.")
-
-    def _ledger(self) -> list[dict[str, Any]]:
-        file = self._folder / "ledger.jsonl"
-        try:
-            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        except ValueError:
-            allowed = "a ledger that can be read"
-            raise ArgumentError("folder", str(file), allowed, "Bring it back: without it you might answer twice.") from None
-
-    def _count(self, entry: dict[str, Any]) -> None:
-        """Before it leaves: an answer that gets lost may have been taken."""
-        entries = [*self._ledger(), entry]
-        self._write(self._folder / "ledger.jsonl", "".join(json.dumps(known) + "\n" for known in entries).encode())
-
-    def _write(self, path: Path, data: bytes) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(path, data, private=True)
 
     @property
     def _authorized(self) -> dict[str, str]:
@@ -418,7 +394,3 @@ class Client:
 
     def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
         return self._server.send(path, body, headers)
-
-
-def _sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))

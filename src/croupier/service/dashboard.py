@@ -22,7 +22,7 @@ from typing import Any
 from .. import __version__
 from ..optimizer.phases import Phase, Schedule
 from ..optimizer.progress import noise_norms
-from ..privacy import SumPlan, round_up, words
+from ..privacy import round_up, words
 from ..problem import Problem
 from .analyzer import Answered, RemotePopulation
 from .queries import AskedQuery
@@ -91,6 +91,8 @@ class Dashboard:
         sends again changes nothing.
         """
         task = self._population.task
+        if task.secret is not None:
+            raise WireError("arrivals in a task whose lots are secret: how many came is nobody's business")
         values = Document.from_bytes(data).verified(ARRIVALS, task.shuffler)
         if set(values) != {"task", "round", "arrived"} or values["task"] != task.id:
             raise WireError("arrivals of another task")
@@ -156,13 +158,14 @@ def curve(schedule: Schedule, answered: Sequence[Answered]) -> list[dict[str, An
     """
     size, points = max(1, math.ceil(len(answered) / MOST_POINTS)), []
     for number, entries in groupby(answered, key=lambda entry: entry.phase):
-        plan, rounds = schedule.phases[number - 1].plan, list(entries)
+        phase, rounds = schedule.phases[number - 1], list(entries)
+        plan = phase.plan
         for start in range(0, len(rounds), size):
             group = rounds[start : start + size]
-            ends = [noise_norms(plan, entry.users) for entry in group]
+            ends = [noise_norms(plan, entry.users, mean_of(phase, entry.users)) for entry in group]
             point = {
                 "length": _mean([entry.length for entry in group]),
-                "noise": _mean([noise_length(plan, entry.users) for entry in group]),
+                "noise": _mean([noise_length(phase, entry.users) for entry in group]),
                 "low": _mean([end[0] for end in ends]),
                 "high": _mean([end[1] for end in ends]),
             }
@@ -171,24 +174,34 @@ def curve(schedule: Schedule, answered: Sequence[Answered]) -> list[dict[str, An
     return points
 
 
-def noise_length(plan: SumPlan, users: int) -> float:
+def noise_length(phase: Phase, users: int) -> float:
     """Root mean square length of the noise of a mean gradient: what it would be about if there were nothing but noise."""
-    return plan.noise_std_for(users) / users * math.sqrt(plan.dim)
+    return phase.plan.noise_std_for(users) / mean_of(phase, users) * math.sqrt(phase.plan.dim)
+
+
+def mean_of(phase: Phase, users: int) -> float:
+    """What a round's sum is divided by: the users that answered; with secret lots what all rounds have in the mean."""
+    return users if phase.lots is None else phase.mean_of
 
 
 def _noise(schedule: Schedule) -> list[dict[str, Any]]:
     """Noise alone in every planned round, by phases."""
     first, phases = 1, []
     for phase in schedule.phases:
-        low, high = noise_norms(phase.plan, phase.batch)
-        values = {"noise": noise_length(phase.plan, phase.batch), "low": low, "high": high}
+        low, high = noise_norms(phase.plan, phase.batch, phase.mean_of)
+        values = {"noise": noise_length(phase, phase.batch), "low": low, "high": high}
         phases.append({"first": first, "last": first + phase.rounds - 1} | {name: _short(value) for name, value in values.items()})
         first += phase.rounds
     return phases
 
 
-def _people(task: Task, answered: Sequence[Answered]) -> int:
-    """People who have answered, each once; where all are asked in every round, those who answered the last."""
+def _people(task: Task, answered: Sequence[Answered]) -> int | None:
+    """People who have answered, each once; where all are asked in every round, those who answered the last.
+
+    None where lots are secret: nobody can say.
+    """
+    if task.secret is not None:
+        return None
     users = [entry.users for entry in answered] or [0]
     return users[-1] if task.schedule.interactivity == "full" else sum(users)
 
@@ -199,15 +212,17 @@ def _arrivals(task: Task, phase: Phase, waiting: TaskRound | None, heard: Heard 
         "arrived": heard.arrived if known and heard else None,
         "news": bool(known and heard and heard.news),
         "wanted": phase.plan.users,
-        "minimum": phase.plan.honest_users,
+        "minimum": phase.plan.honest_users if task.secret is None else phase.plan.users,
         "patience": task.patience,
+        "seconds": None if task.secret is None else task.secret.seconds,
     }
 
 
 def _privacy(schedule: Schedule) -> dict[str, Any]:
     """Epsilon of the whole run at the task's delta, rounded up; it holds wherever the run stops (accounting, section 4)."""
-    delta = _delta(schedule)
-    return {"delta": round_up(delta, 3), "epsilon": round_up(schedule.guarantee.epsilon(delta), 3)}
+    delta, guarantee = _delta(schedule), schedule.guarantee
+    watched = words.watched_line(guarantee, delta) if guarantee.watched else None
+    return {"delta": round_up(delta, 3), "epsilon": round_up(guarantee.epsilon(delta), 3), "watched": watched}
 
 
 def _bits(task: Task, phase: Phase) -> dict[str, Any]:
@@ -224,25 +239,28 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
 def plan_words(task: Task, number: int) -> list[list[str]]:
     """The plan of a phase in words: names and what they are."""
     schedule, phase = task.schedule, task.schedule.phases[number - 1]
-    plan, full = phase.plan, schedule.interactivity == "full"
+    plan, full, of_mean = phase.plan, schedule.interactivity == "full", phase.plan.noise_std / phase.mean_of
     ends = f"with {plan.users:,} reports"
-    if task.patience is not None and plan.honest_users < plan.users:
+    if task.secret is not None:
+        ends = f"{task.secret.seconds:,.4g} seconds after it began, whoever came; blanks fill it up to {plan.users:,} reports"
+    elif task.patience is not None and plan.honest_users < plan.users:
         ends += f", or after {task.patience:,.4g} seconds with at least {plan.honest_users:,}"
+    unit, hidden = ("people", "") if phase.lots is None else ("reports", ", drawn by a lot that is kept secret")
     bound = "none" if schedule.bound is None else f"expected excess {schedule.bound_on} loss at most {schedule.bound:.4g}"
     problem = task.problem
     subject = ("question", problem.in_words) if isinstance(problem, AskedQuery) else ("model", _problem_words(problem))
     rows = {
         subject[0]: subject[1],
         "method": f"{schedule.method}, {schedule.interactivity} interactivity; {schedule.why}",
-        "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} people, by {phase.algorithm}",
-        "a person": "is in every round" if full else "is in one round at most",
+        "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} {unit}, by {phase.algorithm}",
+        "a person": "is in every round" if full else f"is in one round at most{hidden}",
         "a round ends": ends,
-        "honest in a round": f"{words.honest_users(plan.honest_users, plan.users, 'people')} are counted on to add their noise",
+        "honest in a round": f"{words.honest_users(plan.honest_users, plan.users, unit)} are counted on to add their noise",
         "gradients" if subject[0] == "model" else "vectors": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         "coordinate",
         "transport": f"{task.transport}: {_TRANSPORTS[task.transport]}",
-        "noise": f"{plan.noise_std / plan.users:.3g} in a coordinate of the mean, {plan.inflation:.4g} times a trusted curator's",
+        "noise": f"{of_mean:.3g} in a coordinate of the mean, {plan.inflation:.4g} times a trusted curator's",
         "bound on the loss": bound,
     }
     return [[name, text] for name, text in rows.items()]
@@ -258,20 +276,23 @@ def bad_words(answered: Sequence[Answered]) -> list[list[str]]:
 
 def promise_words(schedule: Schedule) -> dict[str, str]:
     """What the whole run promises, in words and in figures that can be checked."""
-    guarantee, epsilon = schedule.guarantee, max(phase.plan.epsilon for phase in schedule.phases)
-    claim = words.Claim.of(epsilon, _delta(schedule), guarantee)
-    promise = words.PromiseWords(claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest)
+    guarantee, delta = schedule.guarantee, _delta(schedule)
+    epsilon = max((phase.lots or phase.plan).epsilon for phase in schedule.phases)
+    claim = words.Claim.of(epsilon, delta, guarantee)
+    watched = words.watched_line(guarantee, delta) if guarantee.watched else ""
+    promise = words.PromiseWords(claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest, watched=watched)
+    lots = f" Assumed of the lots. {words.DEPLOYED_LOTS}" if watched else ""
     return {
         "short": f"epsilon {round_up(epsilon)}, delta {round_up(claim.delta)}",
-        "words": f"{promise.meaning} {promise.guess}",
-        "if": f"Assumed of the shuffler. {words.SHUFFLER} Assumed of the others. {promise.crowd} {words.RECORDS['refuse']}",
+        "words": " ".join(filter(None, (promise.meaning, promise.guess, promise.if_watched))),
+        "if": f"Assumed of the shuffler. {words.SHUFFLER}{lots} Assumed of the others. {promise.crowd} {words.RECORDS['refuse']}",
         "proved": words.proved_line(guarantee, epsilon),
     }
 
 
 def _delta(schedule: Schedule) -> float:
     """The delta that the task was planned for."""
-    return max(phase.plan.delta for phase in schedule.phases) + schedule.shortfall
+    return max((phase.lots or phase.plan).delta for phase in schedule.phases) + schedule.shortfall
 
 
 def _problem_words(problem: Problem) -> str:

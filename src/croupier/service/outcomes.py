@@ -46,11 +46,14 @@ class Sent:
     blank : bool, default False
         Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
         answer is that of a user whose gradient is 0.
+    cover : bool, default False
+        Whether it was no answer but cover: a report that says nothing, in a round that is not this user's lot.
     """
 
     round: int
     first_time: bool
     blank: bool = False
+    cover: bool = False
 
 
 @dataclass(frozen=True)

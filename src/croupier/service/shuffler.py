@@ -16,11 +16,14 @@ from sqlalchemy.exc import IntegrityError
 
 from . import store as tables
 from .finishing import ShufflerEnding
+from .known_rounds import KnownRounds
 from .lots import draw_lots, who_answered, who_is_drawn
 from .margin import fewest
+from .on_time import Blanks, due_batch, hidden_among, told_lots
 from .outcomes import Arrivals, RefusedError, Taken, Written
 from .places import any_place_left, promise_places, who_has_places
 from .releasing import Releases, forget_batch
+from .secrecy import Lot
 from .store import Database
 from .taking import make_batch, state_of, take_reports
 from .task import Task, TaskRound
@@ -29,8 +32,6 @@ from .wire import ARRIVALS, Document, SealedReport, WireError
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
 _KNOWN = 30.0
-# Rounds that are kept as they were read.
-_ROUNDS_KEPT = 8
 
 
 class ShufflerRole:
@@ -64,7 +65,7 @@ class ShufflerRole:
     ---------
     A batch is forwarded in uniformly random order, has at least as many reports as its plan counts on, and holds at most one report
     of each client. When it is written, the reports are deleted in the same transaction; where reports are checked, when the one sum
-    over those that are not left out is written.
+    over those that are not left out is written. With secret lots it has all reports of the plan, blanks among them, at its time.
     """
 
     def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
@@ -73,8 +74,9 @@ class ShufflerRole:
         self.task: Task | None = None
         self.document: Document | None = None  # the task's
         self._lock = threading.Lock()  # what comes to one process is counted one after the other
+        self._blanks = Blanks()
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
-        self._read: dict[bytes, TaskRound] = {}  # rounds that were read, by digest
+        self._rounds = KnownRounds(store, analyzer)
         self.releases = Releases(store, key, analyzer)
         if (document := store.task()) is not None:
             self.take_task(document)
@@ -106,7 +108,7 @@ class ShufflerRole:
         task = Task.read(document, self._analyzer)
         if task.shuffler.public_bytes_raw() != self.public_key.public_bytes_raw():
             raise WireError("a task for another shuffler")
-        smallest = min(phase.plan.honest_users for phase in task.schedule.phases)
+        smallest = hidden_among(task)
         if smallest < self._smallest:
             raise WireError(f"a task with batches of {smallest} users; this shuffler makes none of less than {self._smallest}")
         with self.store.begin() as connection:
@@ -180,7 +182,7 @@ class ShufflerRole:
         """
         if self.task is None or (document := self.current()) is None:
             return [None] * len(clients)
-        task_round = self._round(document)
+        task_round = self._rounds.read(document, self.task)
         enough = fewest(self.task, task_round.phase_of(self.task))
         with self._lock:
             with self.store.look() as connection:
@@ -188,12 +190,30 @@ class ShufflerRole:
                 drawn = who_is_drawn(connection, task_round, clients)
                 wanted = drawn - who_answered(connection, self.task, task_round, clients)
                 waited = who_has_places(connection, task_round.id, wanted)
+            if (secret := self.task.secret) is not None:  # nobody is waited for: the round ends on time
+                offered = state.state == "open" and time.time() < secret.offered(state.opened, self.task.pace)
+                return [document if offered and (secret.cover or client in wanted) else None for client in clients]
             ends = state.state != "open" or (self._is_late(state) and state.arrived >= enough)
             new = set() if ends else wanted - waited
             if new:
                 with self.store.begin() as connection:
                     promise_places(connection, task_round.id, sorted(new))
         return [document if client in waited | new else None for client in clients]
+
+    def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
+        """Return for each client the round that is its secret lot. Nobody else is told.
+
+        Parameters
+        ----------
+        clients : sequence of str
+            Names of enrolled clients.
+
+        Returns
+        -------
+        list of Lot or RefusedError
+            Theirs.
+        """
+        return told_lots(self.store, self._serving, clients)
 
     def _is_late(self, state: Any) -> bool:
         patience = self._serving.patience
@@ -225,15 +245,15 @@ class ShufflerRole:
         Returns
         -------
         Arrivals or None
-            None where no round takes reports.
+            None where no round takes reports, or lots are secret.
         """
-        if self.task is None or (document := self.current()) is None:
+        if self.task is None or self.task.secret is not None or (document := self.current()) is None:
             return None
-        task_round = self._round(document)
+        task_round = self._rounds.read(document, self.task)
         phase = task_round.phase_of(self.task)
         with self.store.look() as connection:
-            arrived = state_of(connection, task_round.id).arrived
-        return Arrivals(task_round.number, arrived, phase.plan.users, fewest(self.task, phase))
+            here = state_of(connection, task_round.id).arrived
+        return Arrivals(task_round.number, here, phase.plan.users, fewest(self.task, phase))
 
     def said(self, arrivals: Arrivals) -> Document:
         """Return how a round stands as a signed document, for the analyzer.
@@ -301,7 +321,7 @@ class ShufflerRole:
     def _well_shaped(self, client: str, body: bytes) -> Written | RefusedError:
         try:
             task, report = self._serving, SealedReport.from_bytes(body)
-            task_round = self._read.get(report.round) or self._round(self._document(report.round))
+            task_round = self._rounds.of_report(report.round, task)
             plan = task_round.phase_of(task).plan
             check_shape(report, task.transport, report.round, plan)
             if len(body) != report_length(task.transport, plan) + task.token_bytes:
@@ -311,24 +331,6 @@ class ShufflerRole:
         except RefusedError as refusal:
             return refusal
         return Written(client, body, task_round, plan, report.sealed.reshape(-1)[:ENCAPSULATED].tobytes().hex())
-
-    def _round(self, document: Document) -> TaskRound:
-        """A round of ours, read once."""
-        digest = document.digest
-        task_round = self._read.get(digest) or TaskRound.read(document, self._serving, self._analyzer)
-        if digest not in self._read:
-            self._read = dict(list(self._read.items())[1 - _ROUNDS_KEPT :]) | {digest: task_round}
-        return task_round
-
-    def _document(self, digest: bytes) -> Document:
-        """That of the round that a report is about."""
-        with self.store.look() as connection:
-            rounds = tables.rounds.c
-            known = connection.execute(select(rounds.document).where(rounds.digest == digest.hex())).scalar()
-            if known is None:
-                now = connection.execute(select(rounds.id).where(rounds.state == "open")).scalar()
-                raise RefusedError(400, "a report for another round") if now else RefusedError(409, "no round takes reports now")
-        return Document.from_bytes(known)
 
     def _written_alone(self, report: Written) -> Taken | RefusedError:
         try:
@@ -349,18 +351,22 @@ class ShufflerRole:
         return [outcomes[place] for place in range(len(reports))]
 
     def close_late(self) -> None:
-        """End a round that has waited long enough, has as many reports as its plan counts on, and waits for no promised one."""
-        if self.task is None or self.task.patience is None or (document := self.current()) is None:
+        """End a round that has waited long enough, has enough reports and waits for no promised one; or whose time is over."""
+        task = self.task
+        if task is None or (task.patience is None and task.secret is None) or (document := self.current()) is None:
             return
-        task_round = self._round(document)
-        enough = fewest(self.task, task_round.phase_of(self.task))
+        task_round = self._rounds.read(document, task)
+        if task.secret is not None:
+            self._blanks.end(self.store, self._lock, self._key, task, task_round, document)
+            return
+        enough = fewest(task, task_round.phase_of(task))
         with self._lock:
             with self.store.begin() as connection:
                 state = state_of(connection, task_round.id, to_change=True)
                 waits = state.arrived < enough or not self._is_late(state) or any_place_left(connection, task_round.id)
                 if state.state != "open" or waits:
                     return
-                make_batch(connection, self.task, task_round, self._key)
+                make_batch(connection, task, task_round, self._key)
             self.store.wipe()
 
     def waiting_batch(self) -> tuple[str, bytes] | None:
@@ -369,12 +375,9 @@ class ShufflerRole:
         Returns
         -------
         tuple of (str, bytes) or None
-            Its round's id and the signed batch; None where none waits.
+            Its round's id and the signed batch; None where none waits, or the time at which it leaves has not come.
         """
-        with self.store.look() as connection:
-            query = select(tables.rounds.c.id, tables.rounds.c.batch).where(tables.rounds.c.state == "made")
-            row = connection.execute(query.order_by(tables.rounds.c.number)).first()
-        return None if row is None else (row.id, row.batch)
+        return due_batch(self.store, self.task.secret if self.task else None)
 
     def forwarded(self, round_id: str, state: str = "forwarded") -> None:
         """Forget a batch that the analyzer has, or has refused for good.

@@ -20,6 +20,7 @@ from .enrolment import EnrollerKeys, check_enroller
 from .limits import require_coordinates
 from .problem_words import problem_of, problem_words
 from .queries import AskedQuery
+from .secrecy import SecretRounds, check_secrecy
 from .transport import batch_length
 from .wire import ROUND, TASK, TOKEN_BYTES, TRANSPORTS, Document, WireError, canonical, sha256
 
@@ -56,6 +57,8 @@ class Task:
         How many seconds after it has asked for a round a client answers it, whatever its records are.
     enroller : EnrollerKeys, optional
         Whoever signs tokens for enrolled people, one of which is in every report; None counts reports that anybody could have made.
+    secret : SecretRounds, optional
+        Where users' rounds are drawn by secret lots: how long a round takes, whoever comes.
 
     Attributes
     ----------
@@ -77,6 +80,7 @@ class Task:
     name: str = ""
     pace: float = PACE
     enroller: EnrollerKeys | None = None
+    secret: SecretRounds | None = None
     _as_read: str | None = field(default=None, init=False, compare=False)  # its id, where it was read
 
     @property
@@ -127,7 +131,9 @@ class Task:
         return Document.signed(TASK, {"id": self.id, **self._words()}, key)
 
     def _words(self) -> dict[str, Any]:
-        return {
+        besides = {} if self.enroller is None else {"enroller": self.enroller.words()}
+        besides |= {} if self.secret is None else {"secret": self.secret.to_dict()}
+        return besides | {
             "name": self.name,
             "transport": self.transport,
             "users": self.users,
@@ -137,7 +143,7 @@ class Task:
             "records": self.records,
             "patience": self.patience,
             "pace": self.pace,
-        } | ({} if self.enroller is None else {"enroller": self.enroller.words()})
+        }
 
     @classmethod
     def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
@@ -172,11 +178,14 @@ class Task:
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
             about = {name: values[name] for name in ("records", "patience", "name", "pace")}
             enroller = EnrollerKeys.of_words(values["enroller"]) if "enroller" in values else None
-            task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about, enroller=enroller)
+            secret = SecretRounds.from_dict(values["secret"]) if "secret" in values else None
+            about |= {"enroller": enroller, "secret": secret}
+            task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about)
             if isinstance(problem, AskedQuery):
                 problem.check(schedule, task.users)
             else:
                 check_schedule(schedule, task.users)
+            check_secrecy(secret, schedule.secret_lots, task.patience, task.pace)
             if enroller is not None:
                 check_enroller(enroller, schedule, task.transport)
             if task.patience is not None:
@@ -366,8 +375,8 @@ class TaskRound:
 
 
 def _fits(phase: Phase, problem: Problem | AskedQuery) -> bool:
-    """Whether a phase's plan is proved and fits. A deployed shuffler deals users to batches openly: secret lots are refused."""
-    return phase.plan.dim == problem.dim and is_proved(phase.plan) and phase.lots is None
+    """Whether a phase's plan is proved and fits; that of secret lots was proved when it was read."""
+    return phase.plan.dim == problem.dim and is_proved(phase.plan)
 
 
 def _name(name: str, value: Any) -> None:

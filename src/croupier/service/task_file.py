@@ -16,6 +16,7 @@ from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
 from .enrolment import EnrollerKeys, check_enroller
 from .records import described
+from .secrecy import ROUND_SECONDS, TURNOUT, SecretRounds, check_secrecy
 from .task import LONGEST_PACE, PACE, Task
 from .wire import TRANSPORTS, WireError
 
@@ -39,6 +40,10 @@ FIELDS = {
     "invalid": str,
     "patience": float,
     "pace": float,
+    "lots": str,
+    "round_seconds": float,
+    "cover": bool,
+    "turnout": float,
     "enroller": str,
     "output": str,
 }
@@ -66,6 +71,12 @@ class TaskFile:
         Tells apart tasks that ask the same.
     pace : float
         Seconds after it has asked for a round that a client answers it.
+    lots : {"auto", "secret", "open"}
+        Whether it stays secret which round a user is in, as in the library; "auto" with `patience` or an enroller is open.
+    secret : SecretRounds
+        How rounds run where lots are secret.
+    turnout : float
+        The share of users that is counted on to come to their round, where lots are secret and known all the same.
     output : Path
         Where the model goes.
     enroller : EnrollerKeys or None
@@ -80,6 +91,9 @@ class TaskFile:
     patience: float | None
     name: str
     pace: float
+    lots: str
+    secret: SecretRounds
+    turnout: float
     output: Path
     enroller: EnrollerKeys | None = None
 
@@ -110,7 +124,8 @@ class TaskFile:
             raise ArgumentError("--task", str(path), f"a TOML file that can be read ({reason})", "See docs/deploy.md.") from None
         for name, value in values.items():
             wanted = FIELDS.get(name)
-            if wanted is None or not isinstance(value, wanted if wanted is not float else (int, float)) or isinstance(value, bool):
+            fits = wanted is not None and isinstance(value, (int, float) if wanted is float else wanted)
+            if wanted is None or not fits or isinstance(value, bool) != (wanted is bool):
                 allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(FIELDS)}"
                 remedy = "schedule is now rule." if name == "schedule" else "Mend the file."
                 raise ArgumentError(f"{path}: {name}", value, allowed, remedy)
@@ -136,6 +151,9 @@ class TaskFile:
             real(
                 "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
             ),
+            _lots(values),
+            SecretRounds(float(values.get("round_seconds", ROUND_SECONDS)), values.get("cover", False)),
+            real("turnout", values.get("turnout", TURNOUT), above=0, at_most=1, remedy="Say which share of users comes."),
             path.parent / values.get("output", "model.json"),
             EnrollerKeys.load(path.parent / values["enroller"]) if "enroller" in values else None,
         )
@@ -147,9 +165,9 @@ class TaskFile:
 
     @property
     def estimator(self) -> LinearModel:
-        """The estimator that is trained, for the task's users; not fitted yet. A deployed shuffler deals openly."""
+        """The estimator that is trained, for the task's users; not fitted yet."""
         estimator = self.request.estimator(self.facts, self.users)
-        estimator.lots = "open"
+        estimator.lots = self.lots
         estimator._exclusions = True
         return estimator
 
@@ -167,21 +185,26 @@ class TaskFile:
             Where no plan keeps the promise, or batches would be too large.
         """
         features = len(self.encoder.names)
+        planned = self.estimator.schedule_for(self.users, features).with_turnout(self.turnout)
+        secret = self.secret if planned.secret_lots else None
+        patience = None if planned.secret_lots else self.patience
+        check_secrecy(secret, planned.secret_lots, patience, self.pace)
         task = Task(
             transport=self.transport,
             users=self.users,
             problem=self.estimator.problem_for(features),
-            schedule=self.estimator.schedule_for(self.users, features),
+            schedule=planned,
             shuffler=public_key("shuffler_key", self.shuffler_key),
             records=described(self.facts, self.request),
-            patience=self.patience,
+            patience=patience,
             name=self.name,
             pace=self.pace,
             enroller=self.enroller,
+            secret=secret,
         )
         if task.enroller is not None:
             check_enroller(task.enroller, task.schedule, task.transport)
-        if task.schedule.honest < 1 and task.patience is None:
+        if secret is None and task.schedule.honest < 1 and task.patience is None:
             remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
             raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)
         try:
@@ -189,6 +212,21 @@ class TaskFile:
         except WireError as problem:
             raise ArgumentError("transport", self.transport, f"masked-sum ({problem})", "Mend the file.") from None
         return task
+
+
+def _lots(values: dict[str, Any]) -> str:
+    """The task file's word on lots. A round that ends when enough have come tells how many came: with patience lots are open."""
+    remedy = "'secret' hides who is in which round, 'open' is the paper's mode, 'auto' secret where it can be."
+    lots: str = one_of("lots", values.get("lots", "auto"), ("auto", "secret", "open"), remedy)
+    if lots == "secret" and "patience" in values:
+        remedy = 'Say round_seconds: a round of secret lots ends then, whoever came. Or say lots = "open".'
+        raise ArgumentError("patience", values["patience"], "left out where lots are secret", remedy)
+    lots = "open" if lots == "auto" and ("patience" in values or "enroller" in values) else lots
+    given = [name for name in ("round_seconds", "cover", "turnout") if name in values]
+    if given and (lots == "open" or values.get("interactivity") == "full"):
+        remedy = "Leave it out; or let lots be secret: sequential, and without patience."
+        raise ArgumentError(given[0], values[given[0]], "left out where lots are open", remedy)
+    return lots
 
 
 def public_key(name: str, text: str) -> Ed25519PublicKey:

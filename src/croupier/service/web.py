@@ -42,7 +42,11 @@ def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
     refused = Counter("croupier_reports_refused", "Reports that were refused", ["status"], registry=registry)
     arrived = Gauge("croupier_reports_arrived", "Reports in the present round", registry=registry)
     allowance, tokens = Allowance(), Together(shuffler.clients_of)
-    rounds, reports = Together(shuffler.rounds_for), Together(shuffler.receive_all)
+    rounds, reports, lots = Together(shuffler.rounds_for), Together(shuffler.receive_all), Together(shuffler.lots_for)
+
+    def counts() -> bool:
+        """Whether it is anybody's business how many have come: not where their lots are secret."""
+        return shuffler.task is None or shuffler.task.secret is None
 
     @app.get("/v1/task")
     async def task(request: Request) -> Response:
@@ -56,6 +60,15 @@ def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
             client = await tokens.do(_token(request))
             allowance.take(client)
             return _document(await rounds.do(client))
+        except RefusedError as refusal:
+            return _refusal(refusal.status, str(refusal))
+
+    @app.get("/v1/lot")
+    async def lot(request: Request) -> Response:
+        try:
+            client = await tokens.do(_token(request))
+            allowance.take(client)
+            return Response((await lots.do(client)).to_bytes(), media_type="application/json")
         except RefusedError as refusal:
             return _refusal(refusal.status, str(refusal))
 
@@ -75,11 +88,13 @@ def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
             allowance.take(client)
             done = await reports.do((client, await _body(request, _longest_report(shuffler))))
         except RefusedError as refusal:
-            refused.labels(refusal.status).inc()
+            if counts() or refusal.status == 401:  # a stranger has no lot
+                refused.labels(refusal.status).inc()
             return _refusal(refusal.status, str(refusal))
-        taken.inc()
-        if done.arrived:
-            arrived.set(done.arrived % done.wanted)
+        if counts():
+            taken.inc()
+            if done.arrived:
+                arrived.set(done.arrived % done.wanted)
         return Response(status_code=200)
 
     return app

@@ -170,8 +170,8 @@ def tokens_in(transport: str, more: int, users: int) -> int | None:
 
     Parameters
     ----------
-    transport : {"messages", "masked-sum"}
-        How reports travel; by "masked-sum" alone there are tokens.
+    transport : {"messages", "masked-sum", "verified-sum"}
+        How reports travel; by "messages" there are no tokens.
     more : int
         Bytes beyond those without tokens.
     users : int
@@ -184,7 +184,7 @@ def tokens_in(transport: str, more: int, users: int) -> int | None:
     """
     if more == 0:
         return 0
-    return TOKEN_BYTES if transport == "masked-sum" and more == users * TOKEN_BYTES else None
+    return TOKEN_BYTES if transport != "messages" and more == users * TOKEN_BYTES else None
 
 
 def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int:

@@ -86,7 +86,9 @@ class Classification:
     @cached_property
     def edges(self) -> Floats:
         """Of score bins in [0, 1]: finer at the ends, one edge at 1/2."""
-        return np.asarray(np.sin(np.linspace(0, np.pi / 2, self.bins + 1)) ** 2)
+        edges = np.sin(np.linspace(0, np.pi / 2, self.bins + 1)) ** 2
+        edges[self.bins // 2] = 0.5  # as computed it is less, and a score of 1/2, which predicts the first class, lay above it
+        return np.asarray(edges)
 
     @property
     def cells(self) -> int:

@@ -1,0 +1,118 @@
+"""What a client demands of a task before it answers: promises that it computes itself, whatever the task claims."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from ..privacy import Guarantee, round_up
+from ..privacy.rounding import exact
+from ..privacy.words import watched_line
+from ..validation import real
+from .outcomes import RefusedTaskError
+from .task import Task
+
+# What a client accepts, unless it says otherwise, to somebody who also knows when each user answered.
+MAX_EPSILON_IF_WATCHED = 10.0
+
+
+@dataclass(frozen=True)
+class Demands:
+    """The weakest promises that are accepted for everything a task will ask.
+
+    Parameters
+    ----------
+    epsilon : float
+        Of the whole task.
+    delta : float
+        Both figures are stated at it.
+    epsilon_if_watched : float
+        Where lots are secret: to somebody who also knows when each user answered. Infinity demands nothing.
+    """
+
+    epsilon: float
+    delta: float
+    epsilon_if_watched: float
+
+    @classmethod
+    def of(cls, max_epsilon: float, max_delta: float, max_epsilon_if_watched: float) -> Self:
+        """Take what a client's owner says.
+
+        Parameters
+        ----------
+        max_epsilon, max_delta, max_epsilon_if_watched : float
+            As in `Client`.
+
+        Returns
+        -------
+        Demands
+            Checked.
+
+        Raises
+        ------
+        ArgumentError
+            Where a value is out of range.
+        """
+        remedy = "It is the weakest promise that you accept for the whole task."
+        watched = max_epsilon_if_watched
+        if watched != math.inf:
+            inf = "It is the weakest promise to somebody who also knows when you answered; inf demands none."
+            watched = real("max_epsilon_if_watched", watched, above=0, remedy=inf)
+        epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
+        return cls(epsilon, real("max_delta", max_delta, above=0, below=1, remedy=remedy), watched)
+
+    def check(self, task: Task) -> None:
+        """Refuse a task that promises less.
+
+        Parameters
+        ----------
+        task : Task
+            Its plans were proved when it was read.
+
+        Raises
+        ------
+        RefusedTaskError
+            With the figures that were computed and those that are allowed.
+        """
+        promise = task.schedule.guarantee
+        if promise.neighbours != "replace-one":
+            raise RefusedTaskError(
+                f"the task promises for {promise.neighbours} neighbours; 'replace-one' is demanded. Nothing was sent."
+            )
+        epsilon, watched = self._epsilon(promise), self._epsilon(promise.if_watched)
+        if epsilon <= self.epsilon and (promise.watched is None or watched <= self.epsilon_if_watched):
+            return
+        if promise.watched is None:
+            raise RefusedTaskError(
+                f"the task reveals epsilon = {round_up(epsilon)} at delta = {exact(self.delta)}, more than the "
+                f"{exact(self.epsilon)} that is allowed here. Nothing was sent."
+            )
+        allowed = "any" if self.epsilon_if_watched == math.inf else exact(self.epsilon_if_watched)
+        raise RefusedTaskError(
+            f"{self.figures(task)}; allowed here are {exact(self.epsilon)} (max_epsilon) and {allowed} (max_epsilon_if_watched). "
+            "Nothing was sent."
+        )
+
+    def figures(self, task: Task) -> str:
+        """Say what the whole task reveals at the demanded delta.
+
+        Parameters
+        ----------
+        task : Task
+            Its plans were proved when it was read.
+
+        Returns
+        -------
+        str
+            One figure, or both where lots are secret.
+        """
+        promise = task.schedule.guarantee
+        line = f"the task reveals epsilon = {round_up(self._epsilon(promise))} at delta = {exact(self.delta)}"
+        if promise.watched is None:
+            return line
+        watched = watched_line(promise, self.delta)
+        return f"{line} with secret lots, and to somebody who also knows when each user answered, the shuffler included, {watched}"
+
+    def _epsilon(self, promise: Guarantee) -> float:
+        return promise.epsilon(self.delta) if promise.slack < self.delta else math.inf
