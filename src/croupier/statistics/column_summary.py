@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import real
+from .error_bars import Score
 from .guesses import LevelGuess, NumberGuess
-from .scores import Score
 
 Floats = NDArray[np.float64]
 # Half the width of a 95 per cent interval, in standard deviations.
