@@ -58,7 +58,8 @@ function promised(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Sum
   const { users, rounds, honest, neighbours, delta } = facts;
   const size = oneRound.users;
   const all = honestUsers({ users, honest });
-  const counted = Math.min(honestUsers(oneRound), size - (all === users ? 0 : cheats(users - all, rounds, CHEATS_SHARE * delta, size - 1)));
+  const held = size - (all === users ? 0 : cheats(users - all, rounds, CHEATS_SHARE * delta, size - 1));
+  const counted = Math.min(honestUsers(oneRound), held);
   const certificate = certify(
     {
       trials: counted * oneRound.noiseBits,
@@ -72,12 +73,13 @@ function promised(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Sum
   const windows = rounds * oneRound.dim * certificate.tau * (neighbours === "zero-out" ? 1 : 2);
   const overflow = Math.min(1, rounds * atLeast(size, users - 1, rounds));
   const slack = Math.min(1, (windows + overflow + (honest < 1 ? CHEATS_SHARE * delta : 0)) * (1 + 1e-12));
-  const watched = ifWatched(facts, oneRound, overflow);
+  const excluded = held - counted; // reports that the analyzer may leave out of a round
+  const watched = ifWatched(facts, oneRound, overflow, excluded);
   return { mu: 0, slack, neighbours, allocation: { mu: certificate.mu, rounds }, watched };
 }
 
-/** What holds to somebody who also knows when each user answered: one round with the noise of those of the same lot. */
-function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, overflow: number): Guarantee {
+/** What holds to somebody who also knows when each user answered: one round with the noise of those of the same lot who are left in. */
+function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, overflow: number, excluded: number): Guarantee {
   const chance = BATCH_SHARE * facts.delta;
   const share = Math.min(facts.honest, facts.turnout);
   const all = honestUsers({ users: facts.users, honest: share });
@@ -91,7 +93,7 @@ function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Su
   try {
     const certificate = certify(
       {
-        trials: (few + 2) * oneRound.noiseBits,
+        trials: Math.max(1, few + 2 - excluded) * oneRound.noiseBits,
         probability: oneRound.noiseProbability,
         shift: encodedShift(facts.neighbours, oneRound.levels),
         reach: encodedReach(facts.neighbours, oneRound.levels),
