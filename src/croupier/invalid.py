@@ -123,6 +123,45 @@ def known_place(places: dict[Any, int], label: Any) -> int:
         return -1
 
 
+def is_missing(value: Any) -> bool:
+    """Tell whether a value says that there is none.
+
+    Parameters
+    ----------
+    value : Any
+        A label or a level.
+
+    Returns
+    -------
+    bool
+        True for None, NaN, NaT and pandas.NA.
+    """
+    try:
+        return value is None or bool(value != value)  # noqa: PLR0124  (NaN and NaT, alone, differ from themselves)
+    except (TypeError, ArithmeticError):  # pandas.NA does not say whether it differs, nor does a signalling NaN
+        return True
+
+
+def name_of(label: Any) -> Any:
+    """Take a label as something that can be compared and hashed.
+
+    Parameters
+    ----------
+    label : Any
+        Whose a row is.
+
+    Returns
+    -------
+    Any
+        Bytes as text; None for what is no name of anybody.
+    """
+    try:
+        hash(label)
+        return label.decode() if isinstance(label, bytes) else label
+    except Exception:  # no UTF-8, or an object that cannot be hashed
+        return None
+
+
 def finite_rows(X: Any) -> Mask:
     """Find which rows, or entries of a column, are finite throughout.
 

@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from croupier import ArgumentError
 from croupier.cli import main
-from croupier.client import BudgetLimit, DeviceBudget, RefusedTaskError
+from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError
 from croupier.privacy import Guarantee
 from croupier.service.budget import period_of, period_text
 
@@ -248,3 +248,22 @@ def test_the_ledger_is_shown_as_a_table_and_as_json(tmp_path, run):
     used = (0.1 / LIMIT.caps.mu) ** 2
     assert used <= float(values["limit"]["used of mu^2"]) < 1.01 * used
     assert task["counts"] is True
+
+
+@pytest.mark.parametrize(
+    "change", [{"last": "soon"}, {"last": math.nan}, {"last": 1e300}, {"first": -1.0}, {"answers": []}, {"task": 7}, {"name": None}]
+)
+def test_a_ledger_with_an_impossible_entry_is_refused_in_one_line(tmp_path, change):
+    path = tmp_path / "budget.json"
+    DeviceBudget(path).charge("a" * 64, "task", "b" * 64, Guarantee(mu=0.1, theorem="a test's"))
+    values = json.loads(path.read_text())
+    values["tasks"][0] |= change
+    path.write_text(json.dumps(values))
+    for ask in (DeviceBudget(path).to_dict, DeviceBudget(path).spent):
+        with pytest.raises(ArgumentError, match="Bring it back"):
+            ask()
+
+
+def test_half_an_address_is_refused_in_one_line(tmp_path):
+    with pytest.raises(ArgumentError, match="an address like https://host:port"):
+        Client("https://[x", "token", "00" * 32, folder=tmp_path)

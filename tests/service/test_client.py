@@ -33,6 +33,7 @@ from croupier.privacy.filter import gaussian_bound
 from croupier.privacy.rounding import exact
 from croupier.protocol import Counts, VectorSum
 from croupier.service import client as client_module
+from croupier.service import means
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
@@ -820,8 +821,9 @@ def joined(tmp_path, roles, monkeypatch):
         folder.mkdir()
         (folder / "me.csv").write_text("age,ill\n30,yes\n")
         monkeypatch.setattr(client_module, "time", clock)
+        monkeypatch.setattr(means, "time", clock)
         monkeypatch.setattr(join_module, "time", clock)
-        monkeypatch.setattr(client_module, "wait_for", clock.wait)
+        monkeypatch.setattr(means, "wait_for", clock.wait)
         monkeypatch.setattr(Source, "pieces", pieces)
         monkeypatch.setattr(join_module, "say", lambda console, text: said.append(text))
         monkeypatch.setattr(join_module, "Client", Timed)

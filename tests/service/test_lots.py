@@ -22,6 +22,7 @@ from sqlalchemy import delete, update
 
 import croupier as cr
 from croupier.client import Client, Lot, RefusedTaskError
+from croupier.privacy import plan_lots
 from croupier.protocol import Counts, Secret
 from croupier.service import lots as drawing
 from croupier.service import on_time, shuffler, taking
@@ -318,7 +319,7 @@ def test_over_sockets_theta_is_that_of_the_run_in_memory_with_the_same_lots(make
 @pytest.mark.parametrize("secret", [SECRET, COVERED], ids=["plain", "cover"])
 def test_a_client_in_node_proves_both_figures_and_answers_its_lot_beside_python_clients(make, clock, seeded_blanks, secret):
     """As task files have it: not all who are drawn come, and reports may be left out. One in Node refuses; blanks stand in."""
-    world = make(**WATCHED | {"max_inflation": 1.1}, secret=secret, honest=0.95, exclusions=True)
+    world = make(**WATCHED | {"users": 90, "max_inflation": 1.1}, secret=secret, honest=0.95, exclusions=True)
     world.task = replace(world.task, schedule=world.task.schedule.with_turnout(0.8))
     plan, guarantee = world.task.schedule.phases[0].lots, world.task.schedule.guarantee
     assert plan.most_excluded > 0
@@ -598,6 +599,16 @@ def test_the_figure_if_watched_counts_on_those_alone_who_come():
     again = type(planned).from_json(planned.with_turnout(0.8).to_json())
     assert again.guarantee.if_watched == most_come
     assert "turnout" not in planned.to_json()
+
+
+def test_whoever_stays_away_may_be_honest_and_whoever_comes_a_cheat():
+    """Of 90 % honest users and 80 % who come, no more than 70 % are sure to be both: the figure if watched counts on these."""
+    asked = {"epsilon": 2.0, "delta": 1e-3, "users": 2_000, "rounds": 4, "dim": 3}
+    plan = replace(plan_lots(**asked, honest=0.9), turnout=0.8)
+    both = replace(plan_lots(**asked), one_round=plan.one_round, honest=0.7)
+    watched, sure = plan.guarantee.if_watched, both.guarantee.if_watched
+    assert (watched.mu, watched.honest) == (sure.mu, 0.7)
+    assert watched.mu > replace(both, honest=0.8).guarantee.if_watched.mu
 
 
 # --- cover

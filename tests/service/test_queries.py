@@ -20,6 +20,7 @@ from croupier.client import Client, ServerError
 from croupier.protocol import SumEstimate
 from croupier.report import answer_page
 from croupier.service.analyzer import RemotePopulation
+from croupier.service.margin import fewest, most_excluded
 from croupier.service.queries import AskedQuery
 from croupier.service.query_file import QueryFile, asks_question
 from croupier.service.roles import Errands, Served
@@ -109,8 +110,8 @@ def test_a_task_that_counts_on_a_smaller_range_is_refused_by_the_client(folder, 
         dim, norm, diameter = statistic.dim, statistic.norm / 2, statistic.norm
 
     for lie in (Nearer, Shorter):
-        plan = plan_for(lie, USERS, epsilon=8.0, delta=1e-2)
         (phase,) = task.schedule.phases
+        plan = plan_for(lie, USERS, epsilon=8.0, delta=1e-2, honest=phase.plan.honest)
         schedule = replace(task.schedule, phases=(replace(phase, plan=plan),))
         with pytest.raises(WireError, match="impossible"):
             Task.read(replace(task, schedule=schedule).document(key), key.public_key())
@@ -119,6 +120,23 @@ def test_a_task_that_counts_on_a_smaller_range_is_refused_by_the_client(folder, 
         Task.read(replace(task, schedule=twice).document(key), key.public_key())
     with pytest.raises(ArgumentError, match="query"):
         AskedQuery(task.problem.words | {"kind": "everything"})
+
+
+@pytest.mark.parametrize("kind", ["describe", "histogram", "regression", "evaluate"])
+def test_no_client_ends_a_question_unless_the_file_counts_on_everybody(folder, kind):
+    """Some reports may be left out: the plan counts on so many fewer than are honest by the task's premise."""
+    task = QueryFile.load(folder / f"{kind}-task.toml").task()
+    (phase,) = task.schedule.phases
+    assert (task.schedule.honest, task.patience) == (0.9, 3600.0)
+    assert (most_excluded(task, phase), phase.plan.honest_users, fewest(task, phase)) == (3, 24, 27)
+    words = (folder / f"{kind}-task.toml").read_text() + "honest = 1\n"
+    everybody = QueryFile.load(_written(folder / "everybody.toml", words)).task()
+    assert (most_excluded(everybody, everybody.schedule.phases[0]), everybody.patience) == (0, None)
+
+
+def _written(path, text):
+    path.write_text(text)
+    return path
 
 
 @pytest.mark.parametrize(("kind", "transport"), [("describe", "masked-sum"), ("evaluate", "masked-sum"), ("histogram", "messages")])
@@ -155,6 +173,10 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
             state = analyzer_state(analyzer.url)
             assert state["answer"] is True
             assert state["status"] == "finished"
+            assert state["question"] is True
+            named = {name for name, _ in state["plan"]}
+            assert {"question", "vectors"} <= named
+            assert not {"model", "gradients"} & named
             assert "<svg" in fetched(f"{analyzer.url}/answer")
             soon((tmp_path / "answer.json").exists)
         finally:
@@ -196,7 +218,7 @@ def test_files_are_told_apart_and_bad_ones_refused_in_a_line(folder, tmp_path):
         (good.replace('"histogram"', '"guess"'), "query"),
         (good.replace("low = 0\n", ""), "low"),
         (good.replace("users = 30", "users = 1"), "users"),
-        (good + "honest = 0.5\n", "patience"),
+        (good + "honest = 0\n", "honest"),
         (good + "rounds = 3\n", "rounds"),
         (good.replace("high = 100", "high = -1"), "high"),
     ):

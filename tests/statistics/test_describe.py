@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.statistics import LevelGuess, NumberGuess, SetAside, Summaries, check, plan_for
+from croupier.statistics import LevelGuess, NumberGuess, NumberSummary, SetAside, Summaries, check, plan_for
+from croupier.statistics.describing import numbers_of
 
 GUESSES = {
     "any": NumberGuess(),
@@ -201,3 +203,42 @@ def test_in_memory_nobody_has_rows_on_both_sides():
     assert asked.isdisjoint(groups[~description.asked])
     assert len(asked) == description.users
     assert description.of == 400
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 100), (-3, 4)])
+def test_the_mean_of_whole_numbers_is_theirs_at_the_ends_of_a_guess(low, high):
+    """A bin of one whole number stands for that number, also where half of the bin lies beyond the range."""
+    values = np.random.default_rng(0).choice([0.0, 1.0], p=[0.9, 0.1], size=5_000)
+    guess = NumberGuess(low, high, whole=True)
+    shares = np.bincount(guess.places(values), minlength=guess.size) / len(values)
+    summary = NumberSummary(guess, shares, np.zeros((guess.size, guess.size)), users=len(values))
+    assert summary.mean.value == pytest.approx(values.mean(), rel=1e-9)
+    assert summary.middle_mean.value == pytest.approx(values.mean(), rel=1e-9)
+    assert summary.mean.std == pytest.approx(values.std() / math.sqrt(len(values)), rel=1e-9)
+
+
+def test_quantiles_of_whole_numbers_are_numbers_of_their_bins():
+    guess = NumberGuess(0, 100, whole=True)
+    for number in (1.0, 4.0, 5.0, 99.0):
+        shares = np.bincount(guess.places(np.array([number])), minlength=guess.size).astype(float)
+        summary = NumberSummary(guess, shares, np.zeros((guess.size, guess.size)), users=100)
+        assert [summary.quantile(q) for q in (0.0, 0.5, 1.0)] == [number] * 3
+
+
+def test_whatever_says_that_a_level_is_missing_counts_as_missing():
+    frame = pd.DataFrame({"c": pd.array(["a", pd.NA, " a ", "  ", None, "z"] * 500, dtype="string")})
+    numbers = numbers_of(frame, {"c": LevelGuess(("a", "b"))})[:6, 0]
+    assert numbers[[0, 2, 5]].tolist() == [0.0, 0.0, -1.0]
+    assert np.isnan(numbers[[1, 3, 4]]).all()
+    assert numbers_of(np.array([[b"b"], [b"\xff"]]), {"c": LevelGuess(("a", "b"))})[:, 0].tolist() == [1.0, -1.0]
+
+
+def test_a_person_whose_rows_write_the_name_differently_is_in_one_part_only():
+    """Text and its UTF-8 are one name to a population, so also to who sets people aside; what cannot be a name stops nobody."""
+    names = [f"é{number}" for number in range(500)]
+    groups = np.empty(1_001, dtype=object)
+    groups[:] = [*names, *(name.encode() for name in names), ["no name"]]
+    rows = np.random.default_rng(0).random((1_001, 1))
+    looks = cr.describe(rows, {"x": (0, 1)}, epsilon=1.0, delta=1e-6, groups=groups, share=0.5)
+    assert (looks.asked[:500] == looks.asked[500:1000]).all()
+    assert (looks.users, looks.of) == (looks.asked[:500].sum(), 500)

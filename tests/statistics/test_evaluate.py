@@ -285,3 +285,14 @@ def test_a_function_of_another_shape_is_refused_before_anything_is_spent():
     with pytest.raises(ArgumentError, match="shape"):
         cr.ask(cr.statistics.CustomQuery(lambda X, y: X, dim=3), np.ones((50, 2)), epsilon=1.0, delta=1e-6, account=account)
     assert account.fits == ()
+
+
+def test_a_score_of_exactly_one_half_is_a_vote_for_the_first_class_as_in_predict():
+    class Undecided(Logit):
+        def decision_function(self, X):
+            return np.zeros(len(X))
+
+    y = np.where(np.arange(5_000) % 10 == 0, "yes", "no")
+    X = np.zeros((5_000, 1))
+    found = cr.evaluate(Undecided(), (X, y), epsilon=4.0, delta=1e-6, seed=0).scores["accuracy"]
+    assert found.value == pytest.approx(np.mean(Undecided().predict(X) == y), abs=0.05)

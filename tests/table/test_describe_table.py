@@ -187,3 +187,13 @@ def test_bad_guesses_are_refused_in_a_line(tmp_path, text, message):
         describe_table(written(tmp_path, count=50), TableGuess.from_toml(text), epsilon=1.0)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_at_the_ends_of_a_guess_are_within_it(tmp_path):
+    """0.1 in single precision lies above 0.1, and 0.7 below 0.7."""
+    path = tmp_path / "ends.csv"
+    path.write_text("x,y\n" + "0.1,0.7\n" * 2_000)
+    guess = TableGuess.from_toml("[columns.x]\nlow = 0\nhigh = 0.1\n[columns.y]\nlow = 0.7\nhigh = 2\n")
+    looks = describe_table(path, guess, epsilon=4.0, seed=0)
+    assert looks.columns["x"].above.value < 0.1
+    assert looks.columns["y"].below.value < 0.1

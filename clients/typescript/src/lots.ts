@@ -73,16 +73,16 @@ function promised(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Sum
   const windows = rounds * oneRound.dim * certificate.tau * (neighbours === "zero-out" ? 1 : 2);
   const overflow = Math.min(1, rounds * atLeast(size, users - 1, rounds));
   const slack = Math.min(1, (windows + overflow + (honest < 1 ? CHEATS_SHARE * delta : 0)) * (1 + 1e-12));
-  const excluded = held - counted; // reports that the analyzer may leave out of a round
-  const watched = ifWatched(facts, oneRound, overflow, excluded);
+  const watched = ifWatched(facts, oneRound, overflow, held - counted);
   return { mu: 0, slack, neighbours, allocation: { mu: certificate.mu, rounds }, watched };
 }
 
-/** What holds to somebody who also knows when each user answered: one round with the noise of those of the same lot who are left in. */
+/** What holds to somebody who also knows when each user answered: one round with the noise of those of the same lot. */
 function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, overflow: number, excluded: number): Guarantee {
   const chance = BATCH_SHARE * facts.delta;
-  const share = Math.min(facts.honest, facts.turnout);
-  const all = honestUsers({ users: facts.users, honest: share });
+  const { users, honest, turnout } = facts;
+  // whoever stays away may be honest, and all cheats may come
+  const all = Math.max(1, honestUsers({ users, honest }) + honestUsers({ users, honest: turnout }) - users);
   let few = -1;
   let many = all - 1;
   while (many - few > 1) {
@@ -93,7 +93,7 @@ function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Su
   try {
     const certificate = certify(
       {
-        trials: Math.max(1, few + 2 - excluded) * oneRound.noiseBits,
+        trials: Math.max(1, few + 2 - excluded) * oneRound.noiseBits, // so many honest reports may be left out
         probability: oneRound.noiseProbability,
         shift: encodedShift(facts.neighbours, oneRound.levels),
         reach: encodedReach(facts.neighbours, oneRound.levels),
@@ -101,7 +101,7 @@ function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Su
       },
       (TAIL_SHARE * facts.delta) / oneRound.dim,
     );
-    return gaussianGuarantee(certificate.mu, chance + oneRound.dim * certificate.tau + (share < 1 ? overflow : 0), facts.neighbours);
+    return gaussianGuarantee(certificate.mu, chance + oneRound.dim * certificate.tau + (Math.min(honest, turnout) < 1 ? overflow : 0), facts.neighbours);
   } catch (problem) {
     if (problem instanceof NoCertificateError) return gaussianGuarantee(0, 1, facts.neighbours);
     throw problem;

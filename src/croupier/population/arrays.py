@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..invalid import blanks, numbers_or_nan, one_by_one
+from ..invalid import blanks, is_missing, name_of, numbers_or_nan, one_by_one
 from ..protocol.encoding import require_finite
 from ..validation import ArgumentError, RecordError
 from .blocks import BLOCK_USERS, BlockPopulation
@@ -195,7 +195,7 @@ def _missing_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
     if labels.dtype.kind in "fcMm":
         return np.asarray(np.isnan(labels))
     objects = labels.tolist() if labels.dtype.kind == "O" else []
-    return np.array([_missing(label) for label in objects] or np.zeros(len(labels)), dtype=bool)
+    return np.array([is_missing(label) for label in objects] or np.zeros(len(labels)), dtype=bool)
 
 
 def _users_of_rows(labels: NDArray[Any]) -> NDArray[np.int64]:
@@ -211,23 +211,8 @@ def _users_of_rows(labels: NDArray[Any]) -> NDArray[np.int64]:
     return np.array([numbers.setdefault(label, len(numbers)) for label in objects], dtype=np.int64)
 
 
-def _missing(label: Any) -> bool:
-    try:
-        return label is None or bool(label != label)  # noqa: PLR0124  (NaN and NaT, alone, differ from themselves)
-    except (TypeError, ArithmeticError):  # pandas.NA does not say whether it differs, nor does a signalling NaN
-        return True
-
-
 def _names(labels: NDArray[Any]) -> NDArray[Any]:
     """Labels, each by itself, as something that can be compared: bytes are text, and what is no name of anybody is None."""
     names = np.empty(len(labels), dtype=object)
-    names[:] = [_name(label) for label in labels.tolist()]
+    names[:] = [name_of(label) for label in labels.tolist()]
     return names
-
-
-def _name(label: Any) -> Any:
-    try:
-        hash(label)
-        return label.decode() if isinstance(label, bytes) else label
-    except Exception:  # no UTF-8, or an object that cannot be hashed
-        return None

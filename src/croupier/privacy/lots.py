@@ -342,7 +342,7 @@ def _guarantee(plan: LotsPlan) -> Guarantee:
 
 def _if_watched(plan: LotsPlan, request: SumRequest) -> Guarantee:
     """One plain round of the honest users with the same lot, without the blanks: what holds if the shuffler tells all it knows."""
-    one_round, chance, share = plan.one_round, BATCH_SHARE * plan.delta, min(plan.honest, plan.turnout)
+    one_round, chance, share = plan.one_round, BATCH_SHARE * plan.delta, _honest_who_come(plan)
     honest = max(1, smallest_batch(plan.users, share, plan.rounds, chance) - plan.most_excluded)
     try:
         certificate = certify(
@@ -358,6 +358,14 @@ def _if_watched(plan: LotsPlan, request: SumRequest) -> Guarantee:
     # users who are left out of a round that is too full may be honest, and those who stay cheats
     slack = chance + one_round.dim * certificate.tau + (plan.overflow if share < 1 else 0.0)
     return Guarantee(mu=certificate.mu, slack=slack, neighbours=plan.neighbours, honest=share, theorem=tight.THEOREM)
+
+
+def _honest_who_come(plan: LotsPlan) -> float:
+    """The fraction of users that is honest and comes, at least: whoever stays away may be honest, and all cheats may come."""
+    if max(plan.honest, plan.turnout) == 1:
+        return min(plan.honest, plan.turnout)
+    both = honest_total(plan.users, plan.honest) + honest_total(plan.users, plan.turnout) - plan.users
+    return max(1, both) / plan.users
 
 
 def _counted_on(request: SumRequest, rounds: int, size: int) -> int:

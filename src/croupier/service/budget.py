@@ -27,6 +27,7 @@ from .outcomes import RefusedTaskError
 FORMAT, VERSION = "croupier device budget", 1
 # A delta for figures where the owner has chosen none.
 COMMON_DELTA = 1e-6
+_LAST_MOMENT = 253402300799.0  # the end of the year 9999
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
 # Seconds for which a process waits for another one that writes the file.
 _PATIENCE = 30.0
@@ -308,6 +309,9 @@ class DeviceBudget:
                 raise ValueError
             limit = values["limit"] and BudgetLimit(**values["limit"])
             entries = [BudgetEntry(**one | {"guarantee": Guarantee.from_dict(one["guarantee"])}) for one in values["tasks"]]
+            named = all(isinstance(one, str) for entry in entries for one in (entry.task, entry.name, entry.analyzer))
+            if not named or not all(0 <= one.first <= one.last < _LAST_MOMENT and one.answers >= 0 for one in entries):
+                raise ValueError
         except (ValueError, KeyError, TypeError):
             remedy = "Bring it back: without it you might reveal more than you allow."
             raise ArgumentError("budget file", str(self.path), f"a {FORMAT} of version {VERSION}", remedy) from None

@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import wait as wait_for
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from .budget import DeviceBudget
 from .demands import MAX_EPSILON_IF_WATCHED, Demands
 from .ending import End
 from .http import Server, ServerError, require_private_way
-from .means import Records, beside, blanked_mean, checked_mean
+from .means import Records, mean_when_due, sleep_until
 from .memory import Memory
 from .outcomes import RefusedTaskError, Sent
 from .queries import AskedQuery
@@ -335,7 +334,7 @@ class Client:
                 gradient, random, new["cover"] = None, SecureRandom(), True
             else:
                 self._require_room(task, task_round)
-                gradient = self._gradient(task, task_round, records, came + task.pace / 2)
+                gradient = mean_when_due(task, task_round, records, None if self._at_once else came + task.pace / 2)
             blank, due = gradient is None and not cover, came + task.pace
             report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
             if not cover:
@@ -353,7 +352,7 @@ class Client:
             self._memory.count(entry)
         body = waiting.read_bytes()
         if not self._at_once:
-            _sleep_until(due)
+            sleep_until(due)
         try:
             self._sent("/v1/report", body, self._authorized)
         except ServerError as refusal:
@@ -369,25 +368,6 @@ class Client:
             return None
         known = self._memory.lot(task.id)
         return self.lot().round if known is None else known[0]
-
-    def _gradient(self, task: Task, task_round: TaskRound, records: Records, due: float) -> NDArray[np.float64] | None:
-        """The mean of the records' gradients, when it is due and no sooner.
-
-        None where it is not ready by then, or the task blanks records that are not valid and these cannot be read at all.
-        """
-
-        def computed() -> NDArray[np.float64] | None:
-            return blanked_mean(task, task_round, records) if task.blanks else checked_mean(task, task_round, records)
-
-        if self._at_once:
-            return computed()
-        gradient = beside(computed)
-        wait_for([gradient], timeout=max(0.0, due - time.monotonic()))
-        if not gradient.done():
-            return None
-        value = gradient.result()
-        _sleep_until(due)
-        return value
 
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
@@ -414,7 +394,3 @@ class Client:
 
     def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
         return self._server.send(path, body, headers)
-
-
-def _sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))

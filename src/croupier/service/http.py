@@ -38,7 +38,10 @@ def require_private_way(url: str, name: str = "shuffler") -> None:
     ArgumentError
         For anything but https, or http to a loopback address.
     """
-    parts = urllib.parse.urlsplit(url)
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:  # half of an IPv6 address
+        raise ArgumentError(name, url, "an address like https://host:port", f"Give the {name}'s address.") from None
     try:
         here = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
     except ValueError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -107,3 +109,48 @@ def beside(work: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name="records", daemon=True).start()
     return future
+
+
+def mean_when_due(task: Task, task_round: TaskRound, records: Records, due: float | None) -> NDArray[np.float64] | None:
+    """The mean of the records' gradients, when it is due and no sooner.
+
+    Parameters
+    ----------
+    task : Task
+        The round's task.
+    task_round : TaskRound
+        The round.
+    records : callable
+        Returns this user's rows and targets; called in a thread of its own.
+    due : float or None
+        On the monotonic clock; None is at once, for made-up people.
+
+    Returns
+    -------
+    ndarray or None
+        None where it is not ready by then, or the task blanks records that are not valid and these cannot be read at all.
+    """
+
+    def computed() -> NDArray[np.float64] | None:
+        return blanked_mean(task, task_round, records) if task.blanks else checked_mean(task, task_round, records)
+
+    if due is None:
+        return computed()
+    gradient = beside(computed)
+    wait_for([gradient], timeout=max(0.0, due - time.monotonic()))
+    if not gradient.done():
+        return None
+    value = gradient.result()
+    sleep_until(due)
+    return value
+
+
+def sleep_until(moment: float) -> None:
+    """Sleep until a moment on the monotonic clock, or not at all if it has passed.
+
+    Parameters
+    ----------
+    moment : float
+        In seconds, as `time.monotonic` counts them.
+    """
+    time.sleep(max(0.0, moment - time.monotonic()))

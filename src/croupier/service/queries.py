@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..optimizer.phases import Phase, Schedule
 from ..population import Batch, Question
-from ..privacy.crowd import surely_honest
+from ..privacy.crowd import exclusions_in_batch, honest_total, surely_honest
 from ..protocol import Secret, SumEstimate
 from ..validation import ArgumentError
 
@@ -210,7 +210,7 @@ class AskedQuery:
         epsilon, delta : float
             What each is promised.
         honest : float, default 1.0
-            Fraction of the users whose noise is counted on.
+            Fraction of the users who follow the protocol. The plan counts on fewer: some reports may be left out.
 
         Returns
         -------
@@ -224,7 +224,9 @@ class AskedQuery:
         """
         from ..statistics import plan_for  # noqa: PLC0415
 
-        plan = plan_for(self.statistic, users, epsilon=epsilon, delta=delta, honest=honest)
+        held = honest_total(users, honest)
+        counted = honest if held == users else (held - exclusions_in_batch(users, honest, users, held)) / users
+        plan = plan_for(self.statistic, users, epsilon=epsilon, delta=delta, honest=counted)
         phase = Phase(
             algorithm="descent",
             rounds=1,
@@ -325,7 +327,7 @@ class AskedQuery:
         estimator = ShuffleLinearRegression(
             epsilon=plan.epsilon,
             delta=plan.delta,
-            honest=schedule.honest,
+            honest=plan.honest,
             target_range=kind.schema.target.range,
             feature_norm=kind.encoder.norm,
         )

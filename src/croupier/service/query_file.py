@@ -16,7 +16,7 @@ from ..validation import ArgumentError, one_of, real, whole
 from .queries import AskedQuery
 from .query_kinds import words_of_schema
 from .task import LONGEST_PACE, PACE, Task
-from .task_file import public_key
+from .task_file import HONEST, PATIENCE, public_key
 
 # The names that such a file may state, and of which type each is. docs/deploy.md explains them.
 FIELDS = {
@@ -118,10 +118,7 @@ class QueryFile:
                 raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
         users = whole("users", values["users"], at_least=2, remedy="Say how many users take part.")
         words, guess = _words(kind, values, path.parent)
-        honest = real("honest", values.get("honest", 1.0), above=0, at_most=1, remedy="1 counts on everybody.")
-        if honest < 1 and values.get("patience") is None:
-            remedy = "Say for how many seconds the round waits: some may not come."
-            raise ArgumentError("patience", None, f"given where honest is {honest}", remedy)
+        honest = real("honest", values.get("honest", HONEST), above=0, at_most=1, remedy="1 counts on everybody.")
         return cls(
             AskedQuery(words),
             guess,
@@ -131,7 +128,7 @@ class QueryFile:
             honest,
             one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
             values["shuffler_key"],
-            values.get("patience"),
+            values.get("patience", PATIENCE if honest < 1 else None),
             values.get("name", ""),
             real(
                 "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."

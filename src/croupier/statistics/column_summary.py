@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import real
+from .error_bars import Score
 from .guesses import LevelGuess, NumberGuess
-from .scores import Score
 
 Floats = NDArray[np.float64]
 # Half the width of a 95 per cent interval, in standard deviations.
@@ -128,7 +128,11 @@ class NumberSummary:
         before = self.reached[bin_ - 1] if bin_ else 0.0
         inside = (q - before) / max(float(self.reached[bin_] - before), 1e-12)
         low, high = (float(ends[bin_]) for ends in self.guess.ends)
-        return self._possible(low + min(max(inside, 0.0), 1.0) * (high - low))
+        number = low + min(max(inside, 0.0), 1.0) * (high - low)
+        if not self.guess.whole:
+            return number
+        least, most = sorted(float(ends[bin_]) for ends in self._values)  # round(1.5) is 2, which is in the next bin
+        return float(np.clip(np.clip(round(number), least, most), self.guess.low, self.guess.high))
 
     def interval(self, q: float) -> tuple[float, float]:
         """Return 95 per cent bounds on the quantile of the people from whom these were drawn, up to the ends of bins.
@@ -183,7 +187,7 @@ class NumberSummary:
         Score
             By the middles of bins; the error bar counts noise, sampling, and a third of the bins' widths.
         """
-        lows, highs = (np.clip(ends, low, high) for ends in self.guess.ends)
+        lows, highs = (np.clip(ends, low, high) for ends in self._values)
         middles = np.append((lows + highs) / 2, 0.0)
         has = np.append(np.ones(len(lows)), 0.0)
         present = max(float(self.shares @ has), 1 / self.users)
@@ -191,16 +195,18 @@ class NumberSummary:
         gradient = (middles - mean * has) / present
         noise = float(gradient @ self.covariance @ gradient)
         spread = float(self.shares @ (has * (middles - mean) ** 2)) / present / (self.users * present)
-        width = 0.0 if self.guess.whole and len(self.guess.edges) > self.guess.high - self.guess.low else 1.0
-        blur = width * float(self.shares[:-1] @ (highs - lows)) / present / math.sqrt(12) / 2
+        blur = float(self.shares[:-1] @ np.maximum(highs - lows, 0.0)) / present / math.sqrt(12) / 2
         return Score(mean, math.sqrt(max(noise, 0.0) + spread + blur**2), None, low, high)
 
     def _bin(self, q: float) -> int:
         """The bin in which a quantile lies: the first, with people in it, after which it is reached."""
         return int(np.searchsorted(self.reached, max(q, 1e-9) - 1e-12))
 
-    def _possible(self, number: float) -> float:
-        return float(np.clip(round(number), self.guess.low, self.guess.high)) if self.guess.whole else number
+    @property
+    def _values(self) -> tuple[Floats, Floats]:
+        """The least and the greatest number of every bin; of whole numbers those half a unit within its ends."""
+        lows, highs = self.guess.ends
+        return (lows + 0.5, highs - 0.5) if self.guess.whole else (lows, highs)
 
     def _share(self, chosen: Any) -> Score:
         return _share_of(self, np.asarray(chosen, dtype=np.float64))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..invalid import known_place, numbers_or_nan, one_by_one
+from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_one
 from ..population import ArrayPopulation
 from ..privacy import Guarantee, words
 from ..validation import ArgumentError
@@ -303,11 +303,13 @@ def _places(part: NDArray[Any], guess: LevelGuess) -> NDArray[np.float64]:
 def _place(places: dict[Any, int], value: Any) -> float:
     """Where a value stands among the levels, as text; NaN where it is missing."""
     try:
-        if value is None or value != value or value == "":  # noqa: PLR0124  (NaN, alone, differs from itself)
+        value = value.decode() if isinstance(value, bytes) else value
+        value = value.strip() if isinstance(value, str) else value
+        if is_missing(value) or (isinstance(value, str) and not value):
             return float("nan")
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        return float(known_place(places, ("true" if value else "false") if isinstance(value, bool) else str(value).strip()))
+        return float(known_place(places, ("true" if value else "false") if isinstance(value, bool) else str(value)))
     except Exception:  # whatever an object raises that somebody put there: it is none of the levels
         return -1.0
 
@@ -316,6 +318,6 @@ def _chosen(aside: SetAside, rows: int, labels: Any) -> tuple[NDArray[np.bool_],
     """The rows that are asked, and of how many people: by places, or by names, whose order may depend on what others hold."""
     if labels is None:
         return aside.places(0, rows), rows
-    people = labels.tolist()
+    people = [name_of(label) for label in labels.tolist()]  # as a population takes them, which leaves out nobody's rows
     numbers = np.array([hash(label) % (1 << 64) for label in people], dtype=np.uint64)  # equal labels have equal hashes
-    return aside.names(numbers), len(set(people))
+    return aside.names(numbers), len({label for label in people if not is_missing(label)})

@@ -25,6 +25,8 @@ class RowStore:
     ----------
     folder : path-like, optional
         Where they lie; the system's folder for temporary files unless given.
+    precision : dtype, default numpy.float32
+        Of the rows.
 
     Raises
     ------
@@ -39,7 +41,8 @@ class RowStore:
     (3, (3, 2))
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None, precision: Any = np.float32) -> None:
+        self._precision = precision
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and not (self.folder.is_dir() and os.access(self.folder, os.W_OK)):
             raise ArgumentError("work_dir", str(folder), "a folder that can be written to", "It holds the rows during training.")
@@ -56,7 +59,7 @@ class RowStore:
     def __len__(self) -> int:
         return self._count
 
-    def append(self, rows: NDArray[np.float32], targets: NDArray[Any], users: NDArray[np.uint64] | None = None) -> None:
+    def append(self, rows: NDArray[Any], targets: NDArray[Any], users: NDArray[np.uint64] | None = None) -> None:
         """Write some records down.
 
         Parameters
@@ -75,15 +78,15 @@ class RowStore:
         """
         self._width = rows.shape[1]
         self._count += len(rows)
-        self._write("rows", rows.astype(np.float32, copy=False))
+        self._write("rows", rows.astype(self._precision, copy=False))
         self._write("targets", targets.astype(np.float64, copy=False))
         if users is not None:
             self._write("users", users)
 
     @property
-    def rows(self) -> NDArray[np.float32]:
+    def rows(self) -> NDArray[Any]:
         """All rows, read from the file as they are used."""
-        return self._mapped("rows", np.float32).reshape(-1, self._width)
+        return self._mapped("rows", self._precision).reshape(-1, self._width)
 
     @property
     def targets(self) -> NDArray[np.float64]:

@@ -294,7 +294,8 @@ def accounting() -> dict[str, Any]:
     ]
     # as deployed tasks have them: not all who are drawn come, and reports may be left out
     lots_plans = [plan_lots(**request) for request in lots_requests]
-    lots_plans += [replace(lots_plans[0], turnout=0.8), replace(lots_plans[2], turnout=0.8), replace(lots_plans[2], turnout=0.95)]
+    some_come = plan_lots(**lots_requests[1] | {"users": 8_000, "exclusions": True})
+    lots_plans += [replace(lots_plans[0], turnout=0.8), replace(lots_plans[2], turnout=0.95), replace(some_come, turnout=0.8)]
     relations = ("replace-one", "zero-out")
     bounds = [GaussianBound(0.1, 1e-9), GaussianBound(0.15, 3e-8)]
     return {
