@@ -173,6 +173,10 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
             state = analyzer_state(analyzer.url)
             assert state["answer"] is True
             assert state["status"] == "finished"
+            assert state["question"] is True
+            named = {name for name, _ in state["plan"]}
+            assert {"question", "vectors"} <= named
+            assert not {"model", "gradients"} & named
             assert "<svg" in fetched(f"{analyzer.url}/answer")
             soon((tmp_path / "answer.json").exists)
         finally:

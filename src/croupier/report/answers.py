@@ -9,10 +9,11 @@ from string import Template
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import __version__
 from ..privacy import round_up, words
-from ..statistics import Answer, CellCounts, Description, Evaluation, HistogramAnswer
+from ..statistics import Answer, CellCounts, Description, Evaluation, HistogramAnswer, QuantileBins
 from .description import describe_page, short
 from .pieces import figure_item, unbroken, wide_table
 from .svg import Axis, Figure
@@ -75,7 +76,7 @@ def _page(title: str, answer: Answer, sections: list[str]) -> str:
 
 def _evaluation(evaluation: Evaluation) -> list[str]:
     rows = []
-    for name, score in evaluation.scores.items():
+    for name, score in evaluation.shown.items():
         low, high = score.interval
         constant = "-" if score.baseline is None else f"{score.baseline:.4g}"
         cells = {"score": f"{score.value:.4g}", "95 % interval": f"{low:.4g} .. {high:.4g}", "constant answer": constant}
@@ -83,7 +84,7 @@ def _evaluation(evaluation: Evaluation) -> list[str]:
     sections = ["<h2>Scores</h2>\n" + wide_table("score", rows, left=())]
     counts = evaluation.counts
     if not isinstance(counts, CellCounts):
-        return sections
+        return sections if counts.bins is None else [*sections, f"<h2>Calibration</h2>\n{_quantiles(counts.bins)}"]
     if counts.edges is not None:
         sections.append(f"<h2>ROC</h2>\n{_roc(counts)}")
         sections.append(f"<h2>Calibration</h2>\n{_calibration(counts)}")
@@ -117,9 +118,6 @@ def _roc(counts: CellCounts) -> str:
 def _calibration(counts: CellCounts) -> str:
     rows = counts.calibration
     rows = rows[np.isfinite(rows).all(axis=1) & (rows[:, 3] < 0.25)]
-    if len(rows) < 2:
-        return "<p>Too few people in every bin of scores to tell.</p>"
-    at, shares, errors = rows[:, 0], rows[:, 2], 1.96 * rows[:, 3]
     figure = Figure(
         name="calibration",
         title="Calibration",
@@ -127,11 +125,32 @@ def _calibration(counts: CellCounts) -> str:
         x=Axis.over("score", [0.0, 1.0]),
         y=Axis.over(f"share that is {counts.classes[1]}", [0.0, 1.0]),
     )
+    return _shares(figure, rows, ([0.0, 1.0], [0.0, 1.0]), "A calibrated model's dots lie on the diagonal")
+
+
+def _quantiles(bins: QuantileBins) -> str:
+    ends = [float(bins.edges[0]), float(bins.edges[-1])]
+    figure = Figure(
+        name="calibration",
+        title="Calibration",
+        description=f"The share of people at or below the prediction, over the prediction; it should be {bins.quantile:g}.",
+        x=Axis.over("prediction", ends),
+        y=Axis.over("share at or below", [0.0, 1.0]),
+    )
+    caption = f"A calibrated model's dots lie at {bins.quantile:g}"
+    return _shares(figure, bins.calibration[bins.told], (ends, [bins.quantile] * 2), caption)
+
+
+def _shares(figure: Figure, rows: NDArray[np.float64], ideal: tuple[list[float], list[float]], caption: str) -> str:
+    """Shares with their error bars, one dot per bin, and the line on which a calibrated model's are."""
+    if len(rows) < 2:
+        return "<p>Too few people in every bin to tell.</p>"
+    at, shares, errors = rows[:, 0], rows[:, 2], 1.96 * rows[:, 3]
     figure.band(at.tolist(), np.clip(shares - errors, 0, 1).tolist(), np.clip(shares + errors, 0, 1).tolist())
-    figure.line([0.0, 1.0], [0.0, 1.0], "faint")
+    figure.line(*ideal, "faint")
     figure.dots(at.tolist(), shares.tolist())
-    caption = "A calibrated model's dots lie on the diagonal, but for the band, which is the 95 % error bar."
-    return f"<figure>\n{figure.render()}\n<figcaption>{caption}</figcaption>\n</figure>"
+    words = f"{caption}, but for the band, which is the 95 % error bar."
+    return f"<figure>\n{figure.render()}\n<figcaption>{words}</figcaption>\n</figure>"
 
 
 def _histogram(histogram: HistogramAnswer) -> str:

@@ -128,6 +128,7 @@ def run_state(
         "croupier": __version__,
         "task": task.id,
         "name": task.name,
+        "question": isinstance(task.problem, AskedQuery),
         "status": status,
         "end": end,
         "refusal": None,
@@ -246,14 +247,16 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         ends += f", or after {task.patience:,.4g} seconds with at least {plan.honest_users:,}"
     unit, hidden = ("people", "") if phase.lots is None else ("reports", ", drawn by a lot that is kept secret")
     bound = "none" if schedule.bound is None else f"expected excess {schedule.bound_on} loss at most {schedule.bound:.4g}"
+    problem = task.problem
+    subject = ("question", problem.in_words) if isinstance(problem, AskedQuery) else ("model", _problem_words(problem))
     rows = {
-        "model": task.problem.in_words if isinstance(task.problem, AskedQuery) else _problem_words(task.problem),
+        subject[0]: subject[1],
         "method": f"{schedule.method}, {schedule.interactivity} interactivity; {schedule.why}",
         "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} {unit}, by {phase.algorithm}",
         "a person": "is in every round" if full else f"is in one round at most{hidden}",
         "a round ends": ends,
         "honest in a round": f"{words.honest_users(plan.honest_users, plan.users, unit)} are counted on to add their noise",
-        "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
+        "gradients" if subject[0] == "model" else "vectors": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         "coordinate",
         "transport": f"{task.transport}: {_TRANSPORTS[task.transport]}",

@@ -4,14 +4,17 @@ from .asking import Account, Answer, ask, plan_for
 from .checking import check
 from .column_summary import LevelSummary, NumberSummary
 from .describing import Description, describe
+from .error_bars import Score
 from .evaluating import Evaluation, evaluate, evaluation_query
 from .guesses import LevelGuess, NumberGuess
 from .histogram import Histogram, HistogramAnswer
 from .linear import Coefficients, LeastSquares, least_squares
 from .moments import Moments, MomentSums
 from .newton import Newton, NewtonSums
+from .one_vs_rest import OneVsRest
+from .quantile_bins import QuantileBins
 from .query import BlankStatistic, CheckedStatistic, CustomQuery, Statistic
-from .scores import CellCounts, Errors, Score
+from .scores import CellCounts, Errors
 from .set_aside import SetAside
 from .summaries import Summaries
 
@@ -37,6 +40,8 @@ __all__ = [
     "NewtonSums",
     "NumberGuess",
     "NumberSummary",
+    "OneVsRest",
+    "QuantileBins",
     "Score",
     "SetAside",
     "Statistic",

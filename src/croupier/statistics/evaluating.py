@@ -11,8 +11,9 @@ import numpy as np
 from ..privacy import Guarantee, words
 from ..validation import ArgumentError, real
 from .asking import Account, Answer, ask
+from .error_bars import Score
 from .evaluation import Classification, RangedModel, Regression
-from .scores import CellCounts, Errors, Score
+from .scores import CellCounts, Errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,8 @@ class Evaluation:
     Parameters
     ----------
     counts : CellCounts or Errors
-        What the scores follow from. `CellCounts` also has the confusion matrix, the ROC curve and the calibration.
+        What the scores follow from. `CellCounts` also has the confusion matrix, the ROC curve and the calibration, `Errors` of a
+        quantile regressor its calibration in `bins`.
     answer : Answer
         The private round, with its plan and guarantee.
     promise : str
@@ -32,6 +34,8 @@ class Evaluation:
     ----------
     scores : dict of str to Score
         By name, each with `value`, `std`, `interval` and `baseline`, the score of the best constant answer.
+    shown : dict of str to Score
+        The scores, and of more than two classes the AUC of each against the rest.
     users : int
         How many people were asked.
     guarantee : Guarantee or None
@@ -62,6 +66,14 @@ class Evaluation:
         return self.counts.scores
 
     @property
+    def shown(self) -> dict[str, Score]:
+        """The scores, and of more than two classes the AUC of each against the rest."""
+        counts = self.counts
+        if not isinstance(counts, CellCounts) or counts.one_vs_rest is None:
+            return self.scores
+        return self.scores | {f"AUC of {label}": area for label, area in counts.one_vs_rest.areas.items()}
+
+    @property
     def users(self) -> int:
         """How many people were asked."""
         return self.answer.users
@@ -88,6 +100,12 @@ class Evaluation:
                 "counts": self.counts.confusion.tolist(),
                 "std": self.counts.confusion_std.tolist(),
             }
+            if self.counts.one_vs_rest is not None:
+                scores["AUC"]["classes"] = [
+                    {"class": label, "value": area.value, "std": area.std} for label, area in self.counts.one_vs_rest.areas.items()
+                ]
+        elif self.counts.bins is not None:
+            scores["at or below"]["bins"] = self.counts.bins.to_list()
         return {"users": self.users, "scores": scores, "guarantee": self.guarantee.to_dict() if self.guarantee else None}
 
     def __str__(self) -> str:
@@ -95,10 +113,12 @@ class Evaluation:
             f"{self.users:,} people, one private round; {self.promise}",
             f"{'':18} {'score':>9}    {'95 % interval':<20} constant answer",
         ]
-        for name, score in self.scores.items():
+        for name, score in self.shown.items():
             low, high = score.interval
             constant = "" if score.baseline is None else f"{score.baseline:.4g}"
             lines.append(f"{name:18} {score.value:>9.4g}    {f'{low:.4g} .. {high:.4g}':<20} {constant}")
+        if isinstance(self.counts, Errors) and self.counts.bins is not None:
+            lines.append(str(self.counts.bins))
         return "\n".join(lines)
 
 
@@ -144,8 +164,10 @@ def evaluate(
     Returns
     -------
     Evaluation
-        Accuracy, balanced accuracy and confusion matrix; for two classes also AUC, ROC, calibration and log-loss. For numbers MAE,
-        MSE, R^2 and the share of targets at or below the prediction. All stand beside the best constant answer.
+        Accuracy, balanced accuracy and confusion matrix; for two classes also AUC, ROC, calibration and log-loss, for more classes
+        with probabilities AUC of each against the rest, their mean, and log-loss. For numbers MAE, MSE, R^2 and the share of
+        targets at or below the prediction, for a quantile regressor also by bins of the prediction. All scores stand beside the
+        best constant answer.
 
     Raises
     ------

@@ -2,7 +2,8 @@
 
 A classifier's cells are (score bin, label) for two classes, (predicted, true) for more. A user sends its cell, for two classes by a
 square root of prefix sums, and whether the prediction is right. Both are linear in the counts of cells, and the number of users is
-known, so least squares gives the counts, and every score with the covariance of its noise. docs/statistics.md has the ranges.
+known, so least squares gives the counts, and every score with the covariance of its noise. Of more than two classes with
+probabilities it also sends what `one_vs_rest` says. docs/statistics.md has the ranges.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +20,11 @@ from scipy.special import expit
 
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, RecordError
+from .one_vs_rest import LOSS, RANKS, SQUARE, OneVsRest, class_vectors
 from .prefix_sums import known_total, unit_root
+from .quantile_bins import BINS as QUANTILE_BINS
+from .quantile_bins import WEIGHT as CELL
+from .quantile_bins import QuantileBins, cell_vectors
 from .query import finite, require_numbers
 from .scores import CellCounts, Errors
 
@@ -49,8 +55,9 @@ class QuantileModel(Protocol):
 class Classification:
     """The cells of a classifier's answers, and whether they are right.
 
-    The vector is (sqrt(1 - w^2) v, w r), v a vector of length at most 1 without negative entries for the cell, r = +-1 for right or
-    wrong: norm 1, and two are at most sqrt(2 (1 - w^2) + 4 w^2) apart. An answer that is not finite is sent as zero.
+    The vector is (sqrt(1 - w^2) v, w r), v a vector of length at most 1 without negative entries, r = +-1 for right or wrong: norm
+    1, and two are at most sqrt(2 (1 - w^2) + 4 w^2) apart. v is the cell; of more than two classes with probabilities the cell and
+    `class_vectors`, which have their shares of its squared length. An answer that is not finite is sent as zero.
     """
 
     model: Any
@@ -70,6 +77,11 @@ class Classification:
     def probabilities(self) -> bool:
         """Whether the score is a probability."""
         return hasattr(self.model, "predict_proba")
+
+    @property
+    def one_vs_rest(self) -> bool:
+        """Whether there are more than two classes, and probabilities of them."""
+        return not self.binary and self.probabilities
 
     @cached_property
     def edges(self) -> Floats:
@@ -95,14 +107,15 @@ class Classification:
         """What is sent of each cell, in columns: linear in the counts of cells."""
         block = unit_root(self.bins) if self.binary else np.eye(self.cells)
         parts = np.kron(np.eye(2), block) if self.binary else block
-        return np.vstack([math.sqrt(1 - RIGHT**2) * parts, RIGHT * self.right])
+        others = RANKS + LOSS + SQUARE if self.one_vs_rest else 0.0
+        return np.vstack([math.sqrt(1 - RIGHT**2 - others) * parts, RIGHT * self.right])
 
     norm = 1.0
     diameter = math.sqrt(2 * (1 - RIGHT**2) + 4 * RIGHT**2)
 
     @property
     def dim(self) -> int:
-        return self.cells + 1
+        return self.cells + 1 + (2 * self.bins * len(self.classes) + 2 if self.one_vs_rest else 0)
 
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse labels that the model does not know, and rows that it cannot score."""
@@ -115,10 +128,17 @@ class Classification:
                 "y", odd, f"one of the model's classes {self.classes.tolist()}", "Drop such people; nobody was asked."
             )
         _require_scores((self.cell_of(X, y) >= 0).all())
+        if self.one_vs_rest:
+            _require_scores(not np.isnan(self._class_probabilities(X)).any())
 
     def __call__(self, X: Any, y: Any) -> Floats:
         cells = self.cell_of(X, y)
         vectors = self.measured.T[np.maximum(cells, 0)]
+        if self.one_vs_rest:
+            probabilities = self._class_probabilities(X)
+            cells = np.where(np.isnan(probabilities).any(axis=1), -1, cells)
+            label = np.maximum(cells, 0) % len(self.classes)
+            vectors = np.hstack([vectors, class_vectors(probabilities, label, self.edges)])
         return finite(np.where((cells >= 0)[:, np.newaxis], vectors, 0.0))
 
     def cell_of(self, X: Any, y: Any) -> Integers:
@@ -133,17 +153,26 @@ class Classification:
         place = np.clip(np.searchsorted(self.edges, score, side="left") - 1, 0, self.bins - 1)
         return np.where((label < 0) | np.isnan(score), -1, label * self.bins + place)
 
+    def _class_probabilities(self, X: Any) -> Floats:
+        """One column per class."""
+        found = np.asarray(self.model.predict_proba(X), dtype=np.float64)
+        _require_scores(found.shape == (np.shape(X)[0], len(self.classes)))
+        return found
+
     def decode(self, estimate: SumEstimate) -> CellCounts:
         """Counts of cells by least squares, with the known number of people imposed, and the covariance of their noise."""
-        counts, covariance = known_total(self.measured, estimate.sum, estimate.noise_std, estimate.users)
+        first, rest = np.split(np.asarray(estimate.sum), [self.cells + 1])
+        counts, covariance = known_total(self.measured, first, estimate.noise_std, estimate.users)
+        classes = tuple(self.classes.tolist())
         return CellCounts(
             counts=counts,
             covariance=covariance,
             users=estimate.users,
             right=self.right,
-            classes=tuple(self.classes.tolist()),
+            classes=classes,
             edges=self.edges if self.binary else None,
             probabilities=self.binary and self.probabilities,
+            one_vs_rest=OneVsRest.read(rest, estimate.noise_std, estimate.users, classes, self.bins) if self.one_vs_rest else None,
         )
 
 
@@ -152,16 +181,31 @@ class Regression:
     """A regressor's errors: |r|, r^2, r^4, y, y^2 and whether y is at most the prediction, each in [0, 1] times its weight.
 
     r is the error divided by the width of the target's range, predictions and targets clipped to it. Two vectors differ by at most
-    the weight in each coordinate: norm and diameter are the length of the weights.
+    the weight in each coordinate: norm and diameter are the length of the weights. Of a quantile regressor it also sends the
+    `cell_vectors` of weight c: they add c^2 to the squared norm, and 2 c^2 to the squared diameter.
     """
 
     model: Any
     low: float
     high: float
 
-    dim = len(WEIGHTS)
-    norm = float(np.linalg.norm(WEIGHTS))
-    diameter = norm
+    @cached_property
+    def quantile(self) -> float | None:
+        """The quantile that the model predicts; None where it predicts something else."""
+        declared = self.model.quantile if isinstance(self.model, QuantileModel) else None
+        return float(declared) if isinstance(declared, Real) and 0 < float(declared) < 1 else None
+
+    @property
+    def dim(self) -> int:
+        return len(WEIGHTS) + (0 if self.quantile is None else 2 * QUANTILE_BINS)
+
+    @property
+    def norm(self) -> float:
+        return math.hypot(*WEIGHTS, 0.0 if self.quantile is None else CELL)
+
+    @property
+    def diameter(self) -> float:
+        return math.hypot(*WEIGHTS, 0.0 if self.quantile is None else math.sqrt(2) * CELL)
 
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse records without targets."""
@@ -175,15 +219,21 @@ class Regression:
         target = (np.clip(np.asarray(y, dtype=np.float64), self.low, self.high) - self.low) / width
         answer = (np.clip(np.asarray(self.model.predict(X), dtype=np.float64), self.low, self.high) - self.low) / width
         error = np.abs(target - answer)
-        numbers = [error, error**2, error**4, target, target**2, (target <= answer).astype(np.float64)]
+        below = target <= answer
+        vectors = np.column_stack([error, error**2, error**4, target, target**2, below.astype(np.float64)]) * WEIGHTS
+        if self.quantile is not None:
+            vectors = np.hstack([vectors, cell_vectors(answer, below)])
         known = ~(np.isnan(target) | np.isnan(answer))
-        return finite(np.column_stack(numbers) * WEIGHTS) * known[:, np.newaxis]
+        return finite(vectors) * known[:, np.newaxis]
 
     def decode(self, estimate: SumEstimate) -> Errors:
-        """Mean errors in the target's unit."""
-        quantile = self.model.quantile if isinstance(self.model, QuantileModel) else None
-        means, noise = estimate.mean / WEIGHTS, estimate.mean_noise_std / WEIGHTS
-        return Errors(means, noise, estimate.users, self.high - self.low, quantile)
+        """Mean errors in the target's unit; of a quantile regressor also its calibration."""
+        numbers, bins = len(WEIGHTS), None
+        if self.quantile is not None:
+            sums, ends = np.asarray(estimate.sum)[numbers - 1 :], (self.low, self.high)
+            bins = QuantileBins.read(sums, WEIGHTS[-1], estimate.noise_std, estimate.users, self.quantile, ends)
+        means, noise = estimate.mean[:numbers] / WEIGHTS, estimate.mean_noise_std / WEIGHTS
+        return Errors(means, noise, estimate.users, self.high - self.low, bins)
 
 
 def _require_scores(all_there: Any) -> None:

@@ -10,58 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .binned import BinnedArea, bin_shares
+from .error_bars import Score
+from .one_vs_rest import OneVsRest
+from .quantile_bins import QuantileBins
+
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Score:
-    """One score with its error bar.
-
-    No figure is beyond `low` or `high`, between which such a score always is: noise alone would take it there. That brings an
-    estimate nearer to the truth, so an interval about it covers at least as often.
-
-    Parameters
-    ----------
-    value : float
-        The estimate.
-    std : float
-        Its standard error, for sampling of people and privacy noise together.
-    baseline : float or None
-        The score of the best constant answer; None where that is not known.
-    low, high : float
-        Between which such a score always is.
-
-    Attributes
-    ----------
-    interval : tuple of (float, float)
-        The 95 per cent confidence interval.
-
-    Examples
-    --------
-    >>> from croupier.statistics import Score
-    >>> low, high = Score(0.8, 0.01, baseline=0.5).interval
-    >>> round(low, 3), round(high, 3)
-    (0.78, 0.82)
-    """
-
-    value: float
-    std: float
-    baseline: float | None
-    low: float = -math.inf
-    high: float = math.inf
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "value", self._inside(self.value))
-        if self.baseline is not None:
-            object.__setattr__(self, "baseline", self._inside(self.baseline))
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 per cent, within the range."""
-        return self._inside(self.value - 1.96 * self.std), self._inside(self.value + 1.96 * self.std)
-
-    def _inside(self, number: float) -> float:
-        return min(max(number, self.low), self.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +38,9 @@ class CellCounts:
     edges : ndarray or None
         Ends of the score bins; None for more than two classes.
     probabilities : bool
-        Whether scores are probabilities.
+        Whether the scores of two classes are probabilities.
+    one_vs_rest : OneVsRest, optional
+        For more than two classes with probabilities: each class against the rest, and the log-loss.
 
     Attributes
     ----------
@@ -97,7 +53,8 @@ class CellCounts:
     calibration : ndarray of shape (bins, 4)
         For two classes, one row per score bin: its middle, people in it, share of the second class, standard error of that share.
     scores : dict of str to Score
-        Accuracy and balanced accuracy; for two classes AUC, and log-loss where scores are probabilities.
+        Accuracy and balanced accuracy; AUC and log-loss where there are probabilities, AUC of two classes also from margins. AUC of
+        more classes is the mean of each against the rest.
 
     Examples
     --------
@@ -116,6 +73,7 @@ class CellCounts:
     classes: tuple[Any, ...]
     edges: Floats | None
     probabilities: bool
+    one_vs_rest: OneVsRest | None = None
 
     @cached_property
     def confusion(self) -> Floats:
@@ -144,22 +102,11 @@ class CellCounts:
     @property
     def calibration(self) -> Floats:
         """One row per score bin: its middle, people in it, share of the second class, standard error of that share."""
-        first, second = self.counts.reshape(2, -1)
-        people = first + second
-        bins = len(first)
-        share = np.where(people > 0, np.clip(second / np.where(people > 0, people, 1.0), 0, 1), np.nan)
-        errors = []
-        for b in range(bins):
-            gradient = np.zeros(2 * bins)
-            gradient[b], gradient[bins + b] = -share[b], 1 - share[b]
-            noise = gradient @ self.covariance @ gradient if people[b] > 0 else np.nan
-            sampling = share[b] * (1 - share[b])
-            errors.append(np.sqrt(max(noise, 0.0) / people[b] ** 2 + sampling / people[b]) if people[b] > 0 else np.nan)
-        return np.column_stack([self._middles, people, share, errors])
+        return bin_shares(self.counts, self.covariance, self._middles)
 
     @cached_property
     def scores(self) -> dict[str, Score]:
-        """Accuracy and balanced accuracy; for two classes AUC, and log-loss where scores are probabilities."""
+        """Accuracy and balanced accuracy; AUC and log-loss where there are probabilities, AUC of two classes also from margins."""
         n, confusion = self.users, self.confusion
         sizes = np.maximum(confusion.sum(axis=1), 1.0)
         largest = float(sizes.max()) / n
@@ -175,6 +122,9 @@ class CellCounts:
             scores["AUC"] = self._auc()
         if self.probabilities:
             scores["log-loss"] = self._log_loss(sizes)
+        if self.one_vs_rest is not None:
+            scores["AUC"] = self.one_vs_rest.auc
+            scores["log-loss"] = self.one_vs_rest.log_loss(sizes / sizes.sum())
         return scores
 
     @property
@@ -196,19 +146,8 @@ class CellCounts:
         return np.asarray(gradient.ravel() / k)
 
     def _auc(self) -> Score:
-        first, second = self.counts.reshape(2, -1)
-        sizes = max(float(first.sum()), 1.0), max(float(second.sum()), 1.0)
-        below = (np.cumsum(first) - first / 2) / sizes[0]  # share of the first class that a score of this bin beats
-        above = 1 - (np.cumsum(second) - second / 2) / sizes[1]
-        auc = float(second @ below) / sizes[1]
-        gradient = np.concatenate([(above - auc) / sizes[0], (below - auc) / sizes[1]])
-        # DeLong, Delong and Clarke-Pearson 1988: the variance of the placements of either class
-        shares = [np.maximum(part, 0) / max(float(np.maximum(part, 0).sum()), 1e-9) for part in (first, second)]
-        spread = sum(
-            float(share @ place**2 - (share @ place) ** 2) / size
-            for share, place, size in zip(shares, (above, below), sizes, strict=True)
-        )
-        return Score(auc, self._std(gradient, max(spread, 0.0)), 0.5, 0, 1)
+        area = BinnedArea.of(self.counts)
+        return Score(area.value, self._std(area.gradient, sum(area.spreads)), 0.5, 0, 1)
 
     def _log_loss(self, sizes: Floats) -> Score:
         """By the middles of the bins."""
@@ -237,8 +176,8 @@ class Errors:
         How many people answered.
     width : float
         Width of the target's range.
-    quantile : float or None
-        The quantile that the regressor predicts; None where it predicts something else.
+    bins : QuantileBins, optional
+        Of a quantile regressor: shares at or below, by bins of the prediction.
 
     Attributes
     ----------
@@ -250,7 +189,7 @@ class Errors:
     >>> import numpy as np
     >>> from croupier.statistics import Errors
     >>> means = np.array([0.1, 0.02, 0.001, 0.5, 0.3, 0.5])
-    >>> errors = Errors(means, np.full(6, 0.001), users=1_000, width=10.0, quantile=None)
+    >>> errors = Errors(means, np.full(6, 0.001), users=1_000, width=10.0)
     >>> errors.scores["MAE"].value, errors.scores["MSE"].value
     (1.0, 2.0)
     """
@@ -259,7 +198,7 @@ class Errors:
     noise: Floats
     users: int
     width: float
-    quantile: float | None
+    bins: QuantileBins | None = None
 
     @cached_property
     def scores(self) -> dict[str, Score]:
@@ -270,9 +209,10 @@ class Errors:
         spread, inside = max(fourth - square**2, 0.0) / n, min(max(below, 0.0), 1.0)
         ratio = square / variance  # R^2 = 1 - ratio; d ratio = (d square - ratio (d second - 2 mean d mean)) / variance
         noise = math.hypot(square_noise, ratio * second_noise, 2 * ratio * mean * mean_noise) / variance
+        at_or_below = Score(below, math.sqrt(below_noise**2 + inside * (1 - inside) / n), None, 0, 1)
         return {
             "MAE": Score(w * size, w * math.sqrt(size_noise**2 + max(square - size**2, 0.0) / n), None, 0, w),
             "MSE": Score(w**2 * square, w**2 * math.sqrt(square_noise**2 + spread), w**2 * variance, 0, w**2),
             "R^2": Score(1 - ratio, math.sqrt(noise**2 + spread / variance**2), 0.0, high=1),
-            "at or below": Score(below, math.sqrt(below_noise**2 + inside * (1 - inside) / n), self.quantile, 0, 1),
+            "at or below": at_or_below if self.bins is None else self.bins.overall,
         }

@@ -1,0 +1,157 @@
+"""Scores of more than two classes: each class against the rest, and the log-loss, from coordinates beside the confusion matrix.
+
+A person sends for each class k the cell (bin of the probability of k, whether k is the label) by a square root of prefix sums, and
+min(loss, CAP) / CAP with its square, loss = -log(probability of the label). No entry is negative, and the squares add up to at most
+RANKS + LOSS + SQUARE: each of the classes has RANKS / classes of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .binned import BinnedArea
+from .error_bars import Score
+from .prefix_sums import known_total, unit_root
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+# Squared weights: of all classes' cells together, of the log-loss, and of its square, which its error bar alone needs.
+RANKS, LOSS, SQUARE = 0.36, 0.15, 0.01
+# The loss of a probability of 0.0009; larger ones count as that.
+CAP = 7.0
+
+
+def class_cells(bins: int, classes: int) -> Floats:
+    """What is sent of one class's cells, in columns: score bins of other labels, then of this one."""
+    return np.asarray(math.sqrt(RANKS / classes) * np.kron(np.eye(2), unit_root(bins)), dtype=np.float64)
+
+
+def class_vectors(probabilities: Floats, label: Integers, edges: Floats) -> Floats:
+    """The coordinates of people with these probabilities (one column per class) and labels (numbers of classes)."""
+    users, classes = probabilities.shape
+    bins = len(edges) - 1
+    place = np.clip(np.searchsorted(edges, probabilities, side="left") - 1, 0, bins - 1)
+    cell = place + bins * (label[:, np.newaxis] == np.arange(classes))
+    ranks = class_cells(bins, classes).T[cell].reshape(users, -1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        loss = np.clip(-np.log(np.clip(probabilities[np.arange(users), label], 0, 1)) / CAP, 0, 1)
+    return np.column_stack([ranks, math.sqrt(LOSS) * loss, math.sqrt(SQUARE) * loss**2])
+
+
+@dataclass(frozen=True, eq=False)
+class OneVsRest:
+    """Each class against the rest, and the log-loss.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (classes, 2 * bins)
+        For each class, noisy counts of people in bins of its probability: those of other classes, then those of this class.
+    covariance : ndarray of shape (2 * bins, 2 * bins)
+        Covariance of the noise in each row of `counts`; rows are independent.
+    users : int
+        How many people answered.
+    classes : tuple
+        The labels.
+    losses : tuple of (float, float)
+        Noisy means of the loss and of its square, the loss divided by its cap.
+    loss_std : float
+        Standard deviation of the noise in the first of them.
+
+    Attributes
+    ----------
+    areas : dict of object to Score
+        AUC of each class against the rest.
+    auc : Score
+        Their mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.statistics import OneVsRest
+    >>> counts = np.array([[60.0, 0, 0, 30], [50, 10, 0, 30], [40, 20, 10, 20]])
+    >>> scores = OneVsRest(counts, np.eye(4), 90, ("a", "b", "c"), (0.1, 0.02), 0.01)
+    >>> [round(area.value, 3) for area in scores.areas.values()], round(scores.auc.value, 3)
+    ([1.0, 0.917, 0.667], 0.861)
+    """
+
+    counts: Floats
+    covariance: Floats
+    users: int
+    classes: tuple[Any, ...]
+    losses: tuple[float, float]
+    loss_std: float
+
+    @classmethod
+    def read(cls, sums: Floats, noise_std: float, users: int, classes: tuple[Any, ...], bins: int) -> OneVsRest:
+        """What the noisy sum of `class_vectors` says.
+
+        Parameters
+        ----------
+        sums : ndarray
+            The noisy sum.
+        noise_std : float
+            Standard deviation of the noise in each entry.
+        users : int
+            How many people answered.
+        classes : tuple
+            The labels.
+        bins : int
+            Bins of each probability.
+
+        Returns
+        -------
+        OneVsRest
+            Counts by least squares, with the known number of people imposed on each class.
+        """
+        cells = class_cells(bins, len(classes))
+        read = [known_total(cells, part, noise_std, users) for part in sums[:-2].reshape(len(classes), -1)]
+        losses = float(sums[-2]) / (math.sqrt(LOSS) * users), float(sums[-1]) / (math.sqrt(SQUARE) * users)
+        loss_std = noise_std / (math.sqrt(LOSS) * users)
+        return cls(np.array([counts for counts, _ in read]), read[0][1], users, classes, losses, loss_std)
+
+    @cached_property
+    def _parts(self) -> list[BinnedArea]:
+        return [BinnedArea.of(counts) for counts in self.counts]
+
+    @property
+    def areas(self) -> dict[Any, Score]:
+        """AUC of each class against the rest."""
+        return {
+            label: Score(area.value, math.sqrt(area.noise(self.covariance) + sum(area.spreads)), 0.5, 0, 1)
+            for label, area in zip(self.classes, self._parts, strict=True)
+        }
+
+    @property
+    def auc(self) -> Score:
+        """The mean of all classes' AUC. Its error bar is a bound: the same people are in all of them."""
+        k = len(self.classes)
+        noise = sum(area.noise(self.covariance) for area in self._parts) / k**2
+        others, own = np.array([area.spreads for area in self._parts]).T
+        # Standard deviations add up at most. People of different classes are different people: what a class's own people bring
+        # is uncorrelated between classes, so that there variances add up.
+        sampling = min(float(np.sqrt(others + own).sum()), math.sqrt(own.sum()) + float(np.sqrt(others).sum())) / k
+        mean = sum(score.value for score in self.areas.values()) / k
+        return Score(mean, math.sqrt(noise + sampling**2), 0.5, 0, 1)
+
+    def log_loss(self, shares: Floats) -> Score:
+        """Return the log-loss, beside that of the classes' shares as probabilities.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (classes,)
+            Shares of the classes.
+
+        Returns
+        -------
+        Score
+            Losses above the cap count as the cap.
+        """
+        mean, square = self.losses
+        spread = max(square - min(max(mean, 0.0), 1.0) ** 2, 0.0) / self.users
+        return Score(CAP * mean, CAP * math.sqrt(self.loss_std**2 + spread), float(-(shares @ np.log(shares))), 0, CAP)
