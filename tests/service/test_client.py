@@ -37,6 +37,7 @@ from croupier.service import means
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
+from croupier.service.memory import Memory
 from croupier.service.packing import width_for
 from croupier.service.records import Reader, described
 from croupier.service.roles import Served
@@ -963,3 +964,13 @@ def test_a_report_that_waits_is_charged_once_more_when_it_is_sent_and_is_no_othe
     service.proxy.answer = lambda method, path: FORWARD
     assert ann.take_part(X, Y) == Sent(1, first_time=False)
     assert [entry.answers for entry in ann.budget.entries()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("t.lot", "{"), ("t.lot", '"x"'), ("t.lot", "true"), ("ledger.jsonl", "5"), ("ledger.jsonl", "{}")]
+)
+def test_a_memory_that_cannot_be_read_is_refused_in_one_line(tmp_path, name, text):
+    (tmp_path / name).write_text(text + "\n")
+    memory = Memory(tmp_path)
+    with pytest.raises(ArgumentError, match="Bring it back"):
+        memory.lot("t") if name == "t.lot" else memory.answers("t")

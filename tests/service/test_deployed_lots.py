@@ -9,14 +9,16 @@ import logging
 import math
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from helpers_node import asked, needs_node
 from helpers_roles import Training, Web, World, randomness, refused, round_of, soon, training
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 import croupier as cr
 from croupier.client import Client, Lot, RefusedTaskError
@@ -313,6 +315,58 @@ def test_over_sockets_theta_is_that_of_the_run_in_memory_with_the_same_lots(make
     assert world.rows("shuffler", "SELECT DISTINCT slot FROM taken_part") == [("task",)]
 
 
+@needs_node
+@pytest.mark.parametrize("secret", [SECRET, COVERED], ids=["plain", "cover"])
+def test_a_client_in_node_proves_both_figures_and_answers_its_lot_beside_python_clients(make, clock, seeded_blanks, secret):
+    """As task files have it: not all who are drawn come, and reports may be left out. One in Node refuses; blanks stand in."""
+    world = make(**WATCHED | {"users": 90, "max_inflation": 1.1}, secret=secret, honest=0.95, exclusions=True)
+    world.task = replace(world.task, schedule=world.task.schedule.with_turnout(0.8))
+    plan, guarantee = world.task.schedule.phases[0].lots, world.task.schedule.guarantee
+    assert plan.most_excluded > 0
+    key, watched = world.analyzer_key.public_key().public_bytes_raw().hex(), guarantee.if_watched.epsilon(1e-2)
+    document = world.task.document(world.analyzer_key).to_bytes().hex()
+    (read,) = asked("tasks", documents=[document], key=key, delta=1e-2)
+    assert read == {
+        "id": world.task.id,
+        "secret": secret.to_dict(),
+        "epsilon": pytest.approx(guarantee.epsilon(1e-2), rel=1e-4),
+        "watched": pytest.approx(watched, rel=1e-6),
+    }
+    with deployed(world) as (running, role, url), ThreadPoolExecutor(1) as pool:
+        members = [of_round(world, number) for number in (1, 2, 3)]
+        refuses, *mine = [members[0][0], *[user for some in members for user in some[1:3]]]
+        devices = [Device(user, world, url) for some in members for user in some[3:5]]
+        senders = {device.user for device in devices} | set(mine)
+        in_node = [
+            {
+                "token": world.tokens[user],
+                "folder": str(world.folder / f"node{user}"),
+                "rows": [{"x": world.X[user].tolist(), "y": world.y[user]}],
+                "seeds": {number: randomness(user, number)._root.hex() for number in (1, 2, 3)},
+                "watched": (0.999 if user == refuses else 1.001) * watched,
+            }
+            for user in (refuses, *mine)
+        ]
+        running_in_node = pool.submit(asked, "devices", shuffler=url, key=key, epsilon=1.0, delta=1e-2, devices=in_node)
+        for number, of_lot in enumerate(members, start=1):
+            soon(lambda wanted=number: (now := role.current()) and world.read(now).number == wanted)
+            for device in devices:
+                device.take_part(*device.rows)
+            wanted = len(senders) if secret.cover else len(senders & set(of_lot))
+            soon(lambda wanted=wanted: world.rows("shuffler", "SELECT count(*) FROM reports") == [(wanted,)])
+            soon(lambda: role._blanks._round)
+            clock.now = secret.leaves(clock.now)
+        refusal, *answers = running_in_node.result()
+        theta = running.result()
+    assert "knows when each person answered" in refusal["refused"]
+    for user, answer in zip(mine, answers, strict=True):
+        (lot,) = [number for number, of_lot in enumerate(members, start=1) if user in of_lot]
+        assert [int(number) for number in answer["said"]] == [lot]
+        assert answer["covered"] == ([number for number in (1, 2, 3) if number != lot] if secret.cover else [])
+    came = [[user for user in of_lot if user in senders] for of_lot in members]
+    assert np.array_equal(theta, world.theta_in_memory(came, blank_coins))
+
+
 # --- nothing says how many of M were real
 
 
@@ -478,6 +532,20 @@ def test_a_client_is_told_its_own_lot_and_how_long_it_can_sleep(served, clock):
         with pytest.raises(ServerError) as refusal:
             stranger.lot()
         assert refusal.value.status == 401
+
+
+@needs_node
+def test_a_client_in_node_waits_neither_for_a_round_that_is_too_far_nor_for_none(served):
+    with served() as (world, role, client):
+        later, never = of_round(world, 3)[0], of_round(world, 2)[0]
+        with role.store.begin() as connection:
+            connection.execute(delete(tables.lots).where(tables.lots.c.client == world.names[never]))
+        devices = [{"token": world.tokens[user], "folder": str(world.folder / f"n{user}"), "rows": []} for user in (later, never)]
+        where = {"shuffler": client(0)._server._parts.geturl(), "key": world.analyzer_key.public_key().public_bytes_raw().hex()}
+        answers = asked("devices", **where, epsilon=8.01, delta=1e-2, devices=devices, atOnce=False, wait=20)
+    nothing = {"answered": 0, "said": {}, "covered": []}
+    assert answers[0] == nothing | {"notYet": {"round": 3, "wait": pytest.approx(2 * SECRET.leaves(0.0), abs=1e-3)}}
+    assert answers[1] == nothing | {"notYet": {"round": None, "wait": 0}}
 
 
 def test_a_lot_is_of_one_length_on_the_wire_and_read_strictly():

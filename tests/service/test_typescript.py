@@ -16,14 +16,17 @@ from helpers_node import CLIENT, PAGE, ROOT, asked, needs_node, node
 from helpers_roles import World, randomness
 from test_deployed import deployed, devices_of, members
 
+import croupier as cr
 import croupier.problem as problems
 from croupier import plan_sum
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
+from croupier.service.secrecy import SecretRounds
 from croupier.service.task import Task
 from croupier.service.wire import TASK, TRANSPORTS, Document, WireError
 
 VECTORS = ROOT / "tests" / "service" / "vectors"
+ANALYZER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 
 def test_the_published_digests_are_those_of_the_files_that_are_served():
@@ -58,6 +61,9 @@ def test_the_vectors_are_those_that_python_makes():
             assert np.allclose(one[name], other[name], rtol=1e-6, atol=1e-12)
     for one, other in zip(made["accounting"]["lots"], stored["accounting"]["lots"], strict=True):
         assert one["delta"] == pytest.approx(other["delta"], rel=1e-6)
+    for one, other in zip(made["accounting"]["lots_plans"], stored["accounting"]["lots_plans"], strict=True):
+        for figure in ("slack", "epsilon", "if_watched"):
+            assert one[figure] == pytest.approx(other[figure], rel=1e-6), figure
 
 
 def test_every_loss_of_a_task_has_a_vector():
@@ -112,29 +118,44 @@ def mutated(values, generator):
     return changed
 
 
-def fuzzed(count: int, seed: int) -> list[tuple[Document, Ed25519PrivateKey]]:
-    """Signed tasks with a word changed, their ids made anew."""
+def fuzzed(values: dict, count: int, seed: int) -> list[Document]:
+    """Signed tasks with a word changed, half of them words of their lots, their ids made anew."""
     from croupier.service.documents import canonical, sha256  # noqa: PLC0415
 
-    generator, key = np.random.default_rng(seed), Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    values = json.loads(json.loads((VECTORS / "documents.json").read_text())["task"]["text"])
-    documents = []
+    generator, documents = np.random.default_rng(seed), []
     for _ in range(count):
-        changed = mutated(values, generator)
+        changed = json.loads(json.dumps(values))
+        (phase,) = changed["schedule"]["phases"] if "secret" in values else [{}]
+        if "lots" in phase and generator.random() < 0.25:
+            phase["lots"] = mutated(phase["lots"], generator)
+        elif "lots" in phase and generator.random() < 0.25:
+            phase["plan"] = phase["lots"]["one_round"] = mutated(phase["plan"], generator)
+        else:
+            changed = mutated(values, generator)
         if "id" in changed and generator.random() < 0.97:
             changed["id"] = sha256(canonical({name: value for name, value in changed.items() if name != "id"}))
-        documents.append(Document.signed(TASK, changed, key))
+        documents.append(Document.signed(TASK, changed, ANALYZER))
     return documents
 
 
+def secret_values() -> dict:
+    """The words of a task with secret lots, of whose users not all come, and whose reports may be left out."""
+    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=5, radius=5.0), feature_norm=3.0)
+    asked_for = {"epsilon": 1.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1.1, "honest": 0.95}
+    chosen = cr.schedule(problem, 90, **asked_for, lots="secret", exclusions=True).with_turnout(0.8)
+    task = Task("masked-sum", 90, problem, chosen, ANALYZER.public_key(), secret=SecretRounds(100.0))
+    return json.loads(task.document(ANALYZER).text)
+
+
 @needs_node
-def test_a_changed_task_is_never_taken_that_python_refuses():
-    check_refusals(400, seed=11)
+@pytest.mark.parametrize("lots", ["open", "secret"])
+def test_a_changed_task_is_never_taken_that_python_refuses(lots):
+    values = json.loads(json.loads((VECTORS / "documents.json").read_text())["task"]["text"]) if lots == "open" else secret_values()
+    check_refusals(fuzzed(values, 400, seed=11))
 
 
-def check_refusals(count: int, seed: int) -> None:
-    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32))).public_key()
-    documents = fuzzed(count, seed)
+def check_refusals(documents: list[Document]) -> None:
+    key = ANALYZER.public_key()
     answers = asked("tasks", documents=[d.to_bytes().hex() for d in documents], key=key.public_bytes_raw().hex(), delta=1e-2)
     taken = 0
     for document, answer in zip(documents, answers, strict=True):
@@ -145,9 +166,14 @@ def check_refusals(count: int, seed: int) -> None:
             continue
         if "refused" not in answer:
             taken += 1
+            promise = task.schedule.guarantee
             assert answer["id"] == task.id
-            assert answer["epsilon"] == pytest.approx(task.schedule.guarantee.epsilon(1e-2), rel=1e-6)
-    assert taken > count / 50
+            assert answer["epsilon"] == pytest.approx(promise.epsilon(1e-2), rel=1e-6)
+            if promise.watched is None or promise.watched.slack >= 1e-2:
+                assert answer["watched"] is None  # as JSON has infinity
+            else:
+                assert answer["watched"] == pytest.approx(promise.watched.epsilon(1e-2), rel=1e-6)
+    assert taken > len(documents) / 50
 
 
 def rows_of(world: World, user: int):

@@ -10,8 +10,11 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
+from croupier.report import describe_page
 from croupier.statistics import LevelGuess, NumberGuess, NumberSummary, SetAside, Summaries, check, plan_for
 from croupier.statistics.describing import numbers_of
+from croupier.table.describing import range_of
+from croupier.validation import ArgumentError
 
 GUESSES = {
     "any": NumberGuess(),
@@ -242,3 +245,28 @@ def test_a_person_whose_rows_write_the_name_differently_is_in_one_part_only():
     looks = cr.describe(rows, {"x": (0, 1)}, epsilon=1.0, delta=1e-6, groups=groups, share=0.5)
     assert (looks.asked[:500] == looks.asked[500:1000]).all()
     assert (looks.users, looks.of) == (looks.asked[:500].sum(), 500)
+
+
+@pytest.mark.parametrize("guess", [NumberGuess(0, 1, whole=True), NumberGuess(0.2, 1.7, whole=True), NumberGuess(-9e29, 9e29)])
+@pytest.mark.parametrize("place", [0, 1, -2, -1])
+def test_whatever_noise_leaves_has_quantiles_within_their_bounds(guess, place):
+    """Also where everybody is below the guess, above it or missing: nothing may fail after the release."""
+    shares = np.zeros(guess.size)
+    shares[place] = 1.0
+    summary = NumberSummary(guess, shares, 1e-4 * np.eye(guess.size), users=100)
+    for q in (0.0, 0.05, 0.5, 1.0):
+        low, high = summary.interval(q)
+        assert guess.low <= low <= high <= guess.high
+        assert low <= summary.quantile(q) <= high or place == -1  # of nobody nothing is known
+    low, high, _ = range_of(summary)
+    assert low < high
+
+
+def test_a_guess_too_near_zero_is_refused_before_anybody_is_asked():
+    with pytest.raises(ArgumentError, match="low = 5e-324 is not allowed"):
+        NumberGuess(5e-324, 1e-323)
+
+
+def test_the_page_draws_numbers_in_a_narrow_range_far_from_zero():
+    looks = cr.describe(np.zeros((1_500, 1)), {"x": NumberGuess(1e15, 1e15 + 2, whole=True)}, epsilon=0.05, delta=1e-5, seed=1)
+    assert "<svg" in describe_page(looks, title="far")

@@ -296,3 +296,18 @@ def test_a_score_of_exactly_one_half_is_a_vote_for_the_first_class_as_in_predict
     X = np.zeros((5_000, 1))
     found = cr.evaluate(Undecided(), (X, y), epsilon=4.0, delta=1e-6, seed=0).scores["accuracy"]
     assert found.value == pytest.approx(np.mean(Undecided().predict(X) == y), abs=0.05)
+
+
+def test_classes_may_be_in_any_order():
+    class Backwards(Logit):
+        classes_ = np.array(["yes", "no"])
+
+        def predict_proba(self, X):
+            return super().predict_proba(X)[:, ::-1]
+
+    X = np.random.default_rng(0).normal(size=(5_000, 1))
+    y = np.where(2 * X[:, 0] > 0.5, "yes", "no")
+    assert cr.evaluate(Backwards(), (X, y), epsilon=4.0, delta=1e-6, seed=0).scores["accuracy"].value > 0.95
+    three = np.array(["b", "c", "a"])
+    query = Classification(type("Three", (), {"classes_": three, "predict": lambda self, X: three[X[:, 0].astype(int)]})())
+    assert query.cell_of(np.array([[0.0], [1.0], [2.0]]), three).tolist() == [0, 4, 8]

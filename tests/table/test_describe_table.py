@@ -7,6 +7,9 @@ import pytest
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
+import croupier as cr
+from croupier.report import described_lines
+from croupier.statistics import NumberGuess
 from croupier.table import Encoder, Request, Schema, Source, TableGuess, describe_table, fit_table, guess_for, schema_from
 from croupier.table.people import Engine, _blocks
 from croupier.validation import ArgumentError
@@ -54,7 +57,7 @@ def test_a_described_schema_has_ranges_that_fit_the_data(tmp_path):
     schema, _ = schema_from(describe_table(tmp_path / "people.csv", guess, epsilon=1.0), guess)
     model = fit_table(tmp_path / "people.csv", schema, epsilon=1.0)
     assert model.estimator.n_users_ == 3_000
-    assert "2e-06 altogether" in schema.described.lines(1.0, 1e-6)[0]
+    assert "2e-06 altogether" in schema.described.lines((1.0, 1e-6))[0]
 
 
 def test_csv_and_parquet_give_the_same_description(tmp_path):
@@ -197,3 +200,23 @@ def test_numbers_at_the_ends_of_a_guess_are_within_it(tmp_path):
     looks = describe_table(path, guess, epsilon=4.0, seed=0)
     assert looks.columns["x"].above.value < 0.1
     assert looks.columns["y"].below.value < 0.1
+
+
+def test_no_sum_is_promised_beside_a_fit_that_is_not_private(tmp_path):
+    path, guess = written(tmp_path), TableGuess.from_toml(GUESS)
+    for share, words in ((None, "nothing is promised to whoever is in the fit"), (0.3, "nothing is promised to the others")):
+        schema, _ = schema_from(describe_table(path, guess, epsilon=1.0, share=share), guess)
+        seeded = fit_table(path, schema, epsilon=1.0, random_state=0)
+        (line,) = described_lines(seeded.schema, seeded.estimator)
+        assert words in line
+        assert "altogether" not in line
+    (line,) = described_lines(schema, fit_table(path, schema, epsilon=1.0).estimator)
+    assert "only what this fit promises" in line
+
+
+def test_a_description_for_other_neighbours_makes_no_schema():
+    """Its epsilon would be added to that of a fit, which is for replace-one neighbours."""
+    guess = TableGuess({"age": NumberGuess(0, 1000), "pay": NumberGuess(0, 1e7)}, target="pay")
+    looks = cr.describe(np.ones((3_000, 2)), guess.columns, epsilon=1.0, delta=1e-6, neighbours="zero-out")
+    with pytest.raises(ArgumentError, match="replace-one"):
+        schema_from(looks, guess)

@@ -251,11 +251,16 @@ class Page {
     const rounds = repeated ? Math.max(...task.phases.map((phase) => phase.rounds)) : 1;
     const offline = () => this.#say("This device is offline. The page goes on when it is back.");
     addEventListener("offline", offline);
+    let nothing = "Nothing more is asked of you.";
     try {
       const answered = await client.join(records, {
         wait: WAIT,
         signal,
         ended: ({ reason }) => this.#say(reason === null ? "The task has ended: all rounds are done." : `The task has ended: ${reason}`),
+        notYet: ({ round, wait }) => {
+          const days = count(Math.ceil(wait / 86400));
+          nothing = round === null ? "No round was drawn for you. Nothing was sent." : `Your round begins in ${days} days. Come back then; nothing was sent.`;
+        },
         watch: (leaving) => this.#showLeaving(task, leaving),
         said: (sent) => {
           if (sent === null) {
@@ -272,7 +277,7 @@ class Page {
           );
         },
       });
-      if (!signal.aborted) this.#say(answered > 0 ? "That is all. Thank you." : "Nothing more is asked of you.");
+      if (!signal.aborted) this.#say(answered > 0 ? "That is all. Thank you." : nothing);
     } catch (problem) {
       if (!signal.aborted) throw problem;
     } finally {

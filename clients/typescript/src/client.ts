@@ -231,10 +231,17 @@ export class Client {
 
   /** Every round that wants an answer, until the task needs no more of this user or `wait` seconds are over. */
   async join(records: RecordsSource, options: JoinOptions = {}): Promise<number> {
-    const { wait = 60, watch, said, ended, signal } = options;
+    const { wait = 60, watch, said, ended, notYet, signal } = options;
     const deadline = now() + wait;
     const task = await this.#patiently(() => this.task(), deadline, signal);
     const lot = task.secret === null ? null : await this.#patiently(() => this.lot(), deadline, signal);
+    if (lot !== null && !task.secret?.cover) {
+      const tooLate = !this.#options.atOnce && now() + lot.wait >= deadline && (await this.answered()) === 0;
+      if (lot.round === null || tooLate) {
+        notYet?.(lot);
+        return 0;
+      }
+    }
     const firstAsk = now() + task.pace + (lot === null || task.secret?.cover ? 0 : lot.wait);
     const reading = Promise.resolve(typeof records === "function" ? records() : records);
     reading.catch(() => undefined);
@@ -371,6 +378,8 @@ export interface JoinOptions extends AnswerOptions {
   said?: (sent: Sent | null) => void;
   /** Hears that the task has ended. */
   ended?: (end: End) => void;
+  /** Hears of a secret lot that is no round at all, or one that begins after `wait`: nothing is sent then. */
+  notYet?: (lot: { round: number | null; wait: number }) => void;
 }
 
 const LOT_BYTES = 64;

@@ -16,22 +16,29 @@ const ASKED = {
       return one.vectors.map(({ vector, seed }) => parts.randomized(Float64Array.from(vector), plan, new parts.KeyedRandom(fromHex(seed))).counts);
     }),
 
-  /** For each document of a task: the epsilon at delta, or why it is refused. */
+  /** For each document of a task: the epsilon at delta, that of known lots where they are secret, or why it is refused. */
   tasks: () =>
     Promise.all(
       asked.documents.map((document) =>
         client.readTask(fromHex(document), fromHex(asked.key)).then(
-          (task) => ({ id: task.id, epsilon: client.epsilonOf(task.guarantee, asked.delta) }),
+          ({ id, guarantee, secret }) => ({
+            id,
+            secret,
+            epsilon: client.epsilonOf(guarantee, asked.delta),
+            watched: guarantee.watched === null ? null : client.epsilonOf(guarantee.watched, asked.delta),
+          }),
           (problem) => ({ refused: `${problem.name}: ${problem.message}` }),
         ),
       ),
     ),
 
-  /** Devices that answer a task; each says the counts that it sent, by round. */
+  /** Devices that answer a task; each says the counts that it sent, by round, and which rounds it covered; or why it refused. */
   devices: () =>
     Promise.all(
       asked.devices.map(async (device) => {
         const said = {};
+        const covered = [];
+        let notYet;
         const seeds = (round) => new parts.KeyedRandom(fromHex(device.seeds[round]));
         let source;
         const made = new client.Client({
@@ -41,7 +48,7 @@ const ASKED = {
           store: new FolderStore(device.folder),
           maxEpsilon: asked.epsilon,
           maxDelta: asked.delta,
-          maxEpsilonIfWatched: asked.watched ?? Infinity,
+          maxEpsilonIfWatched: device.watched ?? asked.watched ?? Infinity,
           atOnce: asked.atOnce ?? true,
           random: device.seeds ? { draw: (count) => source.draw(count) } : undefined,
         });
@@ -52,11 +59,17 @@ const ASKED = {
           if (found !== null && device.seeds) source = seeds(found.number);
           return found;
         };
-        const answered = await made.join(device.records ?? rows, {
-          wait: asked.wait ?? 60,
-          watch: ({ round: number, randomized }) => (said[number] = randomized.counts),
-        });
-        return { answered, said };
+        try {
+          const answered = await made.join(device.records ?? rows, {
+            wait: asked.wait ?? 60,
+            notYet: (lot) => (notYet = lot),
+            watch: ({ round: number, cover, randomized }) => (cover ? covered.push(number) : (said[number] = randomized.counts)),
+          });
+          return { answered, said, covered, notYet };
+        } catch (problem) {
+          if (problem.name !== "RefusedTaskError") throw problem;
+          return { refused: problem.message };
+        }
       }),
     ),
 

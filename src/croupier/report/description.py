@@ -190,7 +190,7 @@ def histogram_bars(summary: NumberSummary) -> tuple[list[float], list[float], li
     low, high = summary.quantile(summary.tail), summary.quantile(1 - summary.tail)
     inner, outer = summary.quantile(0.25), summary.quantile(0.75)
     spread = max(outer - inner, summary.quantile(0.5) if outer > inner else 1.0, 1e-12)
-    log = low >= 0 and high > 100 and high > 30 * spread
+    log = low >= 0 and high > max(100, 30 * spread, 2 * low)
     lows, highs = summary.guess.ends
     ends = np.unique(np.concatenate([lows, highs]))
     room = 0.05 * (high - low)

@@ -73,7 +73,8 @@ def described_lines(schema: Schema, estimator: Any) -> list[str]:
     """
     if schema.described is None:
         return []
-    return schema.described.lines(estimator.promise_.epsilon, estimator.promise_.delta)
+    promise = None if estimator.guarantee_ is None else (estimator.promise_.epsilon, estimator.promise_.delta)
+    return schema.described.lines(promise)
 
 
 def schema_facts(schema: Schema) -> dict[str, str]:

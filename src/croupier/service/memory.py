@@ -78,10 +78,13 @@ class Memory:
         """
         file = self.folder / "ledger.jsonl"
         try:
-            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+            known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+            if not all(isinstance(entry, dict) and {"slot", "task", "round", "phase"} <= set(entry) for entry in known):
+                raise ValueError
         except ValueError:
             allowed = "a ledger that can be read"
             raise ArgumentError("folder", str(file), allowed, "Bring it back: without it you might answer twice.") from None
+        return known
 
     def count(self, entry: dict[str, Any]) -> None:
         """Write down what is about to leave: an answer that gets lost may have been taken.
@@ -106,9 +109,23 @@ class Memory:
         -------
         tuple of (int or None) or None
             The round, or None in it where the client is asked in none; None where nothing was told yet.
+
+        Raises
+        ------
+        ArgumentError
+            Where the file cannot be read.
         """
         file = self.folder / f"{task}.lot"
-        return (json.loads(file.read_text()),) if file.exists() else None
+        if not file.exists():
+            return None
+        try:
+            told = json.loads(file.read_text())
+            if told is not None and type(told) is not int:
+                raise ValueError
+        except ValueError:
+            remedy = "Bring it back: without it a shuffler could tell you another lot."
+            raise ArgumentError("folder", str(file), "a lot that can be read", remedy) from None
+        return (told,)
 
     def keep_lot(self, task: str, told: int | None) -> None:
         """Keep the lot that was told.

@@ -132,7 +132,7 @@ class NumberSummary:
         if not self.guess.whole:
             return number
         least, most = sorted(float(ends[bin_]) for ends in self._values)  # round(1.5) is 2, which is in the next bin
-        return float(np.clip(np.clip(round(number), least, most), self.guess.low, self.guess.high))
+        return float(np.clip(np.clip(round(number), least, most), *self._limits))
 
     def interval(self, q: float) -> tuple[float, float]:
         """Return 95 per cent bounds on the quantile of the people from whom these were drawn, up to the ends of bins.
@@ -162,6 +162,7 @@ class NumberSummary:
         high = highs[must[0]] if len(must) else highs[-1]
         if self.guess.whole:
             low, high = min(low + 0.5, high), max(high - 0.5, low)
+        low, high = np.clip((low, high), *self._limits)
         return float(low), float(high)
 
     @property
@@ -200,7 +201,13 @@ class NumberSummary:
 
     def _bin(self, q: float) -> int:
         """The bin in which a quantile lies: the first, with people in it, after which it is reached."""
-        return int(np.searchsorted(self.reached, max(q, 1e-9) - 1e-12))
+        return min(int(np.searchsorted(self.reached, max(q, 1e-9) - 1e-12)), len(self.reached) - 1)  # of nobody: the last
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        """The least and the greatest number within the guess."""
+        low, high = float(self.guess.low), float(self.guess.high)
+        return (float(math.ceil(low)), float(math.floor(high))) if self.guess.whole else (low, high)
 
     @property
     def _values(self) -> tuple[Floats, Floats]:

@@ -143,11 +143,10 @@ class Classification:
 
     def cell_of(self, X: Any, y: Any) -> Integers:
         """The cell of every record; -1 where the label is not known or the score is not a number."""
-        label = np.searchsorted(self.classes, y)
-        label = np.where(np.isin(y, self.classes), np.minimum(label, len(self.classes) - 1), -1)
+        label = np.where(np.isin(y, self.classes), self._places(y), -1)
         if not self.binary:
             said = np.asarray(self.model.predict(X))
-            answer = np.minimum(np.searchsorted(self.classes, said), len(self.classes) - 1)
+            answer = self._places(said)
             return np.where((label < 0) | (self.classes[answer] != said), -1, answer * len(self.classes) + label)
         score = self.model.predict_proba(X)[:, 1] if self.probabilities else expit(self.model.decision_function(X))
         place = np.clip(np.searchsorted(self.edges, score, side="left") - 1, 0, self.bins - 1)
@@ -158,6 +157,12 @@ class Classification:
         found = np.asarray(self.model.predict_proba(X), dtype=np.float64)
         _require_scores(found.shape == (np.shape(X)[0], len(self.classes)))
         return found
+
+    def _places(self, labels: Any) -> Integers:
+        """Where labels stand among the classes, in whatever order the model has them; any place for others."""
+        order = np.argsort(self.classes)
+        found = np.searchsorted(self.classes, labels, sorter=order)
+        return np.asarray(order[np.minimum(found, len(order) - 1)])
 
     def decode(self, estimate: SumEstimate) -> CellCounts:
         """Counts of cells by least squares, with the known number of people imposed, and the covariance of their noise."""

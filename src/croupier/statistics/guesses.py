@@ -18,6 +18,8 @@ Integers = NDArray[np.int64]
 WIDEST, FINEST = 1e9, 1e-3
 BINS = 128
 MOST_LEVELS = 1_000
+# The least size of an end that is not 0: bins of equal ratios go down to a millionth of it.
+_LEAST = 1e-290
 # Ends of a range without 0 between them have bins of equal ratios where their own ratio is at least this.
 _ORDER = 10.0
 # The part of the bins that have equal ratios; the others are equally wide.
@@ -66,7 +68,10 @@ class NumberGuess:
     def __post_init__(self) -> None:
         remedy = "Give a range that you can defend without having seen the data; it may be far too wide."
         low = real("low", self.low, above=-1e30, below=1e30, remedy=remedy)
-        real("high", self.high, above=low, below=1e30, remedy=remedy)
+        high = real("high", self.high, above=low, below=1e30, remedy=remedy)
+        for name, end in (("low", low), ("high", high)):
+            if 0 < abs(end) < _LEAST:
+                raise ArgumentError(name, end, f"0, or at least {_LEAST:g} away from it", remedy)
         if not isinstance(self.whole, bool):
             raise ArgumentError("whole", self.whole, "true or false", "True says that all numbers are whole.")
         if self.whole and self.high - self.low < 1:

@@ -32,7 +32,7 @@ class Described:
 
     Examples
     --------
-    >>> Described(0.2, 1e-6, 5_000).lines(1.0, 1e-6)
+    >>> Described(0.2, 1e-6, 5_000).lines((1.0, 1e-6))
     ['The schema was described at epsilon 0.2, delta 1e-06; whoever is in both has at most epsilon 1.2, delta 2e-06 altogether.']
     """
 
@@ -130,13 +130,13 @@ class Described:
             remedy = "Describe the data again with this user column, or leave it as it was."
             raise ArgumentError(name, user, "as it was when people were set aside for the schema", remedy)
 
-    def lines(self, epsilon: float, delta: float) -> list[str]:
+    def lines(self, promise: tuple[float, float] | None) -> list[str]:
         """Say what a fit with this promise and the description reveal together.
 
         Parameters
         ----------
-        epsilon, delta : float
-            The fit's promise.
+        promise : tuple of (float, float) or None
+            The fit's epsilon and delta; None where it is NOT private.
 
         Returns
         -------
@@ -146,13 +146,17 @@ class Described:
         own = self._promise
         if not self.private:
             return ["The schema was described with a seed: NOT PRIVATE, and no guarantee covers it."]
-        if self.aside is None:
+        if self.aside is None and promise is None:
+            return [f"The schema was described at {own}; nothing is promised to whoever is in the fit, too, which is NOT private."]
+        if self.aside is None and promise is not None:
+            epsilon, delta = promise
             both = f"epsilon {round_up(self.epsilon + epsilon)}, delta {round_up(self.delta + delta)}"
             return [f"The schema was described at {own}; whoever is in both has at most {both} altogether."]
         by = "place in the file, whose order must not have changed" if self.rows is not None else "name"
+        others = "the others have only what this fit promises" if promise else "nothing is promised to the others: NOT private"
         return [
             f"{self.users:,} people were set aside for the schema, by their {by}: they are left out here, and have {own} from it; "
-            f"the others have only what this fit promises."
+            f"{others}."
         ]
 
     @property

@@ -204,7 +204,7 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     Raises
     ------
     ArgumentError
-        Where no target is named, or there is no column beside it.
+        Where no target is named, there is no column beside it, or the description is for zero-out neighbours.
 
     Examples
     --------
@@ -220,6 +220,10 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     """
     if guess.target is None:
         raise ArgumentError("target", None, f"one of {', '.join(guess.columns)}", "A schema says which column is to be predicted.")
+    plan = description.answer.plan
+    if plan.neighbours != "replace-one":
+        remedy = "A schema's promise is added to that of a fit: describe the data with the same neighbours as fits have."
+        raise ArgumentError("description", f"one for {plan.neighbours} neighbours", "one for replace-one neighbours", remedy)
     columns: dict[str, Column] = {}
     notes: dict[str, str] = {}
     target = Target(guess.target, classes=guess.classes) if guess.classes is not None else None
@@ -239,7 +243,6 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
             columns[name] = Numeric(low, high, _is_there(summary.missing), scale)
     assert target is not None
     rows = description.of if description.aside is not None else None
-    plan = description.answer.plan
     release = Described(plan.epsilon, plan.delta, description.users, description.guarantee is not None, description.aside, rows)
     return Schema(columns, target, guess.user, described=release).checked("schema"), notes
 
@@ -269,9 +272,11 @@ def range_of(summary: NumberSummary) -> tuple[float, float, str]:
     high = min(high, float(guess.high))
     if not low < high:  # nearly all are the same: the bin that they are in, and those beside it
         low, high = summary.interval(tail)[0], summary.interval(1 - tail)[1]
-        low, high = (low, high) if low < high else (middle - 1.0, middle + 1.0)
+        beside = max(1.0, 1e-6 * abs(middle))
+        low, high = (low, high) if low < high else (middle - beside, middle + beside)
     low, high = outwards(low, high)
-    return max(low, 0.0) if positive else low, high, "log" if log else "linear"
+    low = max(low, 0.0) if positive else low
+    return low, high if low < high else low + 1.0, "log" if log else "linear"
 
 
 def _spreads(summary: NumberSummary, tail: float) -> bool:
@@ -280,7 +285,7 @@ def _spreads(summary: NumberSummary, tail: float) -> bool:
     above = summary.shares[:-1] * (highs > 0.5 if summary.guess.whole else highs > 0)
     reached = np.cumsum(above) / max(float(above.sum()), 1e-12)
     edge = min(max(0.05, tail / max(float(above.sum()), tail)), 0.25)
-    first, last = (int(np.searchsorted(reached, q)) for q in (edge, 1 - edge))
+    first, last = (min(int(np.searchsorted(reached, q)), len(lows) - 1) for q in (edge, 1 - edge))  # of nobody: the last
     low, high = float(lows[first] + highs[first]) / 2, float(lows[last] + highs[last]) / 2
     return float(above.sum()) > tail and high >= _ORDERS * max(low, 1e-12) and high >= _ORDERS
 

@@ -290,9 +290,12 @@ def accounting() -> dict[str, Any]:
     lots_requests: list[dict[str, Any]] = [
         {"epsilon": 1.0, "delta": 1e-6, "users": 10_000, "rounds": 20, "dim": 30},
         {"epsilon": 2.0, "delta": 1e-5, "users": 3_000, "rounds": 10, "dim": 5, "honest": 0.9},
+        {"epsilon": 2.0, "delta": 1e-5, "users": 3_000, "rounds": 10, "dim": 5, "honest": 0.9, "exclusions": True},
     ]
-    margin: dict[str, Any] = lots_requests[1] | {"users": 8_000, "exclusions": True}
-    some_come = replace(plan_lots(**margin), turnout=0.8)  # with reports that may be left out, and users who stay away
+    # as deployed tasks have them: not all who are drawn come, and reports may be left out
+    lots_plans = [plan_lots(**request) for request in lots_requests]
+    some_come = plan_lots(**lots_requests[1] | {"users": 8_000, "exclusions": True})
+    lots_plans += [replace(lots_plans[0], turnout=0.8), replace(lots_plans[2], turnout=0.95), replace(some_come, turnout=0.8)]
     relations = ("replace-one", "zero-out")
     bounds = [GaussianBound(0.1, 1e-9), GaussianBound(0.15, 3e-8)]
     return {
@@ -300,7 +303,7 @@ def accounting() -> dict[str, Any]:
         "gaussian": [{"epsilon": e, "mu": mu, "delta": gaussian_delta(e, mu)} for e, mu in pairs],
         "gaussian_mu": [{"epsilon": e, "delta": d, "mu": gaussian_mu(e, d)} for e, d in ((1.0, 1e-6), (0.1, 1e-10), (8.0, 1e-3))],
         "plans": plans,
-        "lots_plans": [*[lots_vector(plan_lots(**request)) for request in lots_requests], lots_vector(some_come)],
+        "lots_plans": [lots_vector(plan) for plan in lots_plans],
         "lots": [
             {
                 "mu": mu,
