@@ -390,7 +390,15 @@ def account(made: Made) -> Surface:
     text = str(counted)
     assert used_mu <= float(re.search(rf"used {NUMBER} of its mu", text)[1]) <= SLOPPY * used_mu
     assert used_slack <= float(re.search(rf"and {NUMBER} of its slack", text)[1]) <= SLOPPY * used_slack
-    return text, together({"epsilon": 2 * made.case.epsilon, "delta": made.case.delta})
+    return text, together({"epsilon": 2 * made.case.epsilon, "delta": made.case.delta}, all_watched(counted))
+
+
+def all_watched(counted: PrivacyAccount) -> Values:
+    """What all fits of an account leave to somebody who watches, where lots were secret; never less than to others."""
+    if not counted.has_secret_lots:
+        return {}
+    assert counted.spent_if_watched() >= counted.spent()
+    return together({"epsilon": counted.spent_if_watched()})
 
 
 def exceeded(made: Made) -> Surface:
@@ -408,7 +416,7 @@ def second_fit(made: Made) -> Surface:
     both = PrivacyAccount(delta=made.case.delta)
     for what in ("a fit", "another"):
         both.charge(what, USERS, model.guarantee_, unit=model.unit_)
-    return text, together({"epsilon": both.spent(), "delta": made.case.delta})
+    return text, together({"epsilon": both.spent(), "delta": made.case.delta}, all_watched(both))
 
 
 def public_report(made: Made) -> Surface:

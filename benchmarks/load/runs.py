@@ -118,7 +118,7 @@ def whole_run(sizes: Sizes, transport: str, interactivity: str) -> dict[str, Any
     at_analyzer, at_shuffler = folder / "analyzer", folder / "shuffler"
     keys = [signing_key(role).public_key().public_bytes_raw().hex() for role in (at_analyzer, at_shuffler)]
     (folder / "task.toml").write_text(
-        f'schema = "schema.toml"\nusers = {sizes.clients}\nepsilon = 4.0\ndelta = 1e-6\nrounds = {sizes.rounds}\n'
+        f'schema = "schema.toml"\nusers = {sizes.clients}\nepsilon = 4.0\ndelta = 1e-6\nhonest = 1.0\nrounds = {sizes.rounds}\n'
         f'transport = "{transport}"\ninteractivity = "{interactivity}"\nlots = "open"\nshuffler_key = "{keys[1]}"\n'
     )
     maker = Request("classify", {"epsilon": 4.0, "interactivity": interactivity, "rounds": sizes.rounds}, 1e-6).estimator(
