@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -354,7 +354,9 @@ class ShuffleLogit(DeclaredClasses):
 
     def _solved(self) -> Coefficients:
         *earlier, last = self.rounds_.estimates
-        return self._next(earlier).decode(last).step()
+        sums = self._next(earlier).decode(last)
+        step = sums.step()
+        return step if sums.settled(step) else replace(step, determined=np.zeros_like(step.determined))
 
     def _units(self) -> Floats:
         return coefficient_units(self.n_features_in_, self.feature_norm_, self.constant_)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
+from scipy.stats import chi2
 
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, real
@@ -26,6 +27,9 @@ Floats = NDArray[np.float64]
 CURVATURE, SLOPE, SQUARE = 0.55, 0.75, 0.36
 # Weights are kept within this length, for rows of length 1: scores beyond it mean probabilities of 0 and 1.
 LONGEST = 50.0
+# A step is taken for settled where its square, in units of its own covariance, is at most so many times the chi-square that one fit
+# in a hundred exceeds: the weights it began from are uncertain, too, by two to four times as much, being of half as many people.
+UNSETTLED_SHARE, EARLIER_NOISE = 0.01, 4.0
 
 
 @dataclass(frozen=True)
@@ -233,3 +237,22 @@ class NewtonSums:
         coef = self.weights + moved
         coef = coef * min(1.0, LONGEST / max(float(np.linalg.norm(coef)), 1e-300))
         return Coefficients(coef, inverse @ (sampling + noise) @ inverse, lost <= LOST, users=self.users)
+
+    def settled(self, step: Coefficients) -> bool:
+        """Tell whether the step is no longer than noise explains, so that what it leaves out is small beside its standard errors.
+
+        Parameters
+        ----------
+        step : Coefficients
+            What `step` gave.
+
+        Returns
+        -------
+        bool
+            False where weights were still on their way: then the error of a quadratic step is not in the covariance.
+        """
+        moved, known = (step.coef - self.weights)[step.determined], np.ix_(step.determined, step.determined)
+        if not moved.size:
+            return True
+        square = float(moved @ np.linalg.lstsq(step.covariance[known], moved, rcond=None)[0])
+        return square <= EARLIER_NOISE * float(chi2.isf(UNSETTLED_SHARE, moved.size))
