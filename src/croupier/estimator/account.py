@@ -134,8 +134,8 @@ class PrivacyAccount:
 
         Examples
         --------
-        >>> from croupier import plan_lots
         >>> from croupier.estimator import PrivacyAccount
+        >>> from croupier.privacy import plan_lots
         >>> account = PrivacyAccount()
         >>> plan = plan_lots(epsilon=1.0, delta=1e-7, users=10_000, rounds=20, dim=5)
         >>> account.charge("a fit", 10_000, plan.guarantee), account.spent() < account.spent_if_watched()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from uvicorn import Server as WebServer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 try:
@@ -82,6 +84,17 @@ class ImpatientProtocol(H11Protocol):
     def _hang_up(self) -> None:
         self._timer = None
         self.transport.abort()
+
+
+class ClosingServer(WebServer):
+    """A web server that hangs up on whoever is still connected when it has ended, in the middle of a request, say."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End as usual, then close what is left."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0.01)  # the loop closes them in its next turns
 
 
 def room_for_connections() -> int:

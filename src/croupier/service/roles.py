@@ -21,7 +21,7 @@ from ..files import create_private
 from ..validation import ArgumentError
 from .http import Server, ServerError
 from .leading import Leadership
-from .listening import KEEP_SECONDS, ImpatientProtocol, room_for_connections
+from .listening import KEEP_SECONDS, ClosingServer, ImpatientProtocol, room_for_connections
 from .outcomes import Arrivals, RefusedError
 from .shuffler import ShufflerRole
 from .wire import Document, WireError
@@ -74,7 +74,7 @@ class Served:
             ws="none",
         )
         ImpatientProtocol.most_connections = room_for_connections()
-        self._app, self._server, self._host = app, uvicorn.Server(config), host
+        self._app, self._server, self._host = app, ClosingServer(config), host
         self._scheme = "http" if tls is None else "https"
         sockets = [shared_socket(host, port)] if shared else None  # otherwise the server opens its own
         self._thread = threading.Thread(target=self._server.run, args=(sockets,), name=app.title, daemon=True)
