@@ -244,7 +244,7 @@ def model_of(words: Any, schema: Schema) -> ProbabilityModel | MarginModel | Num
         if "quantile" in words:
             quantile = real("model.quantile", quantile, above=0, below=1, remedy=_REMEDY)
         return NumberModel(coef, intercept, norm, ends, quantile)
-    labels = np.unique(classes)
+    labels: NDArray[Any] = np.unique(np.asarray(classes))
     if answers == "margins":
         return MarginModel(coef, intercept, norm, labels)
     return ProbabilityModel(coef, intercept, norm, labels, _clipped(words["clipped"], len(labels)) if "clipped" in words else None)
