@@ -13,6 +13,7 @@ from ..statistics.describing import described
 from ..statistics.evaluating import evaluated
 from ..table import Schema, TableGuess, TableModel
 from ..validation import ArgumentError, one_of, real, whole
+from .model_words import model_words
 from .queries import AskedQuery
 from .query_kinds import words_of_schema
 from .task import LONGEST_PACE, PACE, Task
@@ -215,4 +216,4 @@ def _words(kind: str, values: dict[str, Any], folder: Path) -> tuple[dict[str, A
     if kind == "regression":
         return {"kind": kind, "schema": words_of_schema(Schema.load(folder / values["schema"]))}, None
     model = TableModel.load(folder / values["model"])
-    return {"kind": kind, "model": model.to_dict() | {"schema": words_of_schema(model.schema)}}, None
+    return {"kind": kind, "model": model_words(model) | {"schema": words_of_schema(model.schema)}}, None
