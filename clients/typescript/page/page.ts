@@ -8,6 +8,7 @@ import {
   isCategory,
   type Leaving,
   messagesOf,
+  type Problem,
   type Records,
   type RecordValues,
   recordsOfCsv,
@@ -131,7 +132,7 @@ class Page {
       ["Asked by", `the analyzer with the key ${shortened(field("analyzer").value.trim())}, whose signature was checked here`],
       ["Collected by", `the shuffler ${field("shuffler").value}, which cannot read what you send`],
       ["You answer", often],
-      ["You send", `${count(task.problem.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
+      ["You send", `${count(task.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
       ["Task", shortened(task.id)],
     ];
     part("asked-facts").replaceChildren(...facts.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
@@ -301,7 +302,7 @@ class Page {
   #showLeaving(task: Task, { round, cover, report, randomized }: Leaving): void {
     if (cover) return; // it says nothing
     const plan = task.phases[0].plan;
-    const { loss, features } = task.problem;
+    const { loss, features } = task.problem as Problem;
     const columns = task.records === null ? [] : [...task.records.features, "constant"];
     const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
     const rows = randomized.counts.map((sent, place) => {
