@@ -51,6 +51,7 @@ class Page {
     const invitation = new URLSearchParams(location.hash.slice(1));
     field("token").value = invitation.get("token") ?? "";
     field("analyzer").value = invitation.get("analyzer") ?? "";
+    field("person").value = invitation.get("invitation") ?? "";
     field("shuffler").value = invitation.get("shuffler") ?? (location.protocol.startsWith("http") ? location.origin : "");
     // What a person accepts is the person's to say: no link says it.
     if (location.hash) history.replaceState(null, "", location.pathname + location.search); // a token is for nobody who looks over a shoulder
@@ -88,6 +89,7 @@ class Page {
         shuffler: field("shuffler").value,
         token: field("token").value,
         analyzerKey: field("analyzer").value.trim(),
+        invitation: field("person").value.trim() || undefined,
         store: new BrowserStore(),
         maxEpsilon: figure("epsilon"),
         maxDelta: figure("delta"),
@@ -131,6 +133,9 @@ class Page {
     const facts: [string, string][] = [
       ["Asked by", `the analyzer with the key ${shortened(field("analyzer").value.trim())}, whose signature was checked here`],
       ["Collected by", `the shuffler ${field("shuffler").value}, which cannot read what you send`],
+      ...(task.enroller === null
+        ? []
+        : ([["Vouched for by", `the enroller ${task.enroller.address}, which signs that you are a person and cannot tell which report is yours`]] as [string, string][])),
       ["You answer", often],
       ["You send", `${count(task.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
       ["Task", shortened(task.id)],

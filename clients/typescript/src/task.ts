@@ -13,6 +13,7 @@ import { type Problem, readProblem } from "./problem.ts";
 import type { Question } from "./question.ts";
 import { readQuestion } from "./questions.ts";
 import { type RecordsReader, readRecords } from "./records.ts";
+import { type Enroller, readEnroller, TOKEN_BYTES } from "./tokens.ts";
 import { verifiedPart } from "./verified.ts";
 
 export const TRANSPORTS = { messages: 1, "masked-sum": 2, "verified-sum": 3 } as const;
@@ -68,6 +69,8 @@ export interface Task {
   blanks: boolean;
   pace: number;
   secret: SecretRounds | null;
+  /** Whoever signs tokens for enrolled people, one of which is in every report; null where reports carry none. */
+  enroller: Enroller | null;
 }
 
 export interface TaskRound {
@@ -83,7 +86,7 @@ export interface TaskRound {
 /** Read the task in a document of this analyzer; what cannot be proved is refused. */
 export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
   const values = await verified(readDocument(data), TASK, analyzer);
-  names("task", values, TASK_WORDS, ["secret"]);
+  names("task", values, TASK_WORDS, ["secret", "enroller"]);
   if (values.get("id") !== taskId(values)) throw new WireError("a task whose id is not the digest of what it says");
   const users = whole("users", values.get("users"), { atLeast: 1 });
   const asked = values.get("problem");
@@ -95,7 +98,8 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
   if ((values.get("patience") ?? null) !== null) real("patience", values.get("patience"), { atLeast: 0 });
   for (const phase of schedule.phases) {
     if (phase.plan.dim !== dim) throw new WireError("a task whose plans do not fit it");
-    if (batchBytes(transport, phase.plan) > MOST_BATCH_BYTES) throw new WireError("a task with batches that are too long");
+    const tokens = values.has("enroller") ? phase.plan.users * TOKEN_BYTES : 0;
+    if (batchBytes(transport, phase.plan) + tokens > MOST_BATCH_BYTES) throw new WireError("a task with batches that are too long");
   }
   const pace = real("pace", values.get("pace"), { above: 0, atMost: LONGEST_PACE });
   const secret = values.has("secret") ? readSecret(values.get("secret"), values.get("patience") ?? null, pace) : null;
@@ -119,6 +123,7 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
     blanks: records?.blanks ?? false,
     pace,
     secret,
+    enroller: values.has("enroller") ? readEnroller(values.get("enroller"), schedule, transport) : null,
   };
 }
 
@@ -226,7 +231,7 @@ function checkLots(phases: Phase[], full: boolean, users: number, honest: number
 }
 
 /** The numbers of a phase's rounds, from and to, counted from 1 over all phases. */
-function roundsOf(task: Task, phase: number): [number, number] {
+export function roundsOf(task: Task, phase: number): [number, number] {
   const before = task.phases.slice(0, phase - 1).reduce((sum, earlier) => sum + earlier.rounds, 0);
   return [before + 1, before + task.phases[phase - 1].rounds];
 }

@@ -8,6 +8,18 @@ const text = readFileSync(0, "utf-8");
 const asked = JSON.parse(text);
 const typed = parts.parseJson(text); // the same with floats and whole numbers told apart
 
+/** A network at which the process is killed, as by kill -9: "before PATH" is asked for, or "after" it was answered. */
+const dying = (moment) => {
+  const [when, path] = moment.split(" ");
+  return async (url, options) => {
+    const here = new URL(url).pathname === path;
+    if (here && when === "before") process.kill(process.pid, "SIGKILL");
+    const answer = await fetch(url, options);
+    if (here) process.kill(process.pid, "SIGKILL");
+    return answer;
+  };
+};
+
 const ASKED = {
   /** Counts of vectors under plans, for fixed random bytes. */
   encodings: () =>
@@ -50,6 +62,8 @@ const ASKED = {
           maxDelta: asked.delta,
           maxEpsilonIfWatched: device.watched ?? asked.watched ?? Infinity,
           atOnce: asked.atOnce ?? true,
+          invitation: device.invitation,
+          fetch: device.dies ? dying(device.dies) : undefined,
           random: device.seeds ? { draw: (count) => source.draw(count) } : undefined,
         });
         const rows = device.rows.map(({ x, y }) => ({ x: Float64Array.from(x), y }));
