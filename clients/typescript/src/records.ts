@@ -14,8 +14,8 @@ const NULLS = new Set([
 ]);
 const SPACE = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
 const SPACES = new RegExp(`^${SPACE}+|${SPACE}+$`, "g");
-const NUMBER = /^-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
-const ENDLESS = /^-?inf(?:inity)?$/i;
+const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
+const ENDLESS = /^[+-]?inf(?:inity)?$/i;
 // Parameters of the estimator that change neither rows nor targets: what they choose stands in `problem` and `schedule`.
 const HARMLESS = [
   "epsilon",
@@ -209,10 +209,10 @@ export function numberOf(record: RecordValues, name: string): number {
   if (typeof value === "number") return value;
   if (typeof value === "boolean") return Number(value);
   if (NULLS.has(value)) return NaN;
-  const trimmed = value.replace(/^[ \t]+|[ \t]+$/g, "");
-  if (NUMBER.test(trimmed)) return Number(trimmed);
-  if (ENDLESS.test(trimmed)) return trimmed.startsWith("-") ? -Infinity : Infinity;
-  if (/^-?nan$/i.test(trimmed)) return NaN;
+  const inner = value.replace(/^[ \t]+|[ \t]+$/g, "");
+  if (NUMBER.test(inner)) return Number(inner);
+  if (ENDLESS.test(inner)) return inner.startsWith("-") ? -Infinity : Infinity;
+  if (/^[+-]?nan(?:\(\w*\))?$/i.test(inner)) return NaN;
   throw new RecordError(`column ${name}: a number is needed`);
 }
 
@@ -272,6 +272,7 @@ export function recordsOfCsv(csv: string, separator = ","): RecordValues[] {
   let line: string[] = [];
   let cell = "";
   let quotedCell = false;
+  let anything = false; // a line with two quotation marks alone is a record, an empty one is none
   const text_ = csv.startsWith("\ufeff") ? csv.slice(1) : csv;
   for (let place = 0; place <= text_.length; place += 1) {
     const letter = text_[place];
@@ -284,13 +285,15 @@ export function recordsOfCsv(csv: string, separator = ","): RecordValues[] {
       } else quotedCell = false;
     } else if (letter === '"' && cell === "") {
       quotedCell = true;
+      anything = true;
     } else if (letter === separator) {
       line.push(cell);
       cell = "";
     } else if (letter === "\n" || letter === "\r" || letter === undefined) {
       if (letter === "\r" && text_[place + 1] === "\n") place += 1;
-      if (line.length > 0 || cell !== "") lines.push([...line, cell]);
+      if (line.length > 0 || cell !== "" || anything) lines.push([...line, cell]);
       line = [];
+      anything = false;
       cell = "";
     } else cell += letter;
   }
