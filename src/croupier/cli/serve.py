@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from ..files import create_private
-from ..report import promise_lines
+from ..report import described_lines, promise_lines
 from ..service.query_file import QueryFile, asks_question
 from ..service.task_file import TaskFile
 from ..table import TableModel
@@ -211,7 +211,7 @@ def analyzer(
         model = TableModel(task_file.facts, estimator)
         model.save(saved)
         model.save(task_file.output)
-        for line in [*promise_lines(estimator), f"Model: {task_file.output}."]:
+        for line in [*promise_lines(estimator), *described_lines(model.schema, estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
         _finish(population, folder, stopped, linger)
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..statistics import Answer, Description, Evaluation
 from ..statistics.describing import described
 from ..statistics.evaluating import evaluated
-from ..table import Schema, TableGuess, TableModel
+from ..table import TableGuess, TableModel
 from ..validation import ArgumentError, one_of, real, whole
 from .enrolment import EnrollerKeys
 from .model_words import model_words
 from .queries import AskedQuery
 from .query_kinds import words_of_schema
+from .records import clients_schema
 from .task import LONGEST_PACE, PACE, Task
 from .task_file import HONEST, PATIENCE, public_key, servable
 from .wire import TRANSPORTS
@@ -223,6 +224,8 @@ def _words(kind: str, values: dict[str, Any], folder: Path) -> tuple[dict[str, A
         bins = values.get("bins", 20)
         return {"kind": kind, "bins": bins} | {name: values[name] for name in ("column", "low", "high")}, None
     if kind == "regression":
-        return {"kind": kind, "schema": words_of_schema(Schema.load(folder / values["schema"]))}, None
+        return {"kind": kind, "schema": words_of_schema(clients_schema(folder / values["schema"]))}, None
     model = TableModel.load(folder / values["model"])
-    return {"kind": kind, "model": model_words(model) | {"schema": words_of_schema(model.schema)}}, None
+    # How the model was trained, on whom and by which schema, is nothing that its scores depend on.
+    facts = replace(model.schema, user=None, described=None)
+    return {"kind": kind, "model": model_words(model) | {"schema": words_of_schema(facts)}}, None

@@ -15,7 +15,7 @@ from ..invalid import blanks
 from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
 from .enrolment import EnrollerKeys, check_enroller
-from .records import described
+from .records import clients_schema, described
 from .secrecy import ROUND_SECONDS, TURNOUT, SecretRounds, check_secrecy
 from .task import LONGEST_PACE, PACE, Task
 from .wire import TRANSPORTS, WireError
@@ -132,9 +132,7 @@ class TaskFile:
         for name in ("schema", "users", "shuffler_key"):
             if name not in values:
                 raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
-        facts = Schema.load(path.parent / values["schema"])
-        if facts.user is not None:
-            raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
+        facts = clients_schema(path.parent / values["schema"])
         names = ("rounds", "radius", "honest", "rule", "invalid")
         passed = {"honest": HONEST} | {name: values[name] for name in names if name in values}
         blanks(passed.get("invalid", "refuse"))
