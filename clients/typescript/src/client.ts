@@ -5,7 +5,8 @@ import { type Randomized, randomized } from "./encoding.ts";
 import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
 import { Budget, epsilonOf, gaussianBound } from "./guarantee.ts";
 import { parseJson } from "./json.ts";
-import { meanGradient, type Row } from "./problem.ts";
+import { meanGradient, type Problem, type Row } from "./problem.ts";
+import { meanVector } from "./questions.ts";
 import { type RandomSource, secureRandom } from "./random.ts";
 import type { RecordValues } from "./records.ts";
 import { requirePrivateWay } from "./addresses.ts";
@@ -230,7 +231,7 @@ export class Client {
     const compute = async (): Promise<Float64Array | null> => {
       try {
         const given = await (typeof records === "function" ? records() : records);
-        const mean = meanGradient(task.problem, round.theta, rowsOf(task, given), phaseOf(task, round).smoothing, task.blanks);
+        const mean = vectorOf(task, round, given);
         if (mean.every(Number.isFinite)) return mean;
         if (task.blanks) return null;
       } catch (problem) {
@@ -428,6 +429,15 @@ function boundsOf(task: Task, entries: readonly Entry[]): { mu: number; slack: n
   const bounds = new Map<string, { mu: number; slack: number }>([[task.id, gaussianBound(task.guarantee)]]);
   for (const entry of entries) if (!entry.cover && !bounds.has(entry.task)) bounds.set(entry.task, entry);
   return [...bounds.values()];
+}
+
+/** What a user answers, not yet clipped or randomized: a question's vector, or the mean gradient. */
+function vectorOf(task: Task, round: TaskRound, records: Records): Float64Array {
+  if (task.question !== null) {
+    if (records.some((record) => record.x instanceof Float64Array)) throw new RecordError("this task asks about columns: give values by their names");
+    return meanVector(task.question, records as readonly RecordValues[]);
+  }
+  return meanGradient(task.problem as Problem, round.theta, rowsOf(task, records), phaseOf(task, round).smoothing, task.blanks);
 }
 
 /** Rows of records, by the task's own words where they are values of its columns. */

@@ -12,6 +12,7 @@ export { gaussianDelta, gaussianMu, mills, quantile } from "./normal.ts";
 export { countWidth, packed, unpacked } from "./packing.ts";
 export { readPlan } from "./plan.ts";
 export { gradient, meanGradient, readProblem } from "./problem.ts";
+export { meanVector, readQuestion } from "./questions.ts";
 export { KeyedRandom } from "./random.ts";
 export { readRecords } from "./records.ts";
 export { mask, sealedReport } from "./report.ts";
