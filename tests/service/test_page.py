@@ -47,12 +47,15 @@ def person(user: int) -> dict[str, str]:
 class World:
     """A table task for some users on sockets, its page served, and an analyzer that trains."""
 
-    def __init__(self, folder, interactivity="sequential", rounds=2) -> None:
-        self.folder = folder
+    def __init__(self, folder, interactivity="sequential", rounds=2, enroller=None) -> None:
+        self.folder, self.enroller = folder, enroller
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         (folder / "schema.toml").write_text(SCHEMA)
         words = {"name": "A trial", "schema": "schema.toml", "interactivity": interactivity}
         numbers = {"users": USERS, "epsilon": 8.0, "delta": 1e-2, "rounds": rounds, "pace": 0.5, "honest": 1.0, "patience": 600.0}
+        if enroller is not None:
+            (folder / "enroller.json").write_text(json.dumps(enroller.words()))
+            words["enroller"] = "enroller.json"
         words["shuffler_key"] = self.shuffler_key.public_key().public_bytes_raw().hex()
         lines = [f'{name} = "{word}"' for name, word in words.items()] + [f"{name} = {number}" for name, number in numbers.items()]
         (folder / "task.toml").write_text("\n".join(lines))
@@ -72,7 +75,7 @@ class World:
         population = RemotePopulation(self.task, store, self.analyzer_key)
         shuffler = ShufflerRole(kept, self.shuffler_key, self.analyzer_key.public_key())
         web = shuffler_app(shuffler)
-        add_page(web)
+        add_page(web, lambda: self.enroller and self.enroller.address)
 
         def train() -> None:
             self.model = self.file.estimator.fit_population(population, len(self.file.encoder.names))
@@ -98,7 +101,8 @@ class World:
             return {number: json.loads(ones) for number, ones in connection.execute("SELECT number, ones FROM asked")}
 
     def invitation(self, user: int) -> str:
-        return f"{self.url}/#token={self.tokens[user]}&analyzer={self.key}"
+        person = f"&invitation={self.people[user]}" if self.enroller else ""
+        return f"{self.url}/#token={self.tokens[user]}&analyzer={self.key}{person}"
 
 
 class Device(Client):
@@ -139,6 +143,17 @@ def test_the_page_is_served_whole_and_may_talk_to_its_shuffler_alone(web):
     page = [file for file in page_files() if file.name in ("index.html", "page.js", "croupier-client.js", "style.css")]
     assert len(page) == 4
     assert sum(len(file.packed) for file in page) < 150_000
+
+
+def test_the_page_may_talk_to_the_tasks_enroller_and_to_nobody_whom_its_address_smuggles_in(web):
+    addresses = iter(
+        [None, "https://enroller.example:8803", "https://[::1]:9/path", "https://a;script-src *", "https://a,b", "https://a'b"]
+    )
+    add_page(web, lambda: next(addresses))
+    allowed = ["", " https://enroller.example:8803", " https://[::1]:9", "", "", ""]
+    with Web(web) as client:
+        for more in allowed:
+            assert f"; connect-src 'self'{more};" in client.get("/").headers["content-security-policy"]
 
 
 def test_pages_of_another_origin_may_send_only_where_they_are_allowed(web):
@@ -184,7 +199,7 @@ class Tab:
         self.page.on("request", self._asked)
 
     def _asked(self, request) -> None:
-        if not request.url.startswith((self.world.url, "data:")):
+        if not request.url.startswith((self.world.url, "data:", self.world.enroller.address if self.world.enroller else "data:")):
             self.complaints.append(request.url)
         if request.url.endswith("/v1/report"):
             self.reports.append(request.post_data_buffer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -270,3 +271,17 @@ def test_a_guess_too_near_zero_is_refused_before_anybody_is_asked():
 def test_the_page_draws_numbers_in_a_narrow_range_far_from_zero():
     looks = cr.describe(np.zeros((1_500, 1)), {"x": NumberGuess(1e15, 1e15 + 2, whole=True)}, epsilon=0.05, delta=1e-5, seed=1)
     assert "<svg" in describe_page(looks, title="far")
+
+
+def test_bins_that_are_stated_are_those_that_were_made():
+    for guess in (NumberGuess(0, 200, whole=True), NumberGuess(), NumberGuess(2.5, 900.0), NumberGuess(-3, 7, bins=8)):
+        stated = replace(guess, stated=tuple(guess.edges.tolist()))
+        values = np.concatenate([guess.edges, np.nextafter(guess.edges, 1e31), [0.0, np.nan, np.inf, -np.inf, 5.0]])
+        assert np.array_equal(stated.places(values), guess.places(values))
+        assert stated.size == guess.size
+
+
+@pytest.mark.parametrize("edges", [(), (0.0,), (0.0, 5.0), (1.0, 10.0), (0.0, 5.0, 5.0, 10.0), (0.0, "5", 10.0), tuple(range(11))])
+def test_bins_that_are_stated_must_ascend_from_low_to_high(edges):
+    with pytest.raises(ArgumentError, match="edges"):
+        NumberGuess(0, 10, bins=9 if len(edges) > 8 else 8, stated=edges)

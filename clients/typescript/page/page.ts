@@ -8,6 +8,7 @@ import {
   isCategory,
   type Leaving,
   messagesOf,
+  type Problem,
   type Records,
   type RecordValues,
   recordsOfCsv,
@@ -50,6 +51,7 @@ class Page {
     const invitation = new URLSearchParams(location.hash.slice(1));
     field("token").value = invitation.get("token") ?? "";
     field("analyzer").value = invitation.get("analyzer") ?? "";
+    field("person").value = invitation.get("invitation") ?? "";
     field("shuffler").value = invitation.get("shuffler") ?? (location.protocol.startsWith("http") ? location.origin : "");
     // What a person accepts is the person's to say: no link says it.
     if (location.hash) history.replaceState(null, "", location.pathname + location.search); // a token is for nobody who looks over a shoulder
@@ -87,6 +89,7 @@ class Page {
         shuffler: field("shuffler").value,
         token: field("token").value,
         analyzerKey: field("analyzer").value.trim(),
+        invitation: field("person").value.trim() || undefined,
         store: new BrowserStore(),
         maxEpsilon: figure("epsilon"),
         maxDelta: figure("delta"),
@@ -130,8 +133,11 @@ class Page {
     const facts: [string, string][] = [
       ["Asked by", `the analyzer with the key ${shortened(field("analyzer").value.trim())}, whose signature was checked here`],
       ["Collected by", `the shuffler ${field("shuffler").value}, which cannot read what you send`],
+      ...(task.enroller === null
+        ? []
+        : ([["Vouched for by", `the enroller ${task.enroller.address}, which signs that you are a person and cannot tell which report is yours`]] as [string, string][])),
       ["You answer", often],
-      ["You send", `${count(task.problem.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
+      ["You send", `${count(task.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
       ["Task", shortened(task.id)],
     ];
     part("asked-facts").replaceChildren(...facts.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
@@ -301,7 +307,7 @@ class Page {
   #showLeaving(task: Task, { round, cover, report, randomized }: Leaving): void {
     if (cover) return; // it says nothing
     const plan = task.phases[0].plan;
-    const { loss, features } = task.problem;
+    const { loss, features } = task.problem as Problem;
     const columns = task.records === null ? [] : [...task.records.features, "constant"];
     const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
     const rows = randomized.counts.map((sent, place) => {

@@ -5,12 +5,15 @@ import { type Randomized, randomized } from "./encoding.ts";
 import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
 import { Budget, epsilonOf, gaussianBound } from "./guarantee.ts";
 import { parseJson } from "./json.ts";
-import { meanGradient, type Row } from "./problem.ts";
+import { meanGradient, type Problem, type Row } from "./problem.ts";
+import { meanVector } from "./questions.ts";
 import { type RandomSource, secureRandom } from "./random.ts";
 import type { RecordValues } from "./records.ts";
+import { requirePrivateWay } from "./addresses.ts";
 import { sealedReport } from "./report.ts";
 import type { Entry, Store } from "./store.ts";
-import { type End, phaseOf, readEnd, readRound, readTask, slotOf, type Task, type TaskRound } from "./task.ts";
+import { type End, phaseOf, readEnd, readRound, readTask, roundsOf, slotOf, type Task, type TaskRound } from "./task.ts";
+import { collectTokens, tokenOf, tokenSlot } from "./tokens.ts";
 
 const TOO_LATE = 410;
 const LATER = [null, 409, 429, 500, 502, 503, 504];
@@ -24,6 +27,8 @@ export interface ClientOptions {
   token: string;
   /** 64 hex digits, known from elsewhere than the shuffler. */
   analyzerKey: string;
+  /** What the task's enroller knows the user by, where the task has one. */
+  invitation?: string;
   /** What the device remembers. */
   store: Store;
   /** The weakest promise that the user accepts for the whole task; 1 at delta 1e-6 unless given. */
@@ -78,6 +83,7 @@ export class Client {
 
   constructor(options: ClientOptions) {
     if (!/^[!-~]+$/.test(options.token.trim())) throw new RangeError("token: letters, digits and signs, as it was printed");
+    requirePrivateWay(options.shuffler, "shuffler");
     this.#key = fromHex(options.analyzerKey, 32);
     this.#url = options.shuffler.replace(/\/+$/, "");
     this.#options = options;
@@ -100,7 +106,7 @@ export class Client {
   /** The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute. */
   async round(): Promise<TaskRound | null> {
     const task = await this.task();
-    const data = await this.#send("/v1/round", undefined, true);
+    const data = await this.#send("/v1/round", undefined, this.#token);
     return data.length === 0 ? null : readRound(data, task, this.#key);
   }
 
@@ -114,12 +120,23 @@ export class Client {
   /** In a task with secret lots, the round that this user is asked in, as the shuffler tells it alone, and seconds until then. */
   async lot(): Promise<{ round: number | null; wait: number }> {
     const task = await this.task();
-    const data = await this.#send("/v1/lot", undefined, true);
+    const data = await this.#send("/v1/lot", undefined, this.#token);
     const told = readLot(data, task);
     if ((await this.#options.store.keepLot(task.id, told.round)) !== told.round) {
       throw new RefusedTaskError("the shuffler tells another lot than before: lots are drawn once. Nothing was sent.");
     }
     return told;
+  }
+
+  /**
+   * Get this user's tokens from the task's enroller: all of them at once, at a time that does not depend on records. Nothing is sent
+   * where the task has no enroller, or the tokens are here.
+   */
+  async collect(): Promise<void> {
+    const { id, enroller } = await this.task();
+    const { store, invitation } = this.#options;
+    const send = (address: string, path: string, body: Bytes, secret: string) => this.#send(path, body, secret, address);
+    if (enroller !== null) await collectTokens(store, id, enroller, invitation, send);
   }
 
   /** How many answers to the task are counted, whatever was heard of them; cover is none. */
@@ -152,6 +169,7 @@ export class Client {
     let waiting = await store.waiting(task.id);
     let [firstTime, blank, due] = [false, false, 0];
     if (waiting === null) {
+      await this.collect();
       const lot = task.secret?.cover ? await this.#coveredLot(task) : null;
       const round = await this.round();
       if (round === null) return null;
@@ -169,9 +187,12 @@ export class Client {
       const { plan } = phaseOf(task, round);
       const random = cover ? secureRandom : (this.#options.random ?? secureRandom);
       const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, random);
-      const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key);
+      const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, round.number, roundsOf(task, round.phase)[0]);
+      const token = tokenAt === undefined ? undefined : await tokenOf(store, task.id, tokenAt);
+      const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key, token);
       const entry: Entry = { slot, task: task.id, round: round.number, phase: round.phase, ...gaussianBound(task.guarantee) };
       if (cover) entry.cover = true;
+      if (tokenAt !== undefined) entry.token = tokenAt;
       const room = (known: Entry[]): boolean => cover || (this.#isWithinBudget(task, known) && this.#hasRoom(task, round, known));
       if (!(await store.keep(entry, report, room))) return null; // another tab was quicker
       waiting = { slot, report };
@@ -189,7 +210,7 @@ export class Client {
       return null;
     }
     try {
-      await this.#send("/v1/report", waiting.report, true);
+      await this.#send("/v1/report", waiting.report, this.#token);
     } catch (problem) {
       // counted all the same: that it was not used is only the shuffler's word
       if (problem instanceof ServerError && problem.status === TOO_LATE) await store.sent(waiting.slot);
@@ -210,7 +231,7 @@ export class Client {
     const compute = async (): Promise<Float64Array | null> => {
       try {
         const given = await (typeof records === "function" ? records() : records);
-        const mean = meanGradient(task.problem, round.theta, rowsOf(task, given), phaseOf(task, round).smoothing, task.blanks);
+        const mean = vectorOf(task, round, given);
         if (mean.every(Number.isFinite)) return mean;
         if (task.blanks) return null;
       } catch (problem) {
@@ -234,6 +255,7 @@ export class Client {
     const { wait = 60, watch, said, ended, notYet, signal } = options;
     const deadline = now() + wait;
     const task = await this.#patiently(() => this.task(), deadline, signal);
+    await this.#patiently(() => this.#options.store.alone(() => this.collect()), deadline, signal);
     const lot = task.secret === null ? null : await this.#patiently(() => this.lot(), deadline, signal);
     if (lot !== null && !task.secret?.cover) {
       const tooLate = !this.#options.atOnce && now() + lot.wait >= deadline && (await this.answered()) === 0;
@@ -338,13 +360,17 @@ export class Client {
     return this.#budget === null || this.#budget.use(boundsOf(task, entries)) <= 1;
   }
 
-  async #send(path: string, body?: Bytes, authorized = false): Promise<Bytes> {
-    const headers: Record<string, string> = authorized ? { Authorization: `Bearer ${this.#options.token.trim()}` } : {};
+  get #token(): string {
+    return this.#options.token.trim();
+  }
+
+  async #send(path: string, body?: Bytes, secret?: string, address = this.#url): Promise<Bytes> {
+    const headers: Record<string, string> = secret === undefined ? {} : { Authorization: `Bearer ${secret}` };
     if (body !== undefined) headers["Content-Type"] = "application/octet-stream";
     let response: Response;
     let data: Bytes;
     try {
-      response = await (this.#options.fetch ?? fetch)(this.#url + path, {
+      response = await (this.#options.fetch ?? fetch)(address + path, {
         method: body === undefined ? "GET" : "POST",
         headers,
         body,
@@ -356,7 +382,7 @@ export class Client {
       });
       data = new Uint8Array(await response.arrayBuffer());
     } catch {
-      throw new ServerError(null, "the shuffler cannot be reached");
+      throw new ServerError(null, `${new URL(address).host} cannot be reached`);
     }
     if (data.length > MOST_ANSWER_BYTES) throw new ServerError(null, "an answer that does not end");
     if (response.status !== 200) throw new ServerError(response.status, new TextDecoder().decode(data.subarray(0, 1000)).trim());
@@ -403,6 +429,15 @@ function boundsOf(task: Task, entries: readonly Entry[]): { mu: number; slack: n
   const bounds = new Map<string, { mu: number; slack: number }>([[task.id, gaussianBound(task.guarantee)]]);
   for (const entry of entries) if (!entry.cover && !bounds.has(entry.task)) bounds.set(entry.task, entry);
   return [...bounds.values()];
+}
+
+/** What a user answers, not yet clipped or randomized: a question's vector, or the mean gradient. */
+function vectorOf(task: Task, round: TaskRound, records: Records): Float64Array {
+  if (task.question !== null) {
+    if (records.some((record) => record.x instanceof Float64Array)) throw new RecordError("this task asks about columns: give values by their names");
+    return meanVector(task.question, records as readonly RecordValues[]);
+  }
+  return meanGradient(task.problem as Problem, round.theta, rowsOf(task, records), phaseOf(task, round).smoothing, task.blanks);
 }
 
 /** Rows of records, by the task's own words where they are values of its columns. */

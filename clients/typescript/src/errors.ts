@@ -13,6 +13,11 @@ export class NoCertificateError extends Error {
   override name = "NoCertificateError";
 }
 
+/** The task has an enroller, and there is no invitation that it takes, or no token left. The text holds nothing of either. */
+export class InvitationError extends Error {
+  override name = "InvitationError";
+}
+
 /** A record that the task cannot take. The text names the column and what is allowed, never the value. */
 export class RecordError extends Error {
   override name = "RecordError";

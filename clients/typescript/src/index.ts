@@ -6,7 +6,8 @@ export { Budget, deltaOf, epsilonOf, gaussianBound, type Guarantee } from "./gua
 export { type Problem, type Row } from "./problem.ts";
 export { type RandomSource, secureRandom } from "./random.ts";
 export { type Column, isCategory, recordsOfCsv, type RecordsReader, type RecordValues, type Target } from "./records.ts";
-export { BrowserStore, type Entry, MemoryStore, type Store } from "./store.ts";
+export { BrowserStore, type Entry, MemoryStore, type Store, type TokenRequest, type Wallet } from "./store.ts";
 export { type End, type Phase, readRound, readTask, type Task, type TaskRound } from "./task.ts";
+export { type Enroller } from "./tokens.ts";
 export { honestUsers, messagesOf, type SumPlan } from "./plan.ts";
 export * as parts from "./parts.ts";

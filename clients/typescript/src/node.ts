@@ -1,12 +1,12 @@
 /** Node's store: a folder, owned by one user and used by one process at a time. Import it as `croupier-client/node`. */
-import { closeSync, fsyncSync, linkSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, unlinkSync, writeSync } from "node:fs";
+import { closeSync, fsyncSync, linkSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, rmSync, unlinkSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import type { Bytes } from "./bytes.ts";
-import type { Entry, Store } from "./store.ts";
+import { type Entry, type Store, type TokenRequest, type Wallet, withoutToken } from "./store.ts";
 
 const exists = (problem: unknown): boolean => (problem as { code?: string }).code === "EEXIST";
 
-/** Files `SLOT.entry` (an answer) and `SLOT.report` (until it was sent). The entry is linked into place whole, or not at all. */
+/** Files `SLOT.entry` (an answer), `SLOT.report` (until it was sent), `TASK.requests` and then `TASK.tokens` (of an enroller). The entry is linked into place whole, or not at all. */
 export class FolderStore implements Store {
   readonly folder: string;
   readonly #folder: string;
@@ -37,10 +37,15 @@ export class FolderStore implements Store {
     } finally {
       unlinkSync(join(this.#folder, draft));
     }
+    this.#settle();
+    return true;
+  }
+
+  /** Names are on the disk, not only in the system's memory. */
+  #settle(): void {
     const folder = openSync(this.#folder, "r");
     fsyncSync(folder);
     closeSync(folder);
-    return true;
   }
 
   async entries(): Promise<Entry[]> {
@@ -50,10 +55,19 @@ export class FolderStore implements Store {
 
   async keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
     if (!allowed(await this.entries())) return false;
+    if (entry.token !== undefined && withoutToken(await this.wallet(entry.task), entry.token) === null) return false;
     const draft = `${entry.slot}.${process.pid}.draft`;
     this.#write(draft, new TextEncoder().encode(`${JSON.stringify(entry)}\n`));
     // the answer counts first: a report without its entry could be made a second time
     if (!this.#place(draft, `${entry.slot}.entry`)) return false;
+    if (entry.token !== undefined) {
+      // before the report: a token that is in one is in no other, whatever stops when
+      const left = withoutToken(await this.wallet(entry.task), entry.token);
+      if (left === null) return false;
+      this.#write(draft, new TextEncoder().encode(JSON.stringify(left.tokens)));
+      renameSync(join(this.#folder, draft), join(this.#folder, `${entry.task}.tokens`));
+      this.#settle();
+    }
     this.#write(draft, report);
     this.#place(draft, `${entry.slot}.report`); // unless it is there: whoever has lost an entry has the report still
     return true;
@@ -80,6 +94,32 @@ export class FolderStore implements Store {
     const name = `${task}.lot`;
     if (!readdirSync(this.#folder).includes(name)) return undefined;
     return (JSON.parse(readFileSync(join(this.#folder, name), "utf-8")) as { round: number | null }).round;
+  }
+
+  async wallet(task: string): Promise<Wallet | undefined> {
+    const read = (name: string): unknown => JSON.parse(readFileSync(join(this.#folder, name), "utf-8"));
+    const files = readdirSync(this.#folder);
+    if (files.includes(`${task}.tokens`)) {
+      rmSync(join(this.#folder, `${task}.requests`), { force: true }); // of whoever was killed before it had done so
+      return { tokens: read(`${task}.tokens`) as string[] };
+    }
+    return files.includes(`${task}.requests`) ? { requests: read(`${task}.requests`) as TokenRequest[] } : undefined;
+  }
+
+  async keepRequests(task: string, requests: TokenRequest[]): Promise<TokenRequest[] | null> {
+    if ((await this.wallet(task)) === undefined) {
+      const draft = `${task}.${process.pid}.draft`;
+      this.#write(draft, new TextEncoder().encode(JSON.stringify(requests)));
+      this.#place(draft, `${task}.requests`);
+    }
+    return (await this.wallet(task))?.requests ?? null;
+  }
+
+  async keepTokens(task: string, tokens: string[]): Promise<void> {
+    const draft = `${task}.${process.pid}.draft`;
+    this.#write(draft, new TextEncoder().encode(JSON.stringify(tokens)));
+    this.#place(draft, `${task}.tokens`);
+    rmSync(join(this.#folder, `${task}.requests`), { force: true });
   }
 
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {

@@ -1,5 +1,6 @@
 /** The parts of the client, for vectors and tests: nothing here is needed to take part. */
 export { allocationDelta, allocationGaussian } from "./allocation.ts";
+export { blinded, inverseOf, isSigned, unblinded } from "./blind.ts";
 export { certify, certifyWindow } from "./certificate.ts";
 export { engine, keystream, nobleEngine, seal, sha256 } from "./crypto.ts";
 export { honestInBatch, surelyHonest, atLeast, atMost } from "./crowd.ts";
@@ -11,8 +12,10 @@ export { gaussianDelta, gaussianMu, mills, quantile } from "./normal.ts";
 export { countWidth, packed, unpacked } from "./packing.ts";
 export { readPlan } from "./plan.ts";
 export { gradient, meanGradient, readProblem } from "./problem.ts";
+export { meanVector, readQuestion } from "./questions.ts";
 export { KeyedRandom } from "./random.ts";
 export { readRecords } from "./records.ts";
 export { mask, sealedReport } from "./report.ts";
 export { binomial, roundAtRandom } from "./sampling.ts";
+export { collectTokens, drawnRequests, readEnroller, requestsBytes, signedMessage, tokenSlot, tokensOf } from "./tokens.ts";
 export { verifiedShares, verifiedSizes } from "./verified.ts";

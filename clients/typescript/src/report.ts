@@ -14,13 +14,14 @@ const info = (transport: Transport, digest: Bytes, place: number): Bytes =>
 /** Numbers modulo 2^width that look random to whoever has not got the seed. */
 export const mask = (seed: Bytes, dim: number, width: number): bigint[] => unpacked(keystream(seed, packedBytes(dim, width)), dim, width);
 
-/** Seal counts for the round's key. Seals are random: keep the bytes for a retry. `seed` and `by` are for vectors alone. */
+/** Seal counts for the round's key. Seals are random: keep the bytes for a retry. A token goes into the envelope of the seed. `seed` and `by` are for vectors alone. */
 export async function sealedReport(
   transport: Transport,
   digest: Bytes,
   counts: readonly number[],
   plan: SumPlan,
   key: Bytes,
+  token: Bytes = new Uint8Array(0),
   seed: Bytes = randomBytes(32),
   by?: Engine,
 ): Promise<Bytes> {
@@ -38,11 +39,11 @@ export async function sealedReport(
   if (transport === "masked-sum") {
     const hidden = mask(seed, counts.length, width);
     const masked = counts.map((count, place) => BigInt(count) + hidden[place]);
-    return joined(header, await seal(seed, key, info(transport, digest, SEED_LABEL), used), packed(masked, width));
+    return joined(header, await seal(joined(seed, token), key, info(transport, digest, SEED_LABEL), used), packed(masked, width));
   }
   if (transport === "verified-sum") {
     const shares = verifiedShares(counts, messages, digest);
-    return joined(header, await seal(shares.helper, key, info(transport, digest, SEED_LABEL), used), shares.open);
+    return joined(header, await seal(joined(shares.helper, token), key, info(transport, digest, SEED_LABEL), used), shares.open);
   }
   const envelopes: Bytes[] = [];
   for (const [place, count] of counts.entries()) {

@@ -12,13 +12,30 @@ export interface Entry {
   slack: number;
   /** A report that says nothing, in a round that is not this user's lot: no answer. */
   cover?: boolean;
+  /** The slot of the token that its report carries, in a task with an enroller; `keep` strikes it out. */
+  token?: number;
+}
+
+/** One token that is asked for: what the enroller gets to see is `request` alone. All in hex. */
+export interface TokenRequest {
+  prefix: string;
+  request: string;
+  inverse: string;
+}
+
+/** A task's tokens, one a slot, in hex, "" where it is in a report; or, until they are here, what was asked for. */
+export type Wallet = { tokens: string[]; requests?: undefined } | { tokens?: undefined; requests: TokenRequest[] };
+
+/** The wallet without the token of a slot, which is in a report; null where it is not there to be used. */
+export function withoutToken(wallet: Wallet | undefined, slot: number): Wallet | null {
+  return wallet?.tokens?.[slot - 1] ? { tokens: wallet.tokens.map((token, place) => (place === slot - 1 ? "" : token)) } : null;
 }
 
 export interface Store {
   entries(): Promise<Entry[]>;
   /**
    * Write an answer and its report down, both or neither; false, and nothing written, where the slot has an answer already, or
-   * `allowed` refuses the entries that are there.
+   * `allowed` refuses the entries that are there, or the token that the report carries was used before.
    */
   keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean>;
   /** A report of the task that the shuffler is not known to have. */
@@ -29,6 +46,12 @@ export interface Store {
   keepLot(task: string, round: number | null): Promise<number | null>;
   /** The lot that is kept; undefined where none is. */
   lot(task: string): Promise<number | null | undefined>;
+  /** The tokens of a task with an enroller; undefined where nothing was asked for yet. */
+  wallet(task: string): Promise<Wallet | undefined>;
+  /** Keep what is asked for before it is sent, unless something was; what is kept, null where the tokens are here. */
+  keepRequests(task: string, requests: TokenRequest[]): Promise<TokenRequest[] | null>;
+  /** Keep the tokens in the place of the requests, which could link them to whoever asked; nothing changes where tokens are here. */
+  keepTokens(task: string, tokens: string[]): Promise<void>;
   /** Run alone: null where another tab or process of this user is at it. */
   alone<Result>(work: () => Promise<Result>): Promise<Result | null>;
 }
@@ -38,6 +61,7 @@ export class MemoryStore implements Store {
   readonly #entries = new Map<string, Entry>();
   readonly #reports = new Map<string, { task: string; report: Bytes }>();
   readonly #lots = new Map<string, number | null>();
+  readonly #wallets = new Map<string, Wallet>();
   #busy = false;
 
   async entries(): Promise<Entry[]> {
@@ -46,6 +70,11 @@ export class MemoryStore implements Store {
 
   async keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
     if (this.#entries.has(entry.slot) || !allowed([...this.#entries.values()])) return false;
+    if (entry.token !== undefined) {
+      const left = withoutToken(this.#wallets.get(entry.task), entry.token);
+      if (left === null) return false;
+      this.#wallets.set(entry.task, left);
+    }
     this.#entries.set(entry.slot, entry);
     this.#reports.set(entry.slot, { task: entry.task, report });
     return true;
@@ -67,6 +96,19 @@ export class MemoryStore implements Store {
 
   async lot(task: string): Promise<number | null | undefined> {
     return this.#lots.get(task);
+  }
+
+  async wallet(task: string): Promise<Wallet | undefined> {
+    return this.#wallets.get(task);
+  }
+
+  async keepRequests(task: string, requests: TokenRequest[]): Promise<TokenRequest[] | null> {
+    if (!this.#wallets.has(task)) this.#wallets.set(task, { requests });
+    return this.#wallets.get(task)?.requests ?? null;
+  }
+
+  async keepTokens(task: string, tokens: string[]): Promise<void> {
+    if (this.#wallets.get(task)?.tokens === undefined) this.#wallets.set(task, { tokens });
   }
 
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {
@@ -92,19 +134,22 @@ export class BrowserStore implements Store {
 
   #database(): Promise<IDBDatabase> {
     this.#opened ??= new Promise((resolve, reject) => {
-      const asked = indexedDB.open(this.#name, 1);
+      const asked = indexedDB.open(this.#name, 2);
       asked.onupgradeneeded = () => {
-        asked.result.createObjectStore("entries", { keyPath: "slot" });
-        asked.result.createObjectStore("reports", { keyPath: "slot" });
-        asked.result.createObjectStore("lots", { keyPath: "task" });
+        for (const [table, keyPath] of [["entries", "slot"], ["reports", "slot"], ["lots", "task"], ["wallets", "task"]]) {
+          if (!asked.result.objectStoreNames.contains(table)) asked.result.createObjectStore(table, { keyPath });
+        }
       };
-      asked.onsuccess = () => resolve(asked.result);
+      asked.onsuccess = () => {
+        asked.result.onversionchange = () => asked.result.close(); // a later version's tab does not wait for this one
+        resolve(asked.result);
+      };
       asked.onerror = () => reject(asked.error);
     });
     return this.#opened;
   }
 
-  async #all<Kind>(table: "entries" | "reports" | "lots"): Promise<Kind[]> {
+  async #all<Kind>(table: "entries" | "reports" | "lots" | "wallets"): Promise<Kind[]> {
     const database = await this.#database();
     return new Promise((resolve, reject) => {
       const asked = database.transaction(table).objectStore(table).getAll();
@@ -121,19 +166,30 @@ export class BrowserStore implements Store {
     const database = await this.#database();
     return new Promise((resolve, reject) => {
       // strict: on the disk, not only in the system's memory, before anything is sent
-      const change = database.transaction(["entries", "reports"], "readwrite", { durability: "strict" });
+      const change = database.transaction(["entries", "reports", "wallets"], "readwrite", { durability: "strict" });
       let refused = false;
+      const refuse = (): void => {
+        refused = true;
+        change.abort();
+      };
       const entries = change.objectStore("entries");
       const before = entries.getAll();
       before.onsuccess = () => {
         const known = before.result as Entry[];
         if (known.some((one) => one.slot === entry.slot) || !allowed(known)) {
-          refused = true;
-          change.abort();
+          refuse();
           return;
         }
         entries.add(entry);
         change.objectStore("reports").put({ slot: entry.slot, task: entry.task, report });
+        if (entry.token === undefined) return;
+        const [slot, wallets] = [entry.token, change.objectStore("wallets")];
+        const wallet = wallets.get(entry.task);
+        wallet.onsuccess = () => {
+          const left = withoutToken(wallet.result as Wallet | undefined, slot);
+          if (left === null) refuse();
+          else wallets.put({ task: entry.task, ...left });
+        };
       };
       change.oncomplete = () => resolve(true);
       change.onabort = () => (refused ? resolve(false) : reject(change.error));
@@ -173,6 +229,35 @@ export class BrowserStore implements Store {
 
   async lot(task: string): Promise<number | null | undefined> {
     return (await this.#all<{ task: string; round: number | null }>("lots")).find((kept) => kept.task === task)?.round;
+  }
+
+  async wallet(task: string): Promise<Wallet | undefined> {
+    return (await this.#all<Wallet & { task: string }>("wallets")).find((kept) => kept.task === task);
+  }
+
+  /** Changes a wallet in one transaction; what is there after it. */
+  async #changeWallet(task: string, changed: (wallet: Wallet | undefined) => Wallet): Promise<Wallet> {
+    const database = await this.#database();
+    return new Promise((resolve, reject) => {
+      const change = database.transaction("wallets", "readwrite", { durability: "strict" });
+      const wallets = change.objectStore("wallets");
+      const before = wallets.get(task);
+      let kept: Wallet;
+      before.onsuccess = () => {
+        kept = changed(before.result as Wallet | undefined);
+        wallets.put({ task, tokens: kept.tokens, requests: kept.requests });
+      };
+      change.oncomplete = () => resolve(kept);
+      change.onabort = () => reject(change.error);
+    });
+  }
+
+  async keepRequests(task: string, requests: TokenRequest[]): Promise<TokenRequest[] | null> {
+    return (await this.#changeWallet(task, (before) => before ?? { requests })).requests ?? null;
+  }
+
+  async keepTokens(task: string, tokens: string[]): Promise<void> {
+    await this.#changeWallet(task, (before) => (before?.tokens === undefined ? { tokens } : before));
   }
 
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {

@@ -8,6 +8,18 @@ const text = readFileSync(0, "utf-8");
 const asked = JSON.parse(text);
 const typed = parts.parseJson(text); // the same with floats and whole numbers told apart
 
+/** A network at which the process is killed, as by kill -9: "before PATH" is asked for, or "after" it was answered. */
+const dying = (moment) => {
+  const [when, path] = moment.split(" ");
+  return async (url, options) => {
+    const here = new URL(url).pathname === path;
+    if (here && when === "before") process.kill(process.pid, "SIGKILL");
+    const answer = await fetch(url, options);
+    if (here) process.kill(process.pid, "SIGKILL");
+    return answer;
+  };
+};
+
 const ASKED = {
   /** Counts of vectors under plans, for fixed random bytes. */
   encodings: () =>
@@ -32,6 +44,21 @@ const ASKED = {
       ),
     ),
 
+  /** Vectors of CSV files under questions, by the places of their entries; null for a file that is refused. */
+  questions: () =>
+    asked.cases.map(({ files }, place) => {
+      const question = parts.readQuestion(typed.get("cases")[place].get("words"));
+      const made = files.map((file) => {
+        try {
+          return [...parts.meanVector(question, client.recordsOfCsv(file))].flatMap((entry, at) => (entry === 0 ? [] : [[at, entry]]));
+        } catch (problem) {
+          if (problem.name !== "RecordError") throw problem;
+          return null;
+        }
+      });
+      return { dim: question.dim, norm: question.norm, diameter: question.diameter, made };
+    }),
+
   /** Devices that answer a task; each says the counts that it sent, by round, and which rounds it covered; or why it refused. */
   devices: () =>
     Promise.all(
@@ -50,6 +77,8 @@ const ASKED = {
           maxDelta: asked.delta,
           maxEpsilonIfWatched: device.watched ?? asked.watched ?? Infinity,
           atOnce: asked.atOnce ?? true,
+          invitation: device.invitation,
+          fetch: device.dies ? dying(device.dies) : undefined,
           random: device.seeds ? { draw: (count) => source.draw(count) } : undefined,
         });
         const rows = device.rows.map(({ x, y }) => ({ x: Float64Array.from(x), y }));

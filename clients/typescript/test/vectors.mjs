@@ -162,6 +162,32 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     checked += 1;
   }
 
+  const rfc = await shared("service/vectors/rfc9474/vectors.json");
+  const modulus = BigInt(`0x${rfc.key.n}`);
+  for (const one of rfc.vectors) {
+    const [message, salt, inverse] = [fromHex(one.msg_prefix + one.msg), fromHex(one.salt), BigInt(`0x${one.inv}`)];
+    const hidden = parts.blinded(message, modulus, salt, parts.inverseOf(inverse, modulus));
+    same(`${one.name}: a blinded message`, toHex(hidden.request), one.blinded_msg);
+    same(`${one.name}: what takes the blinding off`, hidden.inverse === inverse, true);
+    const signature = parts.unblinded(message, fromHex(one.blind_sig), inverse, modulus, salt.length);
+    same(`${one.name}: a signature`, toHex(signature), one.sig);
+    // by somebody else's code, where the platform has it
+    if (globalThis.crypto?.subtle !== undefined) {
+      const base64 = btoa(String.fromCharCode(...fromHex(rfc.key.n))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
+      const imported = await crypto.subtle.importKey("jwk", { kty: "RSA", n: base64, e: "AQAB" }, { name: "RSA-PSS", hash: "SHA-384" }, false, ["verify"]);
+      same(`${one.name}: by the platform`, await crypto.subtle.verify({ name: "RSA-PSS", saltLength: salt.length }, imported, signature, message), true);
+    }
+    for (const place of [0, 100, signature.length - 1]) {
+      const broken = Uint8Array.from(signature);
+      broken[place] ^= 1;
+      same("a signature with another bit", parts.isSigned(message, broken, modulus, salt.length), false);
+    }
+    same("a signature of something else", parts.isSigned(message.slice(1), signature, modulus, salt.length), false);
+    same("a signature with another salt's length", parts.isSigned(message, signature, modulus, salt.length === 0 ? 48 : 0), false);
+    checked += 1;
+  }
+  same("vectors of RFC 9474", rfc.vectors.length, 4);
+
   const reports = await shared("service/vectors/reports.json");
   for (const one of await shared("service/vectors/masks.json")) {
     same("a mask", parts.mask(fromHex(one.seed), one.mask.length, one["bits a count"]).map(String), one.mask);
@@ -171,7 +197,7 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   const ephemeral = (...purpose) => parts.sha256(new TextEncoder().encode(`croupier vector ephemeral ${purpose.join(" ")}`));
   const masked = reports["masked-sum"];
   const fixed = parts.nobleEngine(() => ephemeral(0, "seed"));
-  const sealed = await parts.sealedReport("masked-sum", fromHex(reports.round), masked.counts, plan, fromHex(reports.recipient.public), fromHex(masked.seed), fixed);
+  const sealed = await parts.sealedReport("masked-sum", fromHex(reports.round), masked.counts, plan, fromHex(reports.recipient.public), undefined, fromHex(masked.seed), fixed);
   same("a masked report", toHex(sealed), masked.bytes);
   // A vector's bits stand in their own order; a client's ones come first. So envelopes are compared one by one.
   const bits = reports.messages.bits;

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from ..files import create_private
-from ..report import promise_lines
+from ..report import described_lines, promise_lines
 from ..service.query_file import QueryFile, asks_question
 from ..service.task_file import TaskFile
 from ..table import TableModel
@@ -83,7 +83,7 @@ def excluded(folder: Folder, database: DatabaseUrl = None) -> None:
     """List the clients whose reports were left out of a round: a name and a round a line."""
     from ..service import releasing, store  # noqa: PLC0415
 
-    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
     for name, number in releasing.excluded_clients(kept):
         typer.echo(f"{name} {number}")
     kept.close()
@@ -98,7 +98,7 @@ def bar(
     """Strike out clients' tokens, so that they take part no more."""
     from ..service import releasing, store  # noqa: PLC0415
 
-    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
     barred = releasing.bar(kept, client)
     kept.close()
     if unknown := sorted(set(client) - set(barred)):
@@ -167,7 +167,8 @@ def analyzer(
 ) -> None:
     """Train a model on people whose records never leave them, or ask them one question. The same command goes on where it was."""
     from ..service import store  # noqa: PLC0415
-    from ..service.analyzer import RemotePopulation, SpoiledError  # noqa: PLC0415
+    from ..service.analyzer import RemotePopulation  # noqa: PLC0415
+    from ..service.outcomes import EndedError  # noqa: PLC0415
     from ..service.roles import Served, signing_key  # noqa: PLC0415
     from ..service.web import analyzer_app  # noqa: PLC0415
     from ..service.wire import WireError  # noqa: PLC0415
@@ -204,13 +205,13 @@ def analyzer(
             estimator = task_file.estimator.fit_population(population, features, checkpoint=folder / "run.journal")
         except KeyboardInterrupt:
             raise Stopped("stopped; the same command goes on where it was") from None
-        except SpoiledError as end:
+        except EndedError as end:
             _finish(population, folder, stopped, linger, str(end))
             raise Stopped(f"{end}.", ENDED) from None
         model = TableModel(task_file.facts, estimator)
         model.save(saved)
         model.save(task_file.output)
-        for line in [*promise_lines(estimator), f"Model: {task_file.output}."]:
+        for line in [*promise_lines(estimator), *described_lines(model.schema, estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
         _finish(population, folder, stopped, linger)
 
@@ -304,6 +305,14 @@ def _opened(url: str, tables: Any) -> Any:
         allowed = f"a database that can be opened ({reason})"
         shown = re.sub(r"//[^@/]*@", "//...@", url)  # a password may be in it
         raise ArgumentError("--database", shown, allowed, "For PostgreSQL: postgresql+psycopg://user@host/name.") from None
+
+
+def _existing(folder: Path, name: str) -> str:
+    """The database of a role that has one already."""
+    if not (folder / f"{name}.db").is_file():
+        remedy = f"Give the --dir of croupier serve {name}, or its --database."
+        raise ArgumentError("--dir", str(folder), f"a {name}'s folder, with its {name}.db", remedy)
+    return _sqlite(folder, name)
 
 
 def _sqlite(folder: Path, name: str) -> str:

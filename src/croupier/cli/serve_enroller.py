@@ -51,19 +51,23 @@ def enroller(
     private_key: Key = None,
     dev: Dev = False,
     database: DatabaseUrl = None,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages that may ask for tokens here.")] = None,
 ) -> None:
     """Sign tokens for invited people, unseen: so that a shuffler cannot make up users. Run by a third party."""
     from ..service import store  # noqa: PLC0415
     from ..service.enroller import EnrollerRole, read_invitations, token_keys  # noqa: PLC0415
     from ..service.enroller_web import enroller_app  # noqa: PLC0415
+    from ..service.own_page import allow_origins  # noqa: PLC0415
     from ..service.roles import Served  # noqa: PLC0415
 
     tls = _tls(folder, host, certificate, private_key, dev)
     signers = token_keys(folder)
     invited = [] if people is None else read_invitations(people)
     role = EnrollerRole(_opened(database or _sqlite(folder, "enroller"), store.ENROLLER), signers)
+    web = enroller_app(role)
+    allow_origins(web, allow_origin or [])
     new = role.admit(invited)
-    with _until_stopped() as stopped, Served(enroller_app(role), host=host, port=port, tls=tls) as served:
+    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served:
         typer.echo(f"enroller on {served.url}")
         if people is not None:
             typer.echo(f"{len(invited)} people invited by {people}, {new} of them new")

@@ -71,7 +71,7 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
     role = opened_role(options)
     errands, web = Errands(role, options.analyzer, ca=options.ca), shuffler_app(role)
     if options.page:
-        add_page(web)
+        add_page(web, lambda: role.task.enroller.address if role.task and role.task.enroller else None)
     allow_origins(web, list(options.origins))
     served = Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared)
     with _until_stopped() as stopped, served, errands:

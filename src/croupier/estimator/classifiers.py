@@ -178,16 +178,9 @@ class ShuffleLogisticRegression(LinearClassifier):
         scores = self._scores(X)
         if self.capped_:
             return _flat(scores)
-        if scores.shape[1] == 1:
-            slopes = np.column_stack([expit(scores[:, 0]), expit(-scores[:, 0])])
-        else:
-            p = np.asarray(softmax(scores, axis=1))
-            slopes = np.sqrt(np.maximum(np.sum(p**2, axis=1, keepdims=True) - 2 * p + 1, 0.0))
         loss = self._loss()
-        weights = np.asarray(loss.weights) if isinstance(loss, Weighted) else 1.0
-        lengths = self._row_lengths(X)[:, np.newaxis] * slopes * weights
-        shorter = np.log(np.maximum(1.0, lengths / self.schedule_.phases[-1].plan.norm))
-        return np.asarray(scores[:, 0] + shorter[:, 1] - shorter[:, 0] if scores.shape[1] == 1 else scores + shorter)
+        weights = np.asarray(loss.weights if isinstance(loss, Weighted) else np.ones(len(self.classes_)))
+        return log_odds(scores, self._row_lengths(X), weights, self.schedule_.phases[-1].plan.norm)
 
     def predict_proba(self, X: Any) -> Floats:
         """Return one probability per row and class.
@@ -276,6 +269,34 @@ class ShuffleLinearSVC(LinearClassifier):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def log_odds(scores: Floats, lengths: Floats, weights: Floats, norm: float) -> Floats:
+    """Undo what the clipping of a logistic loss's gradients does to scores.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (rows, outputs)
+        What the loss was trained on: one per row for two classes, one per row and class for more.
+    lengths : ndarray of shape (rows,)
+        How long the rows are as the problem has them, with their constant.
+    weights : ndarray of shape (classes,)
+        The classes' weights, the largest 1.
+    norm : float
+        What gradients were clipped to.
+
+    Returns
+    -------
+    ndarray
+        One number per row for two classes, one per row and class for more.
+    """
+    if scores.shape[1] == 1:
+        slopes = np.column_stack([expit(scores[:, 0]), expit(-scores[:, 0])])
+    else:
+        p = np.asarray(softmax(scores, axis=1))
+        slopes = np.sqrt(np.maximum(np.sum(p**2, axis=1, keepdims=True) - 2 * p + 1, 0.0))
+    shorter = np.log(np.maximum(1.0, lengths[:, np.newaxis] * slopes * weights / norm))
+    return np.asarray(scores[:, 0] + shorter[:, 1] - shorter[:, 0] if scores.shape[1] == 1 else scores + shorter)
 
 
 def _flat(scores: Floats) -> Floats:

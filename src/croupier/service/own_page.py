@@ -6,6 +6,7 @@ They are made of clients/typescript, and their digests are in SHA256SUMS beside 
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,14 +19,14 @@ from starlette.middleware.cors import CORSMiddleware
 from ..validation import ArgumentError
 
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", "": "text/plain"}
-# What the page may load and whom it may talk to, where the shuffler serves it: the shuffler alone.
+# What the page may load and whom it may talk to, where the shuffler serves it: the shuffler, and the task's enroller.
 _POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
         "img-src data:",
-        "connect-src 'self'",
+        "connect-src 'self'{enroller}",
         "form-action 'none'",
         "base-uri 'none'",
         "frame-ancestors 'none'",
@@ -70,24 +71,32 @@ def page_files() -> list[PageFile]:
     return [PageFile(name, content, gzip.compress(content, mtime=0)) for name, content in contents]
 
 
-def add_page(app: FastAPI) -> None:
+def add_page(app: FastAPI, enroller: Callable[[], str | None] = lambda: None) -> None:
     """Serve the page at the root of an app, beside what it serves already.
 
     Parameters
     ----------
     app : FastAPI
         The shuffler's.
+    enroller : callable
+        Returns the address of the task's enroller, which the page may then talk to as well; None where there is none.
     """
     for file in page_files():
-        answer = _answering(file)
+        answer = _answering(file, enroller)
         for path in (f"/{file.name}", *(("/",) if file.name == "index.html" else ())):
             app.add_api_route(path, answer, methods=["GET"])
 
 
-def _answering(file: PageFile) -> Callable[[Request], Awaitable[Response]]:
+def _policy(enroller: str | None) -> str:
+    """The policy of a page whose task has this enroller; an address whose origin a policy cannot name is left out."""
+    origin = re.match(r"https?://[A-Za-z0-9.:\[\]-]+(?=/|$)", enroller or "")
+    return _POLICY.format(enroller=f" {origin[0]}" if origin else "")
+
+
+def _answering(file: PageFile, enroller: Callable[[], str | None]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         packed = "gzip" in request.headers.get("accept-encoding", "")
-        headers = {"Content-Security-Policy": _POLICY, "Referrer-Policy": "no-referrer", "Vary": "Accept-Encoding"}
+        headers = {"Content-Security-Policy": _policy(enroller()), "Referrer-Policy": "no-referrer", "Vary": "Accept-Encoding"}
         if packed:
             headers["Content-Encoding"] = "gzip"
         return Response(file.packed if packed else file.content, media_type=file.kind, headers=headers)
@@ -101,7 +110,7 @@ def allow_origins(app: FastAPI, origins: Sequence[str]) -> None:
     Parameters
     ----------
     app : FastAPI
-        The shuffler's.
+        The shuffler's, or the enroller's.
     origins : sequence of str
         Such as "https://study.example"; "*" allows every page. Tokens travel in a header that a page must set by itself, so that
         no page can use another one's.

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from ..estimator import ShuffleLinearRegression
 from ..statistics import Histogram, Moments, NumberGuess, Summaries, evaluation_query
-from ..table import Encoder, Piece, Schema, TableGuess, TableModel
+from ..table import Encoder, Piece, Schema, TableGuess
 from ..table.describing import values_of
 from ..validation import ArgumentError
+from .model_words import model_of
 
 
 class QuestionKind(Protocol):
@@ -54,6 +55,8 @@ class _Describe:
         found = {str(column["name"]): {k: v for k, v in column.items() if k != "name"} for column in words["columns"]}
         if len(found) != len(words["columns"]):
             raise ArgumentError("columns", "a name twice", "each once", "Use the same version.")
+        if not all("levels" in facts or "edges" in facts for facts in found.values()):
+            raise ArgumentError("edges", None, "the ends of all bins of a number", "Every device must have the same bins.")
         self.guess = TableGuess.from_dict({"columns": found}, "the task's question")
         self.statistic = Summaries(self.guess.columns)
         self.types = {name: pa.binary() for name in self.guess.columns}
@@ -95,10 +98,10 @@ class _Evaluate:
     """A model's answers beside the truth."""
 
     def __init__(self, words: dict[str, Any]) -> None:
-        model = words["model"] | {"schema": schema_of(words["model"]["schema"]).to_dict()}
-        self.model = TableModel.from_dict(model, "the task's model")
-        self.encoder = Encoder(self.model.schema)
-        self.statistic = evaluation_query(self.model.estimator)
+        schema = schema_of(words["model"]["schema"])
+        self.model = model_of({name: word for name, word in words["model"].items() if name != "schema"}, schema)
+        self.encoder = Encoder(schema)
+        self.statistic = evaluation_query(self.model)
         self.types = self.encoder.types(target=True)
 
     def records(self, piece: Piece) -> tuple[Any, Any]:

@@ -14,7 +14,37 @@ from ..table import Dialect, Encoder, Piece, Request, Schema, Source
 from ..table.schema import as_text
 from ..validation import ArgumentError
 from .means import NOT_SHOWN
+from .queries import AskedQuery
+from .task import Task
 from .wire import WireError
+
+
+def clients_schema(path: Path) -> Schema:
+    """Read a schema by which clients make rows of their own records.
+
+    Parameters
+    ----------
+    path : Path
+        The TOML file.
+
+    Returns
+    -------
+    Schema
+        The public facts.
+
+    Raises
+    ------
+    ArgumentError
+        Where the file cannot be read, names a user column, or says that people were set aside: no client knows whether it was one.
+    """
+    facts = Schema.load(path)
+    if facts.user is not None:
+        raise ArgumentError(f"{path}: user", facts.user, "left out", "A client has its own rows alone.")
+    if facts.described is not None and facts.described.aside is not None:
+        remedy = "Enrol none of them, and delete [described]; or describe without --share: whoever is in both then pays for both."
+        people = f"{facts.described.users:,} people set aside"
+        raise ArgumentError(f"{path}: described", people, "nobody set aside, as no client knows whether it was", remedy)
+    return facts
 
 
 def described(facts: Schema, request: Request) -> dict[str, Any]:
@@ -137,6 +167,24 @@ class Reader:
         if not read:
             raise ArgumentError("--data", name, "at least one record", "Check the file.")
         return np.concatenate([rows for rows, _ in read]), np.concatenate([targets for _, targets in read])
+
+
+def reader_of(task: Task) -> Reader | AskedQuery | None:
+    """Return what reads a client's records as a task says.
+
+    Parameters
+    ----------
+    task : Task
+        Of any kind.
+
+    Returns
+    -------
+    Reader, AskedQuery or None
+        None where the task is not about tables.
+    """
+    if isinstance(task.problem, AskedQuery):
+        return task.problem
+    return None if task.records is None else Reader(task.records)
 
 
 def _column(values: list[Any], kind: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,9 @@ class NumberGuess:
         Whether numbers are whole: then each has its own bin as far as there are bins, and quantiles are whole.
     bins : int, default 128
         How many bins there are between the ends, 8 to 4096.
+    stated : tuple of float, optional
+        Ends of the bins, ascending, where they are given and not made of the others: a task states them, so that every device has
+        the same ones to the last digit. The first and last are `low` and `high`, of whole numbers half a unit beyond them.
 
     Attributes
     ----------
@@ -64,6 +68,7 @@ class NumberGuess:
     high: float = WIDEST
     whole: bool = False
     bins: int = BINS
+    stated: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         remedy = "Give a range that you can defend without having seen the data; it may be far too wide."
@@ -77,10 +82,31 @@ class NumberGuess:
         if self.whole and self.high - self.low < 1:
             raise ArgumentError("high", self.high, f"at least {low + 1:g} for whole numbers", remedy)
         whole("bins", self.bins, at_least=8, at_most=4096, remedy="128 is usual.")
+        if self.stated is not None:
+            self._check_stated(self.stated)
+
+    def _check_stated(self, stated: tuple[float, ...]) -> None:
+        """Refuse ends of bins that do not ascend, or do not begin and end with the range."""
+        remedy = "List the ends of all bins, from the lowest to the highest, or leave the list out."
+        edges = [real("edges", edge, above=-1e30, below=1e30, remedy=remedy) for edge in stated]
+        if len(edges) > self.bins + 1 or not all(one < other for one, other in pairwise(edges)):
+            raise ArgumentError("edges", f"{len(edges)} numbers", f"2 to {self.bins + 1} numbers that ascend", remedy)
+        if len(edges) < 2 or (edges[0], edges[-1]) != self._outermost:
+            raise ArgumentError(
+                "edges", edges[:1] + edges[-1:], f"a list from {self._outermost[0]} to {self._outermost[1]}", remedy
+            )
+
+    @property
+    def _outermost(self) -> tuple[float, float]:
+        """The first and the last edge."""
+        low, high = float(self.low), float(self.high)
+        return (math.ceil(low) - 0.5, math.floor(high) + 0.5) if self.whole else (low, high)
 
     @cached_property
     def edges(self) -> Floats:
-        """Ends of the bins between `low` and `high`: as many as `bins` allows."""
+        """Ends of the bins between `low` and `high`: those stated, or as many as `bins` allows."""
+        if self.stated is not None:
+            return np.asarray(self.stated, dtype=np.float64)
         fewest, most = 2, 8 * self.bins
         while most - fewest > 1:
             middle = (fewest + most) // 2
@@ -143,7 +169,7 @@ class NumberGuess:
                 parts.append(math.copysign(1.0, end) * np.geomspace(unit, abs(end), max(2, int(_RATIOS * count) // len(sides))))
         edges = np.clip(np.concatenate(parts), low, high)
         if self.whole:
-            first, last = math.ceil(low) - 0.5, math.floor(high) + 0.5
+            first, last = self._outermost
             edges = np.concatenate([[first, last], np.clip(np.floor(edges) + 0.5, first, last)])
         return np.unique(edges)
 

@@ -150,7 +150,14 @@ class TableGuess:
         return [
             {"name": name, "levels": list(guess.levels)}
             if isinstance(guess, LevelGuess)
-            else {"name": name, "low": guess.low, "high": guess.high, "whole": guess.whole, "bins": guess.bins}
+            else {
+                "name": name,
+                "low": guess.low,
+                "high": guess.high,
+                "whole": guess.whole,
+                "bins": guess.bins,
+                "edges": guess.edges.tolist(),
+            }
             for name, guess in self.columns.items()
         ]
 
@@ -301,8 +308,11 @@ def _guess(name: str, values: Any) -> Guess:
         if not isinstance(levels, list) or not all(isinstance(level, str | int) for level in levels):
             raise ArgumentError(f"{name}.levels", levels, "a list of levels", _REMEDY)
         return LevelGuess(tuple(as_text(level) for level in levels))
-    low, high = keys.get("low", NumberGuess.low), keys.get("high", NumberGuess.high)
-    guess = NumberGuess(low, high, keys.get("whole", False), keys.get("bins", NumberGuess.bins))
+    low, high, edges = keys.get("low", NumberGuess.low), keys.get("high", NumberGuess.high), keys.get("edges", None)
+    if edges is not None and not isinstance(edges, list):
+        raise ArgumentError(f"{name}.edges", edges, "a list of numbers", _REMEDY)
+    stated = None if edges is None else tuple(edges)
+    guess = NumberGuess(low, high, keys.get("whole", False), keys.get("bins", NumberGuess.bins), stated)
     keys.nothing_else()
     return guess
 
