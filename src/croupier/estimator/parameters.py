@@ -65,7 +65,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "ShuffleRidge.radius": (
         "float",
         "The largest norm of the weights, for rows divided by feature_norm, and for targets scaled to [-1, 1]. Unless given, it is "
-        "2 in rounds, whose steps are in proportion to it, and moments have no bound.",
+        "2 in rounds, and moments have no bound. Steps are in proportion to it: too large is noisy, too small is biased towards 0.",
     ),
     "l2": ("float", "Adds (l2 / 2) |weights|^2 to the mean loss, the intercept included, for rows divided by feature_norm."),
     "fit_intercept": ("bool", "Whether the model has an intercept."),
