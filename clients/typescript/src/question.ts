@@ -1,8 +1,5 @@
 /** What a question is, and the public facts about the records that it is about. */
-import { flag, names, object, real, text, whole } from "./checks.ts";
-import { WireError } from "./errors.ts";
-import type { Json, JsonObject } from "./json.ts";
-import { columnsOf, isCategory, type RecordValues, readSchema, type Schema, textOf } from "./records.ts";
+import { isCategory, type RecordValues, type Schema, textOf } from "./records.ts";
 
 /** One value that a question wants of a record, for forms. */
 export type Field =
@@ -66,24 +63,3 @@ export const fieldsOf = ({ columns, target }: Pick<Schema, "columns" | "target">
 /** What a record says of its columns, as it stands there. */
 export const saysOf = (columns: readonly string[], record: RecordValues): { part: string; counts: string }[] =>
   columns.map((column) => ({ part: column, counts: textOf(record, column) || "nothing" }));
-
-/** The schema of a question, which may say who is whose and where its ranges come from: a client makes nothing of either. */
-export function readFacts(value: Json | undefined): Schema {
-  const words = object("schema", value);
-  const schema = readSchema(value, ["user", "described"]);
-  if (words.has("user") && [...columnsOf(schema), ""].includes(text("user", words.get("user")))) {
-    throw new WireError("a schema whose user column has another role, too");
-  }
-  if (words.has("described")) readDescribed(object("described", words.get("described")), words.has("user"));
-  return schema;
-}
-
-/** Where a schema's ranges come from. */
-function readDescribed(words: JsonObject, byUser: boolean): void {
-  names("described", words, ["epsilon", "delta", "users"], ["private", "share", "seed", "rows"]);
-  real("described.epsilon", words.get("epsilon"), { above: 0 });
-  real("described.delta", words.get("delta"), { above: 0, below: 1 });
-  whole("described.users", words.get("users"), { atLeast: 2 });
-  if (words.has("private")) flag("described.private", words.get("private"));
-  if (["share", "seed", "rows"].some((word) => words.has(word))) throw new WireError(`a schema for which people were set aside${byUser ? ", by name" : ""}`);
-}

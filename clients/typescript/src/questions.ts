@@ -9,8 +9,8 @@ import { dot } from "./encoding.ts";
 import { RecordError, WireError } from "./errors.ts";
 import { readEvaluate } from "./evaluation.ts";
 import { type Json, JsonNumber, type JsonObject } from "./json.ts";
-import { FADING, fieldsOf, listed, type Question, readFacts, saysOf } from "./question.ts";
-import { columnsOf, encodedRow, levelOf, numberOf, type RecordValues, requireColumns, targetOf, textOf } from "./records.ts";
+import { FADING, fieldsOf, listed, type Question, saysOf } from "./question.ts";
+import { columnsOf, encodedRow, levelOf, numberOf, type RecordValues, readSchema, requireColumns, targetOf, textOf } from "./records.ts";
 
 /** The range of a mean is that of its vectors. What is not in it is not sent, whatever went wrong. */
 export function meanVector(question: Question, records: readonly RecordValues[]): Float64Array {
@@ -188,7 +188,7 @@ function unitRow(row: Float64Array): Float64Array {
 
 function readRegression(words: JsonObject): Question {
   names("query", words, ["kind", "schema"]);
-  const schema = readFacts(words.get("schema"));
+  const schema = readSchema(words.get("schema"));
   const { target, features, norm } = schema;
   if (!("range" in target)) throw new WireError("a regression on classes");
   const width = features.length + 1;
