@@ -15,6 +15,6 @@ export { gradient, meanGradient, readProblem } from "./problem.ts";
 export { KeyedRandom } from "./random.ts";
 export { readRecords } from "./records.ts";
 export { mask, sealedReport } from "./report.ts";
-export { binomial, roundAtRandom } from "./sampling.ts";
+export { binomial, fairBinomial, roundAtRandom } from "./sampling.ts";
 export { collectTokens, drawnRequests, readEnroller, requestsBytes, signedMessage, tokenSlot, tokensOf } from "./tokens.ts";
 export { verifiedShares, verifiedSizes } from "./verified.ts";
