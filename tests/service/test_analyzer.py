@@ -30,7 +30,7 @@ from croupier.population import Batch as Users
 from croupier.population import Order, Question
 from croupier.protocol import Secret
 from croupier.service import store as tables
-from croupier.service.analyzer import SpoiledError
+from croupier.service.outcomes import SpoiledError
 from croupier.service.roles import Errands
 from croupier.service.store import Database
 from croupier.service.web import analyzer_app

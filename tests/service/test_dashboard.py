@@ -30,8 +30,9 @@ import croupier as cr
 from croupier.optimizer import run
 from croupier.protocol import VectorSum
 from croupier.service import store
-from croupier.service.analyzer import Answered, RemotePopulation
+from croupier.service.analyzer import RemotePopulation
 from croupier.service.dashboard import MOST_POINTS, POLICY, Dashboard, Heard, curve, page, run_state
+from croupier.service.outcomes import Answered
 from croupier.service.packing import width_for
 from croupier.service.roles import Errands, Served
 from croupier.service.shuffler import ShufflerRole

@@ -20,10 +20,10 @@ from croupier.optimizer.phases import check_schedule, held_in_batch
 from croupier.privacy.crowd import exclusions_in_batch, honest_in_batch
 from croupier.protocol import Report as Bits
 from croupier.service import store as tables
-from croupier.service.analyzer import SpoiledError
 from croupier.service.exclusions import Exclusions, Release
 from croupier.service.http import Server, ServerError
 from croupier.service.margin import fewest, most_excluded
+from croupier.service.outcomes import SpoiledError
 from croupier.service.packing import modulo, width_for
 from croupier.service.roles import Errands, Served
 from croupier.service.transport import sealed_report

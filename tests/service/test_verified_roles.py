@@ -13,10 +13,9 @@ from helpers_exclusions import bring
 from helpers_roles import DIM, World, training
 
 from croupier.protocol import Report as Bits
-from croupier.service.analyzer import SpoiledError
 from croupier.service.dashboard import Dashboard, page
 from croupier.service.margin import most_excluded
-from croupier.service.outcomes import RefusedError
+from croupier.service.outcomes import RefusedError, SpoiledError
 from croupier.service.transport import sealed_report
 from croupier.service.verified.field import FIELD64
 from croupier.service.verified.reports import VerifiedSizes, shared_counts, vdaf_for

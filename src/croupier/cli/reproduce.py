@@ -26,7 +26,7 @@ _EXTRAS = {"dp_accounting": "bench", "matplotlib": "bench", "numba": "fast", "ny
 
 
 @dataclass(frozen=True)
-class Part:
+class Chapter:
     """A benchmark: its name, what it shows, how long it takes on two cores."""
 
     benchmark: str
@@ -37,13 +37,13 @@ class Part:
 
 
 PARTS = {
-    "table1": Part("rates", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
-    "sum": Part("sum", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
-    "peers": Part("peers", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
-    "statistics": Part(
+    "table1": Chapter("rates", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
+    "sum": Chapter("sum", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
+    "peers": Chapter("peers", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
+    "statistics": Chapter(
         "private_statistics", "regression, evaluation, descriptions in one round", "two minutes", "ten minutes", needs_data=True
     ),
-    "speed": Part("speed", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
+    "speed": Chapter("speed", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
 }
 NEED_DATA = [name for name, part in PARTS.items() if part.needs_data]
 

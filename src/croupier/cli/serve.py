@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from ..files import create_private
-from ..report import promise_lines
+from ..report import described_lines, promise_lines
 from ..service.query_file import QueryFile, asks_question
 from ..service.task_file import TaskFile
 from ..table import TableModel
@@ -167,7 +167,8 @@ def analyzer(
 ) -> None:
     """Train a model on people whose records never leave them, or ask them one question. The same command goes on where it was."""
     from ..service import store  # noqa: PLC0415
-    from ..service.analyzer import RemotePopulation, SpoiledError  # noqa: PLC0415
+    from ..service.analyzer import RemotePopulation  # noqa: PLC0415
+    from ..service.outcomes import EndedError  # noqa: PLC0415
     from ..service.roles import Served, signing_key  # noqa: PLC0415
     from ..service.web import analyzer_app  # noqa: PLC0415
     from ..service.wire import WireError  # noqa: PLC0415
@@ -204,13 +205,13 @@ def analyzer(
             estimator = task_file.estimator.fit_population(population, features, checkpoint=folder / "run.journal")
         except KeyboardInterrupt:
             raise Stopped("stopped; the same command goes on where it was") from None
-        except SpoiledError as end:
+        except EndedError as end:
             _finish(population, folder, stopped, linger, str(end))
             raise Stopped(f"{end}.", ENDED) from None
         model = TableModel(task_file.facts, estimator)
         model.save(saved)
         model.save(task_file.output)
-        for line in [*promise_lines(estimator), f"Model: {task_file.output}."]:
+        for line in [*promise_lines(estimator), *described_lines(model.schema, estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
         _finish(population, folder, stopped, linger)
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..estimator import PrivacyAccount
+from ..estimator.account_file import is_account
 from ..report import described_lines, promise_lines, summaries_of
 from ..table import TableModel
 from .fit import model_figures
@@ -17,10 +19,15 @@ from .report import load_any
 
 
 def show(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote, or save() of an estimator.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote, or save() of an estimator; or a file of --account.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Explain a model: who could learn what about whom, and what is assumed."""
+    """Explain a model: who could learn what about whom, and what is assumed; or an account: what was spent on whom."""
+    if is_account(model):
+        _show_account(PrivacyAccount(model), as_json)
+        return
     estimator, schema = load_any(model)
     if schema is None:
         _show_estimator(estimator, as_json)
@@ -36,6 +43,18 @@ def show(
     promises = [*promise_lines(table_model.estimator), *described_lines(facts, table_model.estimator)]
     for line in [*promises, "", table_model.estimator.explain()]:
         say(console, line)
+
+
+def _show_account(account: PrivacyAccount, as_json: bool) -> None:
+    """What was spent, release by release, and what it comes to for whom."""
+    if as_json:
+        typer.echo(json.dumps(account.to_dict(), indent=2))
+        return
+    for number, spent in enumerate(account.fits, start=1):
+        whom = "everybody" if spent.part is None else str(spent.part)
+        promise = "NOT PRIVATE" if spent.guarantee is None else str(spent.guarantee)
+        say(Console(), f"{number}. {spent.what}, {spent.users:,} users ({spent.unit}), counted on {whom}: {promise}")
+    say(Console(), str(account))
 
 
 def _show_estimator(estimator: Any, as_json: bool) -> None:

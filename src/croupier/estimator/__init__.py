@@ -1,6 +1,6 @@
 """scikit-learn's face: estimators whose fit is a private training run, a private scaler, and an account of what fits spend."""
 
-from .account import BudgetWarning, PrivacyAccount, total_guarantee
+from .account import BudgetWarning, PrivacyAccount
 from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
 from .logit import ShuffleLogit
@@ -9,6 +9,7 @@ from .regression import ShuffleLinearRegression
 from .regression_table import RegressionTable
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
+from .total import total_guarantee
 from .warnings import FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
 
 __all__ = [

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
-
 from ..privacy import Guarantee, round_up
-from ..privacy.filter import GaussianBound, first_cap, gaussian_bound, odometer
+from ..privacy.filter import GaussianBound, first_cap, gaussian_bound
 from ..privacy.ledger import BudgetExceededError
+from ..statistics.parts import Part
 from ..validation import ArgumentError, one_of, real
 from .account_file import UNITS, Limit, Spent, Terms, append, read
+from .account_sums import bounds_of, epsilon_text, figures, keep, kinds, parts_text, require_few_splits, spent_by, use
 
 # How far figures of one run may be apart that two processors computed.
 _AGAIN = 1 + 1e-9
@@ -38,7 +37,8 @@ class PrivacyAccount:
     With `epsilon`, all fits together are (epsilon, delta)-differentially private, however each is chosen after looking at those
     before it: a fit that would not keep this is refused before it asks anybody. (A filter: caps on the squares of mu and on slacks
     are fixed before the first fit. A first fit that keeps the limit by itself, but not the caps, is taken, and is the last.)
-    Without, `spent` is an epsilon that holds whenever one stops. Both by accounting, section 4.
+    Without, `spent` is an epsilon that holds whenever one stops. Both by accounting, section 4, for every user: where people were
+    set aside, fits on those and fits on the others are not added up, since nobody is in both (`of_part`).
 
     Parameters
     ----------
@@ -55,6 +55,8 @@ class PrivacyAccount:
     ----------
     fits : tuple of Spent
         Every fit so far.
+    part : Part or None
+        The part of the people that fits on this account are about; None for everybody.
 
     Examples
     --------
@@ -77,6 +79,45 @@ class PrivacyAccount:
         self._fits: list[Spent] = []
         self._lock = threading.Lock()
         self._home: int | None = os.getpid()
+        self.part: Part | None = None
+        self._whole: PrivacyAccount = self
+
+    def of_part(self, part: Part) -> PrivacyAccount:
+        """Return the same account for fits on a part of the people: those who were set aside, or the others.
+
+        Fits on the two sides of one split are not added up; those on everybody, and those of different splits, are.
+
+        Parameters
+        ----------
+        part : Part
+            `Description.part` for those who were set aside and asked, `Description.rest` for the others. Fits have to be on exactly
+            these people: by places, their number is checked.
+
+        Returns
+        -------
+        PrivacyAccount
+            To be given to estimators that see only this part. It counts on this account, and knows what it knows.
+
+        Raises
+        ------
+        ArgumentError
+            Where this is no part.
+
+        Examples
+        --------
+        >>> import numpy as np, croupier as cr
+        >>> from croupier.estimator import PrivacyAccount, ShuffleScaler
+        >>> X, account = np.random.default_rng(0).normal(size=(20_000, 1)), PrivacyAccount()
+        >>> seen = cr.describe(X, {"x": (-9, 9)}, epsilon=1.0, delta=1e-6, share=0.1, account=account)
+        >>> scaler = ShuffleScaler(epsilon=1.0, feature_range=(-5, 5), account=account.of_part(seen.rest)).fit(X[~seen.asked])
+        >>> len(account.fits), account.spent() < 1.1
+        (2, True)
+        """
+        if not isinstance(part, Part):
+            raise ArgumentError("part", part, "a Part", "Take it from a description: description.part or description.rest.")
+        view = PrivacyAccount.__new__(PrivacyAccount)
+        vars(view).update(vars(self._whole), part=part)
+        return view
 
     @property
     def fits(self) -> tuple[Spent, ...]:
@@ -88,7 +129,7 @@ class PrivacyAccount:
         """Whether this is a copy, in another process or out of a pickle, whose charges nobody would see."""
         return self.path is None and self._home != os.getpid()
 
-    def spent(self, delta: float | None = None) -> float:
+    def spent(self, delta: float | None = None, part: Part | None = None) -> float:
         """An epsilon for everything so far, which holds whenever one stops, whatever was chosen after looking at what.
 
         It is more than the sum of fits that were fixed beforehand would have: 5 % for one fit, 10 to 40 % for more. For such fits
@@ -102,6 +143,8 @@ class PrivacyAccount:
         ----------
         delta : float, optional
             The account's own unless given; to be fixed beforehand.
+        part : Part, optional
+            For whoever is in this part of the people; for everybody unless given.
 
         Returns
         -------
@@ -109,10 +152,9 @@ class PrivacyAccount:
             0 before the first fit; infinite where none can be promised: a fit was seeded, or slacks exceed a quarter of delta.
         """
         terms, fits = self._state()
-        bounds = _bounds(fits)
         if terms is None or not fits:
             return 0.0
-        return float("inf") if bounds is None else odometer(bounds, self.delta if delta is None else delta, terms.first_cap)
+        return spent_by(kinds(fits, part), terms, fits, self.delta if delta is None else delta, watched=False)
 
     def spent_if_watched(self, delta: float | None = None) -> float:
         """An epsilon for everything so far to somebody who also knows when each user answered, in fits with secret lots.
@@ -141,11 +183,10 @@ class PrivacyAccount:
         >>> account.charge("a fit", 10_000, plan.guarantee), account.spent() < account.spent_if_watched()
         (1, True)
         """
-        fits = self._state()[1]
-        bounds = _bounds(fits, watched=True)
-        if not fits or bounds is None:
-            return 0.0 if not fits else float("inf")
-        return odometer(bounds, self.delta if delta is None else delta, first_cap(bounds[0]))
+        terms, fits = self._state()
+        if terms is None or not fits:
+            return 0.0
+        return spent_by(kinds(fits), terms, fits, self.delta if delta is None else delta, watched=True)
 
     @property
     def has_secret_lots(self) -> bool:
@@ -167,9 +208,18 @@ class PrivacyAccount:
         """
         if not self.has_secret_lots:
             return ""
-        return f"; to somebody who also knows when each user answered {_epsilon_text(self.spent_if_watched(delta))}"
+        return f"; to somebody who also knows when each user answered {epsilon_text(self.spent_if_watched(delta))}"
 
-    def charge(self, what: str, users: int, guarantee: Guarantee | None, run: str | None = None, *, unit: str = "row") -> int:
+    def charge(
+        self,
+        what: str,
+        users: int,
+        guarantee: Guarantee | None,
+        run: str | None = None,
+        *,
+        unit: str = "row",
+        part: Part | None = None,
+    ) -> int:
         """Write down a fit before it asks anybody, or refuse. A run that is written down already is not charged again.
 
         Parameters
@@ -184,6 +234,8 @@ class PrivacyAccount:
             The run's name.
         unit : str
             Whom the guarantee protects: "row", "person" or "user", as in `Spent`.
+        part : Part, optional
+            The part of the people that is asked; that of this account (`of_part`) unless given.
 
         Returns
         -------
@@ -196,15 +248,19 @@ class PrivacyAccount:
             Where the limit would not be kept, or the account lives in another process.
         ArgumentError
             Where the fit protects another unit or has other neighbours than those before it, or the file has another limit; or
-            where the run is written down with a stronger guarantee than this one.
+            where the run is written down with a stronger guarantee than this one, or the users are not those of the part.
         """
+        if self._whole is not self:
+            return self._whole.charge(what, users, guarantee, run, unit=unit, part=self.part if part is None else part)
         if self.elsewhere:
             raise BudgetExceededError(
                 "this account lives in another process, where a charge made here would not be seen; nobody was asked. "
                 "Use n_jobs=1, or give the account a file: PrivacyAccount(path)."
             )
         one_of("unit", unit, UNITS, "Say whom the guarantee protects.")
-        spent = Spent(what, users, guarantee, run or uuid.uuid4().hex, unit)
+        if part is not None:
+            part.require(users, unit)
+        spent = Spent(what, users, guarantee, run or uuid.uuid4().hex, unit, part)
         bound = gaussian_bound(guarantee) if guarantee else None
         with self._lock:
             terms, fits = self._state()
@@ -220,9 +276,8 @@ class PrivacyAccount:
                 self._fits.append(spent)
                 return len(self._fits)
             # First written, then checked, then taken back if too much: two processes at once can both be refused, never both pass.
-            entry = {"what": what, "users": users, "guarantee": guarantee and guarantee.to_dict(), "run": spent.run, "unit": unit}
             number = uuid.uuid4().hex
-            append(self.path, {"id": number} | entry)
+            append(self.path, {"id": number} | spent.to_dict())
             try:
                 self._refuse_beyond(now := self._state()[1])
             except Exception:
@@ -233,7 +288,7 @@ class PrivacyAccount:
     def _state(self) -> tuple[Terms | None, list[Spent]]:
         """The terms, once there are any, and the fits."""
         if self.path is None:
-            return self._terms, self._fits
+            return self._whole._terms, self._whole._fits
         terms, fits = read(self.path)
         there = terms.limit if terms else None
         if terms and self.epsilon is not None and (there is None or (there.epsilon, there.delta) != (self.epsilon, self.delta)):
@@ -250,22 +305,23 @@ class PrivacyAccount:
 
     def _refuse_beyond(self, fits: Sequence[Spent]) -> None:
         """Refuse the last of these fits if they are not of one kind, or do not keep the limit together."""
-        terms, bounds = self._state()[0], _bounds(fits)
-        for name, kinds in (
+        terms = self._state()[0]
+        require_few_splits(fits)
+        for name, found in (
             ("unit", {fit.unit for fit in fits}),
             ("neighbours", {fit.guarantee.neighbours for fit in fits if fit.guarantee}),
         ):
-            _require_one(name, kinds)
+            require_one(name, found)
         limit = terms.limit if terms else None
         if limit is None:
             return
         promise = f"with this fit, {len(fits)} on this account, the {limit} would not hold"
-        if bounds is None:
+        used = use(limit, fits)
+        if used is None:
             raise BudgetExceededError(f"{promise}: one of them is seeded. Nobody was asked. Leave random_state out.")
-        squares, slacks = limit.caps.use(bounds)
-        alone = fits[0].guarantee if len(fits) == 1 else None
-        if max(squares, slacks) <= 1 or (alone and alone.delta(limit.epsilon) <= limit.delta):
+        if all(keep(limit, asked) for asked in kinds(fits) if asked):
             return
+        squares, slacks = used
         remedy = "Fit with a smaller epsilon" if squares > 1 else "Fit with a smaller delta"
         raise BudgetExceededError(
             f"{promise}: the squares of mu would be {round_up(squares)} times its cap on them, the slacks {round_up(slacks)} times "
@@ -285,110 +341,48 @@ class PrivacyAccount:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())
 
+    @property
+    def limit(self) -> Limit | None:
+        """What everybody is promised altogether; None where fits are counted without a limit."""
+        terms = self._state()[0]
+        return terms.limit if terms else Limit.of(self.epsilon, self.delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is counted, for whom, and what it comes to, in plain JSON types.
+
+        Returns
+        -------
+        dict
+            "fits", each with its guarantee and part; "epsilon" at "delta" for everything together, and "epsilon_if_watched", None
+            where nothing is promised; "limit"; and "parts", with what each side of a split has spent.
+        """
+        return figures(self)
+
     def __str__(self) -> str:
-        terms, fits = self._state()
-        limit, bounds = terms.limit if terms else Limit.of(self.epsilon, self.delta), _bounds(fits)
-        if bounds is None:
-            return f"{len(fits)} fits, NOT PRIVATE together (one was seeded, or on a stand-in); {limit or 'no limit'}"
+        fits, limit = self._state()[1], self.limit
+        if any(fit.guarantee is None for fit in fits):
+            seeded = "NOT PRIVATE together (one was seeded, or on a stand-in)"
+            return f"{len(fits)} fits, {seeded}; {limit or 'no limit'}{parts_text(self)}"
         if limit is None:
             together = f"together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}"
-            return f"{len(fits)} fits, {together}{self.watched_text()}; no limit"
-        squares, slacks = limit.caps.use(bounds)
+            return f"{len(fits)} fits, {together}{self.watched_text()}; no limit{parts_text(self)}"
+        squares, slacks = use(limit, fits) or (0.0, 0.0)
         used = f"used {round_up(squares)} of its mu^2 and {round_up(slacks)} of its slack"
-        return f"{len(fits)} fits within the {limit}; {used}{self.watched_text()}"
-
-
-def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = ()) -> Guarantee | None:
-    """Return what a fitted pipeline reveals altogether: the guarantees of its steps, composed.
-
-    Parameters
-    ----------
-    model : estimator or Pipeline
-        Fitted.
-    public_steps : tuple of str, optional
-        Names of steps of other libraries that were fitted on public data only.
-
-    Returns
-    -------
-    Guarantee or None
-        Of all steps together; None where a step was seeded.
-
-    Raises
-    ------
-    ArgumentError
-        For a step of another library that learns from data, since nothing bounds what it reveals, unless `public_steps` names it;
-        and for steps that saw different numbers of users.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from croupier.estimator import ShuffleLogisticRegression, ShuffleScaler, total_guarantee
-    >>> X = np.random.default_rng(0).normal(size=(3000, 2))
-    >>> scaler = ShuffleScaler(epsilon=0.5, feature_range=(-4, 4))
-    >>> model = make_pipeline(scaler, ShuffleLogisticRegression(classes=[False, True])).fit(X, X[:, 0] > 0)
-    >>> round(total_guarantee(model).epsilon(1e-6), 1)
-    1.1
-    """
-    guarantees: list[Guarantee | None] = []
-    users: dict[str, int] = {}
-    units: set[str | None] = set()
-    for name, step in _steps(model):
-        if hasattr(type(step), "guarantee_"):
-            guarantees.append(step.guarantee_)
-            users[name] = step.n_users_
-            units.add(step.unit_)
-        elif name not in public_steps and get_tags(step).requires_fit:
-            raise ArgumentError(
-                f"step {name!r}",
-                type(step).__name__,
-                "one of croupier's, or one that learns nothing from the data",
-                f"Its fit is not covered by any guarantee. Use ShuffleScaler, or, if it saw public data only, "
-                f"public_steps=({name!r},).",
-            )
-    if len(set(users.values())) > 1:
-        raise ArgumentError("n_users_", users, "the same in all steps", "Pass groups= to every step, so that all count people.")
-    _require_one("unit_", units)
-    return _composed(guarantees)
-
-
-def _steps(model: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(model, Pipeline):
-        yield type(model).__name__, model
-        return
-    for name, step in model.steps:
-        if step is not None and step != "passthrough":
-            yield from _steps(step) if isinstance(step, Pipeline) else [(name, step)]
-
-
-def _bounds(fits: Sequence[Spent], *, watched: bool = False) -> list[GaussianBound] | None:
-    """What a filter counts of each; None where one has no guarantee."""
-    guarantees = [fit.guarantee for fit in fits]
-    if None in guarantees:
-        return None
-    return [gaussian_bound(guarantee.if_watched if watched else guarantee) for guarantee in guarantees if guarantee]
-
-
-def _epsilon_text(epsilon: float) -> str:
-    return "no promise" if epsilon == float("inf") else f"epsilon = {round_up(epsilon)}"
+        return f"{len(fits)} fits within the {limit}; {used}{self.watched_text()}{parts_text(self)}"
 
 
 def _require_same(written: Spent, again: Spent) -> None:
     """Refuse a run by a name that was written down for one that reveals less: what is more would not be counted."""
     remedy = "Give every run a name of its own; only one that goes on from a checkpoint has the same."
-    (before,), (now,) = _bounds([written]) or (None,), _bounds([again]) or (None,)
-    if written.unit != again.unit or (before and not (now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN)):
+    (before,), (now,) = bounds_of([written]) or (None,), bounds_of([again]) or (None,)
+    if (written.unit, written.part) != (again.unit, again.part) or (
+        before and not (now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN)
+    ):
         raise ArgumentError("run", again.run, "that of a run with the same guarantee, or a new one", remedy)
 
 
-def _require_one(name: str, kinds: set[Any]) -> None:
+def require_one(name: str, kinds: set[Any]) -> None:
     """Refuse fits that protect different things: one figure would be true for the smallest of them only."""
     if len(kinds) > 1:
         remedy = "Pass groups= to every fit, or to none, and plan all with the same neighbours; or use an account for each."
         raise ArgumentError(name, sorted(map(str, kinds)), "the same in all fits that are counted together", remedy)
-
-
-def _composed(guarantees: list[Guarantee | None]) -> Guarantee | None:
-    known = [guarantee for guarantee in guarantees if guarantee is not None]
-    together = known[0].compose(*known[1:]) if known else None
-    return together if len(known) == len(guarantees) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -11,10 +12,12 @@ from typing import Any
 from .. import files
 from ..privacy import Guarantee, round_up
 from ..privacy.filter import Caps
+from ..statistics.parts import Part
 from ..validation import ArgumentError, one_of, real
 
 FORMAT, VERSION = "croupier account", 2
 UNITS = ("row", "person", "user")
+_EDITED = "Do not edit an account by hand; begin a new one."
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Spent:
     unit : str
         Whom the guarantee protects: "row" (every row was a user), "person" (all rows of a person were one), or "user" (whatever the
         population calls one).
+    part : Part or None
+        The part of the people that was asked, where they were set aside; None for everybody.
     """
 
     what: str
@@ -41,6 +46,35 @@ class Spent:
     guarantee: Guarantee | None
     run: str
     unit: str
+    part: Part | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON; with a digest where the entry names a part, since that takes it out of the sum of others."""
+        guarantee = self.guarantee and self.guarantee.to_dict()
+        plain = {"what": self.what, "users": self.users, "guarantee": guarantee, "run": self.run, "unit": self.unit}
+        if self.part is None:
+            return plain
+        plain |= {"part": self.part.to_dict()}
+        return plain | {"digest": _digest(plain)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Spent:
+        """An entry as it was written.
+
+        Raises
+        ------
+        ArgumentError
+            Where it names a part that it cannot be about, or that was put there or changed after it was written.
+        """
+        guarantee = values["guarantee"] and Guarantee.from_dict(values["guarantee"])
+        unit = one_of("unit", values["unit"], UNITS, _EDITED)
+        part = None if values.get("part") is None else Part.from_dict(values["part"])
+        spent = cls(values["what"], values["users"], guarantee, values["run"], unit, part)
+        if part is not None:
+            part.require(spent.users, unit)
+            if values.get("digest") != _digest({name: value for name, value in values.items() if name not in ("id", "digest")}):
+                raise ArgumentError("part", str(part), "as it was when the fit was written down", _EDITED)
+        return spent
 
 
 @dataclass(frozen=True)
@@ -111,6 +145,16 @@ class Terms:
         return cls(Limit(epsilon, delta, caps), first)
 
 
+def is_account(path: Path) -> bool:
+    """Whether this file begins as accounts do, of whatever version."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(10_000))
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and first.get("format") == FORMAT
+
+
 def append(path: Path, entry: dict[str, Any]) -> None:
     """One more line, on the disk when this returns."""
     line = (json.dumps(entry) + "\n").encode()
@@ -139,16 +183,14 @@ def read(path: Path) -> tuple[Terms | None, list[Spent]]:
     try:
         terms = Terms.from_dict(entries[0])
         cancelled = {entry["cancelled"] for entry in entries if "cancelled" in entry}
-        return terms, [_spent(entry) for entry in entries if "id" in entry and entry["id"] not in cancelled]
+        return terms, [Spent.from_dict(entry) for entry in entries if "id" in entry and entry["id"] not in cancelled]
     except (KeyError, TypeError) as problem:
-        remedy = "Do not edit an account by hand; begin a new one."
-        raise ArgumentError(str(path), f"{type(problem).__name__}: {problem}", "complete", remedy) from None
+        raise ArgumentError(str(path), f"{type(problem).__name__}: {problem}", "complete", _EDITED) from None
 
 
-def _spent(entry: dict[str, Any]) -> Spent:
-    guarantee = entry["guarantee"] and Guarantee.from_dict(entry["guarantee"])
-    unit = one_of("unit", entry["unit"], UNITS, "Do not edit an account by hand; begin a new one.")
-    return Spent(entry["what"], entry["users"], guarantee, entry["run"], unit)
+def _digest(plain: dict[str, Any]) -> str:
+    """Tells an entry from one that was changed by hand. It has no key, so it does not stop a forger."""
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _entry(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -171,7 +171,9 @@ def check_round(estimate: SumEstimate, plan: SumPlan) -> None:
     ArgumentError
         Where they do not fit.
     """
-    if estimate.guarantee is not None and estimate.guarantee != plan.guarantee:
+    claim = estimate.guarantee
+    # Where reports may be left out, more honest users are assumed than the plan needs: that claims less.
+    if claim is not None and replace(claim, honest=min(claim.honest, plan.guarantee.honest)) != plan.guarantee:
         raise ArgumentError("guarantee", str(estimate.guarantee), f"no stronger than its plans: {plan.guarantee}", _REMEDY)
     whole("estimate.users", estimate.users, at_least=plan.honest_users, at_most=plan.users, remedy=_REMEDY)
     if estimate.sum.shape != (plan.dim,) or not math.isclose(estimate.noise_std, plan.noise_std_for(estimate.users)):

@@ -15,7 +15,7 @@ from .. import __version__
 from ..privacy import round_up, words
 from ..statistics import Answer, CellCounts, Description, Evaluation, HistogramAnswer, QuantileBins
 from .description import describe_page, short
-from .pieces import figure_item, unbroken, wide_table
+from .pieces import figure_item, premise_text, unbroken, wide_table
 from .svg import Axis, Figure
 
 
@@ -56,7 +56,8 @@ def answer_page(answer: Any, *, title: str) -> str:
 def _page(title: str, answer: Answer, sections: list[str]) -> str:
     plan = answer.plan
     promise = f"""<h2>The promise</h2>
-<p>{unbroken(f"One private round: {words.brief(plan.epsilon, plan.delta, plan.neighbours)}.")} Error bars are for 95 %.</p>
+<p>{unbroken(f"One private round: {words.brief(plan.epsilon, plan.delta, plan.neighbours)}.")}{premise_text(answer.guarantee)}
+Error bars are for 95 %.</p>
 <ul class="figures">
 {figure_item("epsilon", round_up(plan.epsilon), f"smaller is more private; {words.SCALE}")}
 {figure_item("delta", round_up(plan.delta), "chance that more is revealed")}

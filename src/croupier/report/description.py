@@ -16,7 +16,7 @@ from rich.table import Table
 from .. import __version__
 from ..privacy import round_up, words
 from ..statistics import Description, LevelSummary, NumberSummary
-from .pieces import figure_item, unbroken, wide_table
+from .pieces import figure_item, premise_text, unbroken, wide_table
 from .svg import Axis, Figure, number
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -127,7 +127,7 @@ def column_sections(description: Description) -> list[str]:
 def _promise(description: Description) -> str:
     plan = description.answer.plan
     return f"""<h2>The promise</h2>
-<p>{unbroken(f"One private round for all columns together: {description.promise}.")}
+<p>{unbroken(f"One private round for all columns together: {description.promise}.")}{premise_text(description.guarantee)}
 Ranges and levels were guessed beforehand, without the data. Error bars are for 95 %, and count privacy noise and the people who
 happen to be in the table.</p>
 <ul class="figures">

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
+from ..privacy import Guarantee, words
 from .svg import number
 
 
@@ -35,6 +36,13 @@ def figure_item(name: str, value: str, what: str) -> str:
 def unbroken(text: str) -> str:
     """A sentence whose figures are not broken over two lines."""
     return re.sub(r"(?:epsilon|delta) = [^ ,;)]+|1 in [\d,]+|[\d.]+ %", r'<span class="kept">\g<0></span>', escape(text))
+
+
+def premise_text(guarantee: Guarantee | None) -> str:
+    """What an answer's promise assumes of people, where that is not all of them: a sentence after another one, or nothing."""
+    if guarantee is None or guarantee.honest == 1:
+        return ""
+    return unbroken(f" It holds if {words.crowd(guarantee.honest)} follow the protocol.")
 
 
 def ours_class(ours: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,56 +23,11 @@ from .committing import estimate_of, exclusions_of, look_into, take_release
 from .exclusions import Release
 from .finishing import AnalyzerEnding
 from .margin import fewest
+from .outcomes import Answered, LostError, SpoiledError
 from .queries import AskedQuery
 from .store import Database
 from .task import Task, TaskRound
 from .wire import Document, SealedBatch, WireError, batch_bytes
-
-
-class SpoiledError(Exception):
-    """A batch with more bad reports than the task's margin allows: the end of a task, since its premise does not hold.
-
-    Parameters
-    ----------
-    number : int
-        The round's number.
-    reason : str
-        What was found in the batch.
-    """
-
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(
-            f"round {number} is spoiled: {reason}. The task has ended: what it promises rests on no more cheats than that. What "
-            "was released before stays spent. Bar whoever sent them, or plan with a smaller honest share"
-        )
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A round that was answered.
-
-    Parameters
-    ----------
-    number : int
-        The round's number.
-    phase : int
-        Its phase, counted from 1.
-    users : int
-        How many users answered; with secret lots how many reports there were, blanks included.
-    length : float
-        Length of their private mean gradient.
-    bad : int, default 0
-        Reports that were left out, or envelopes that counted as a zero.
-    dropped : str, optional
-        Why nothing was made of the round: it counts as a step of length 0.
-    """
-
-    number: int
-    phase: int
-    users: int
-    length: float
-    bad: int = 0
-    dropped: str | None = None
 
 
 class RemotePopulation:
@@ -174,6 +129,8 @@ class RemotePopulation:
             Where the question is not the task's next round; nothing was published.
         SpoiledError
             Where the batch has more bad reports than the task can bear.
+        LostError
+            Where the task asks one question, and nothing could be made of its round.
         KeyboardInterrupt
             After `stop`.
         """
@@ -185,6 +142,8 @@ class RemotePopulation:
         while (estimate := self._estimate(name, question.plan)) is None:
             if (batch := self._batch(name)) is not None:
                 self._open(name, batch)
+        if (lost := self._lost()) is not None:
+            raise lost
         return replace(estimate, guarantee=question.promised(estimate.guarantee))
 
     def current(self) -> Document | None:
@@ -203,17 +162,29 @@ class RemotePopulation:
         return None if stored is None else Document.from_bytes(stored)
 
     def spoiled(self) -> str | None:
-        """Return why the task has ended, if a batch had too many bad reports.
+        """Return why the task has ended before its time: a batch had too many bad reports, or a question has no answer.
 
         Returns
         -------
         str or None
-            The reason; None where no batch is spoiled.
+            The reason; None where the task goes on, or has ended well.
         """
         columns = tables.asked.c
         with self.store.look() as connection:
             row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
-        return None if row is None else str(SpoiledError(row.number, row.spoiled))
+        if row is not None:
+            return str(SpoiledError(row.number, row.spoiled))
+        return None if (lost := self._lost()) is None else str(lost)
+
+    def _lost(self) -> LostError | None:
+        """The end of a question whose only round had counts that no users could have sent. A sum of 0 would be a false answer."""
+        if not isinstance(self.task.problem, AskedQuery):
+            return None
+        found = tables.found.c
+        query = select(tables.asked.c.number, found.dropped).join_from(tables.found, tables.asked)
+        with self.store.look() as connection:
+            row = connection.execute(query.where(found.dropped.is_not(None))).first()
+        return None if row is None else LostError(row.number, row.dropped)
 
     def waiting(self) -> TaskRound | None:
         """Return the round that is waited for, read from its document.

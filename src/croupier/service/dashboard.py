@@ -24,7 +24,9 @@ from ..optimizer.phases import Phase, Schedule
 from ..optimizer.progress import noise_norms
 from ..privacy import round_up, words
 from ..problem import Problem
-from .analyzer import Answered, RemotePopulation
+from .analyzer import RemotePopulation
+from .margin import fewest, most_excluded
+from .outcomes import Answered
 from .queries import AskedQuery
 from .task import Task, TaskRound
 from .transport import report_length
@@ -123,7 +125,7 @@ def run_state(
     schedule = task.schedule
     number = waiting.phase if waiting else answered[-1].phase if answered else 1
     phase = schedule.phases[number - 1]
-    status = "finished" if len(answered) >= schedule.rounds else "asking" if waiting else "spoiled" if end else "working"
+    status = "spoiled" if end else "finished" if len(answered) >= schedule.rounds else "asking" if waiting else "working"
     return {
         "croupier": __version__,
         "task": task.id,
@@ -212,7 +214,7 @@ def _arrivals(task: Task, phase: Phase, waiting: TaskRound | None, heard: Heard 
         "arrived": heard.arrived if known and heard else None,
         "news": bool(known and heard and heard.news),
         "wanted": phase.plan.users,
-        "minimum": phase.plan.honest_users if task.secret is None else phase.plan.users,
+        "minimum": fewest(task, phase),
         "patience": task.patience,
         "seconds": None if task.secret is None else task.secret.seconds,
     }
@@ -243,8 +245,8 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
     ends = f"with {plan.users:,} reports"
     if task.secret is not None:
         ends = f"{task.secret.seconds:,.4g} seconds after it began, whoever came; blanks fill it up to {plan.users:,} reports"
-    elif task.patience is not None and plan.honest_users < plan.users:
-        ends += f", or after {task.patience:,.4g} seconds with at least {plan.honest_users:,}"
+    elif task.patience is not None and fewest(task, phase) < plan.users:
+        ends += f", or after {task.patience:,.4g} seconds with at least {fewest(task, phase):,}"
     unit, hidden = ("people", "") if phase.lots is None else ("reports", ", drawn by a lot that is kept secret")
     bound = "none" if schedule.bound is None else f"expected excess {schedule.bound_on} loss at most {schedule.bound:.4g}"
     problem = task.problem
@@ -255,7 +257,7 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} {unit}, by {phase.algorithm}",
         "a person": "is in every round" if full else f"is in one round at most{hidden}",
         "a round ends": ends,
-        "honest in a round": f"{words.honest_users(plan.honest_users, plan.users, unit)} are counted on to add their noise",
+        "honest in a round": _honest_words(task, phase, unit),
         "gradients" if subject[0] == "model" else "vectors": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         "coordinate",
@@ -264,6 +266,14 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "bound on the loss": bound,
     }
     return [[name, text] for name, text in rows.items()]
+
+
+def _honest_words(task: Task, phase: Phase, unit: str) -> str:
+    """What a round is taken to hold, and what of that may be left out: the plan's noise is that of the rest."""
+    most, plan = most_excluded(task, phase), phase.plan
+    held = words.honest_users(plan.honest_users + most, plan.users, unit)
+    rest = f"; whichever {most:,} reports are left out, {plan.honest_users:,} of them are in the sum" if most else ""
+    return f"{held} are counted on to add their noise{rest}"
 
 
 def bad_words(answered: Sequence[Answered]) -> list[list[str]]:

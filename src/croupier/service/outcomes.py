@@ -1,4 +1,4 @@
-"""What becomes of reports: taken, refused, and how many a round has."""
+"""What becomes of reports and of rounds: taken, refused, answered, spoiled, lost."""
 
 from __future__ import annotations
 
@@ -31,6 +31,74 @@ class RefusedError(Exception):
 
 class RefusedTaskError(Exception):
     """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
+
+
+class EndedError(Exception):
+    """The end of a task before its time. To start it again changes nothing."""
+
+
+class SpoiledError(EndedError):
+    """A batch with more bad reports than the task's margin allows: the end of a task, since its premise does not hold.
+
+    Parameters
+    ----------
+    number : int
+        The round's number.
+    reason : str
+        What was found in the batch.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(
+            f"round {number} is spoiled: {reason}. The task has ended: what it promises rests on no more cheats than that. What "
+            "was released before stays spent. Bar whoever sent them, or plan with a smaller honest share"
+        )
+
+
+class LostError(EndedError):
+    """A question whose only round came to nothing: the end of its task, since a round is asked once.
+
+    Parameters
+    ----------
+    number : int
+        The round's number.
+    reason : str
+        Why nothing was made of the round.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(
+            f"round {number} has no answer: {reason}. The task has ended, and what it has spent stays spent. By verified-sum no "
+            "client can do that: ask again by it, in a task with another name"
+        )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A round that was answered.
+
+    Parameters
+    ----------
+    number : int
+        The round's number.
+    phase : int
+        Its phase, counted from 1.
+    users : int
+        How many users answered; with secret lots how many reports there were, blanks included.
+    length : float
+        Length of their private mean gradient.
+    bad : int, default 0
+        Reports that were left out, or envelopes that counted as a zero.
+    dropped : str, optional
+        Why nothing was made of the round: it counts as a step of length 0.
+    """
+
+    number: int
+    phase: int
+    users: int
+    length: float
+    bad: int = 0
+    dropped: str | None = None
 
 
 @dataclass(frozen=True)

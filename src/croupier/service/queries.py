@@ -299,7 +299,7 @@ class AskedQuery:
         from ..statistics import Answer  # noqa: PLC0415
 
         plan = schedule.phases[0].plan
-        people = _SameRound(population, task)
+        people = _SameRound(population, schedule, task)
         question = Question(self.statistic, Batch.everyone(people.users), plan, Secret.fresh())
         estimate = people.answer(question)
         return Answer(self.statistic.decode(estimate), estimate, plan)
@@ -331,14 +331,18 @@ class AskedQuery:
             target_range=kind.schema.target.range,
             feature_norm=kind.encoder.norm,
         )
-        return estimator.fit_population(_SameRound(population, task), len(kind.encoder.names))
+        estimator.fit_population(_SameRound(population, schedule, task), len(kind.encoder.names))
+        # The plan counts on fewer people than the premise, as some may be left out; what is promised rests on the premise.
+        estimator.honest = schedule.honest
+        estimator.promise_ = replace(estimator.promise_, honest=schedule.with_shortfall(plan.guarantee).honest)
+        return estimator
 
 
 class _SameRound:
     """Users whose only round has a name that follows from the task, so that a process that goes on asks the same one."""
 
-    def __init__(self, population: Any, task: str) -> None:
-        self._population = population
+    def __init__(self, population: Any, schedule: Schedule, task: str) -> None:
+        self._population, self._schedule = population, schedule
         # It names the round, and nothing else: noise is made on devices.
         self._name = Secret(hashlib.sha256(b"the round of task " + task.encode()).digest(), True)
         self.users, self.unit, self.private = population.users, population.unit, population.private
@@ -347,6 +351,6 @@ class _SameRound:
         """Nothing: devices check their own records."""
 
     def answer(self, question: Question) -> SumEstimate:
-        """The answer to the task's only round."""
+        """The answer to the task's only round, by the task's premise: more are taken to be honest than the plan counts on."""
         estimate: SumEstimate = self._population.answer(replace(question, secret=self._name))
-        return estimate
+        return replace(estimate, guarantee=estimate.guarantee and self._schedule.with_shortfall(estimate.guarantee))

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..statistics import Answer, Description, Evaluation
 from ..statistics.describing import described
 from ..statistics.evaluating import evaluated
-from ..table import Schema, TableGuess, TableModel
+from ..table import TableGuess, TableModel
 from ..validation import ArgumentError, one_of, real, whole
+from .enrolment import EnrollerKeys
 from .model_words import model_words
 from .queries import AskedQuery
 from .query_kinds import words_of_schema
+from .records import clients_schema
 from .task import LONGEST_PACE, PACE, Task
-from .task_file import HONEST, PATIENCE, public_key
+from .task_file import HONEST, PATIENCE, public_key, servable
+from .wire import TRANSPORTS
 
 # The names that such a file may state, and of which type each is. docs/deploy.md explains them.
 FIELDS = {
@@ -31,6 +34,7 @@ FIELDS = {
     "honest": float,
     "patience": float,
     "pace": float,
+    "enroller": str,
     "output": str,
     "guess": str,
     "schema": str,
@@ -60,7 +64,7 @@ class QueryFile:
         What each is promised.
     honest : float
         Fraction of users whose noise is counted on.
-    transport : str
+    transport : {"masked-sum", "verified-sum", "messages"}
         How reports travel.
     shuffler_key : str
         The shuffler's public key, 64 hex digits.
@@ -72,6 +76,8 @@ class QueryFile:
         Seconds after it has asked for the round that a client answers it.
     output : Path
         Where the answer goes, as JSON; a page with pictures goes beside it.
+    enroller : EnrollerKeys or None
+        Whoever signs tokens for enrolled people.
     """
 
     query: AskedQuery
@@ -86,6 +92,7 @@ class QueryFile:
     name: str
     pace: float
     output: Path
+    enroller: EnrollerKeys | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QueryFile:
@@ -127,7 +134,7 @@ class QueryFile:
             float(values.get("epsilon", 1.0)),
             float(values.get("delta", min(1e-6, 0.1 / users))),
             honest,
-            one_of("transport", values.get("transport", "masked-sum"), ("masked-sum", "messages"), "Mend the file."),
+            one_of("transport", values.get("transport", "masked-sum"), tuple(TRANSPORTS), "Mend the file."),
             values["shuffler_key"],
             values.get("patience", PATIENCE if honest < 1 else None),
             values.get("name", ""),
@@ -135,6 +142,7 @@ class QueryFile:
                 "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
             ),
             path.parent / values.get("output", "answer.json"),
+            EnrollerKeys.load(path.parent / values["enroller"]) if "enroller" in values else None,
         )
 
     def task(self) -> Task:
@@ -148,11 +156,11 @@ class QueryFile:
         Raises
         ------
         ArgumentError
-            Where the question cannot be asked so.
+            Where the question cannot be asked so: batches would be too large, or tokens worth nothing.
         NoCertificateError
             Where no plan can be proved.
         """
-        return Task(
+        task = Task(
             transport=self.transport,
             users=self.users,
             problem=self.query,
@@ -161,7 +169,9 @@ class QueryFile:
             patience=self.patience,
             name=self.name,
             pace=self.pace,
+            enroller=self.enroller,
         )
+        return servable(task)
 
     def answer(self, population: Any) -> Description | Evaluation | Answer | Any:
         """Ask the task's users, and wait for the answer.
@@ -214,6 +224,8 @@ def _words(kind: str, values: dict[str, Any], folder: Path) -> tuple[dict[str, A
         bins = values.get("bins", 20)
         return {"kind": kind, "bins": bins} | {name: values[name] for name in ("column", "low", "high")}, None
     if kind == "regression":
-        return {"kind": kind, "schema": words_of_schema(Schema.load(folder / values["schema"]))}, None
+        return {"kind": kind, "schema": words_of_schema(clients_schema(folder / values["schema"]))}, None
     model = TableModel.load(folder / values["model"])
-    return {"kind": kind, "model": model_words(model) | {"schema": words_of_schema(model.schema)}}, None
+    # How the model was trained, on whom and by which schema, is nothing that its scores depend on.
+    facts = replace(model.schema, user=None, described=None)
+    return {"kind": kind, "model": model_words(model) | {"schema": words_of_schema(facts)}}, None

@@ -17,6 +17,34 @@ from .means import NOT_SHOWN
 from .wire import WireError
 
 
+def clients_schema(path: Path) -> Schema:
+    """Read a schema by which clients make rows of their own records.
+
+    Parameters
+    ----------
+    path : Path
+        The TOML file.
+
+    Returns
+    -------
+    Schema
+        The public facts.
+
+    Raises
+    ------
+    ArgumentError
+        Where the file cannot be read, names a user column, or says that people were set aside: no client knows whether it was one.
+    """
+    facts = Schema.load(path)
+    if facts.user is not None:
+        raise ArgumentError(f"{path}: user", facts.user, "left out", "A client has its own rows alone.")
+    if facts.described is not None and facts.described.aside is not None:
+        remedy = "Enrol none of them, and delete [described]; or describe without --share: whoever is in both then pays for both."
+        people = f"{facts.described.users:,} people set aside"
+        raise ArgumentError(f"{path}: described", people, "nobody set aside, as no client knows whether it was", remedy)
+    return facts
+
+
 def described(facts: Schema, request: Request) -> dict[str, Any]:
     """The words of a task about its records. Whatever has an order is a list, since names in a JSON object have none.
 

@@ -15,7 +15,7 @@ from ..invalid import blanks
 from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
 from .enrolment import EnrollerKeys, check_enroller
-from .records import described
+from .records import clients_schema, described
 from .secrecy import ROUND_SECONDS, TURNOUT, SecretRounds, check_secrecy
 from .task import LONGEST_PACE, PACE, Task
 from .wire import TRANSPORTS, WireError
@@ -132,9 +132,7 @@ class TaskFile:
         for name in ("schema", "users", "shuffler_key"):
             if name not in values:
                 raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
-        facts = Schema.load(path.parent / values["schema"])
-        if facts.user is not None:
-            raise ArgumentError(f"{path}: schema", facts.user, "without a user column", "A client has its own rows alone.")
+        facts = clients_schema(path.parent / values["schema"])
         names = ("rounds", "radius", "honest", "rule", "invalid")
         passed = {"honest": HONEST} | {name: values[name] for name in names if name in values}
         blanks(passed.get("invalid", "refuse"))
@@ -202,16 +200,37 @@ class TaskFile:
             enroller=self.enroller,
             secret=secret,
         )
-        if task.enroller is not None:
-            check_enroller(task.enroller, task.schedule, task.transport)
-        if secret is None and task.schedule.honest < 1 and task.patience is None:
-            remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
-            raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)
-        try:
-            task.most_batch_bytes()
-        except WireError as problem:
-            raise ArgumentError("transport", self.transport, f"masked-sum ({problem})", "Mend the file.") from None
-        return task
+        return servable(task)
+
+
+def servable(task: Task) -> Task:
+    """Return a task that can be served as it is; what roles and clients would refuse is refused here, in words of the file.
+
+    Parameters
+    ----------
+    task : Task
+        What a file asks for.
+
+    Returns
+    -------
+    Task
+        The same.
+
+    Raises
+    ------
+    ArgumentError
+        Where its tokens would be worth nothing, a round might wait for ever, or batches would be too large.
+    """
+    if task.enroller is not None:
+        check_enroller(task.enroller, task.schedule, task.transport)
+    if task.secret is None and task.schedule.honest < 1 and task.patience is None:
+        remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
+        raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)
+    try:
+        task.most_batch_bytes()
+    except WireError as problem:
+        raise ArgumentError("transport", task.transport, f"masked-sum ({problem})", "Mend the file.") from None
+    return task
 
 
 def _lots(values: dict[str, Any]) -> str:

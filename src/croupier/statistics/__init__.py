@@ -1,6 +1,6 @@
 """One private round, many answers: queries with a proved range, and what is read from their noisy sums with error bars."""
 
-from .asking import Account, Answer, ask, plan_for
+from .asking import Account, Answer, PartAccount, ask, plan_for
 from .checking import check
 from .column_summary import LevelSummary, NumberSummary
 from .describing import Description, describe
@@ -12,6 +12,7 @@ from .linear import Coefficients, LeastSquares, least_squares
 from .moments import Moments, MomentSums
 from .newton import Newton, NewtonSums
 from .one_vs_rest import OneVsRest
+from .parts import Part
 from .quantile_bins import QuantileBins
 from .query import BlankStatistic, CheckedStatistic, CustomQuery, Statistic
 from .scores import CellCounts, Errors
@@ -41,6 +42,8 @@ __all__ = [
     "NumberGuess",
     "NumberSummary",
     "OneVsRest",
+    "Part",
+    "PartAccount",
     "QuantileBins",
     "Score",
     "SetAside",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ..population.population import Test
 from ..privacy import Guarantee, SumPlan, plan_sum
 from ..protocol import Secret, SumEstimate
 from ..validation import ArgumentError, real, whole
+from .parts import Part
 from .query import BlankStatistic, CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]
@@ -44,6 +45,26 @@ class Account(Protocol):
         ------
         Exception
             Where the release would exceed the budget; nobody is asked then.
+        """
+        ...
+
+
+@runtime_checkable
+class PartAccount(Account, Protocol):
+    """An account that knows parts of the people, and does not add up what is spent on the two sides of a split."""
+
+    def of_part(self, part: Part) -> Account:
+        """Return the account for releases about a part of the people.
+
+        Parameters
+        ----------
+        part : Part
+            Those who were set aside, or the others.
+
+        Returns
+        -------
+        Account
+            To be charged for what is asked of the part alone.
         """
         ...
 

@@ -13,9 +13,10 @@ from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_o
 from ..population import ArrayPopulation
 from ..privacy import Guarantee, words
 from ..validation import ArgumentError
-from .asking import Account, Answer, ask
+from .asking import Account, Answer, PartAccount, ask
 from .column_summary import ColumnSummary, NumberSummary
 from .guesses import Guess, LevelGuess, NumberGuess
+from .parts import LABELS, Part
 from .set_aside import SetAside
 from .summaries import Summaries
 
@@ -40,6 +41,8 @@ class Description:
         How many people there are in all, where a share of them was set aside; None where that is not public.
     asked : ndarray of bool, optional
         For data in memory of which a share was set aside: the rows that were asked. Use the others from now on.
+    names : str, optional
+        The column of names by which people were set aside; "groups=" for labels in memory; None where it was by places.
 
     Attributes
     ----------
@@ -47,6 +50,8 @@ class Description:
         How many people were asked.
     guarantee : Guarantee or None
         What the description reveals about one of them; None where it is NOT private.
+    part, rest : Part or None
+        Those who were set aside and asked, and the others, for `PrivacyAccount.of_part`; None where everybody was asked.
 
     Guarantee
     ---------
@@ -67,6 +72,17 @@ class Description:
     aside: SetAside | None = None
     of: int | None = None
     asked: NDArray[np.bool_] | None = field(default=None, repr=False)
+    names: str | None = None
+
+    @property
+    def part(self) -> Part | None:
+        """Those who were set aside and asked; None where everybody was asked."""
+        return None if self.aside is None else part_of(self.aside, self.of, self.names)
+
+    @property
+    def rest(self) -> Part | None:
+        """Those who were not asked; None where everybody was."""
+        return None if self.part is None else self.part.other
 
     @property
     def users(self) -> int:
@@ -104,10 +120,12 @@ class Description:
         Returns
         -------
         dict
-            "users", "columns" and "guarantee", which is None where the description is NOT private.
+            "users", "columns" and "guarantee", which is None where the description is NOT private; "part" where a share of the
+            people was set aside.
         """
         columns = {name: summary_figures(summary) for name, summary in self.columns.items()}
-        return {"users": self.users, "columns": columns, "guarantee": self.guarantee.to_dict() if self.guarantee else None}
+        asked = {} if self.part is None else {"part": self.part.to_dict()}
+        return {"users": self.users, "columns": columns, "guarantee": self.guarantee.to_dict() if self.guarantee else None} | asked
 
     def __str__(self) -> str:
         lines = [f"{self.people}, one private round; {self.promise}"]
@@ -225,6 +243,7 @@ def describe(
             if not len(rows):
                 raise ArgumentError("share", share, "one that sets at least two people aside", "Take a larger share.")
         population = ArrayPopulation(rows, groups=groups, invalid="blank")
+    names = None if aside is None or groups is None else LABELS
     answer = ask(
         query,
         population,
@@ -233,12 +252,24 @@ def describe(
         honest=honest,
         neighbours=neighbours,
         seed=seed,
-        account=account,
+        account=account if aside is None else on_part(account, part_of(aside, of, names)),
     )
-    return described(answer, aside, of, asked)
+    return described(answer, aside, of, asked, names)
 
 
-def described(answer: Answer, aside: SetAside | None = None, of: int | None = None, asked: Any = None) -> Description:
+def part_of(aside: SetAside, of: int | None, names: str | None) -> Part:
+    """Those who were set aside, by the places of so many rows or by names."""
+    return Part(aside, "aside", of if names is None else None, names)
+
+
+def on_part(account: Account | None, part: Part) -> Account | None:
+    """The account for a release about a part of the people; one that knows no parts counts it on everybody, which is safe."""
+    return account.of_part(part) if isinstance(account, PartAccount) else account
+
+
+def described(
+    answer: Answer, aside: SetAside | None = None, of: int | None = None, asked: Any = None, names: str | None = None
+) -> Description:
     """The description that an answer to `Summaries` gives.
 
     Parameters
@@ -251,6 +282,8 @@ def described(answer: Answer, aside: SetAside | None = None, of: int | None = No
         Of how many.
     asked : ndarray of bool, optional
         Which rows were asked.
+    names : str, optional
+        The column of names by which people were set aside.
 
     Returns
     -------
@@ -258,7 +291,8 @@ def described(answer: Answer, aside: SetAside | None = None, of: int | None = No
         With the promise in words.
     """
     promise = words.brief(answer.plan.epsilon, answer.plan.delta, answer.plan.neighbours)
-    return Description(answer.value, answer, promise if answer.private else f"NOT PRIVATE ({words.SEEDED})", aside, of, asked)
+    promise = promise if answer.private else f"NOT PRIVATE ({words.SEEDED})"
+    return Description(answer.value, answer, promise, aside, of, asked, names)
 
 
 def as_guess(name: str, guess: Any) -> Guess:

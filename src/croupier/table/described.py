@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..privacy import round_up
-from ..statistics import SetAside
+from ..statistics import Part, SetAside
 from ..validation import ArgumentError, real, whole
 from .toml_text import Keys
 
@@ -129,6 +129,23 @@ class Described:
         if self.aside is not None and user != was:
             remedy = "Describe the data again with this user column, or leave it as it was."
             raise ArgumentError(name, user, "as it was when people were set aside for the schema", remedy)
+
+    def rest(self, user: str | None) -> Part | None:
+        """Those who were not set aside for the schema, for an account.
+
+        Parameters
+        ----------
+        user : str or None
+            The schema's user column.
+
+        Returns
+        -------
+        Part or None
+            None where nobody was set aside.
+        """
+        if self.aside is None:
+            return None
+        return Part(self.aside, "rest", self.rows, user if self.rows is None else None)
 
     def lines(self, promise: tuple[float, float] | None) -> list[str]:
         """Say what a fit with this promise and the description reveal together.

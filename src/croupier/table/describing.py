@@ -15,6 +15,7 @@ from ..population import ArrayPopulation
 from ..statistics import Description, LevelGuess, NumberSummary, SetAside, Summaries, ask
 from ..statistics.column_summary import LEAST_TAIL
 from ..statistics.describing import described as description_of
+from ..statistics.describing import on_part, part_of
 from ..validation import ArgumentError
 from .described import Described
 from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
@@ -130,9 +131,11 @@ def describe_table(
             delta=min(1e-6, 0.1 / people) if delta is None else delta,
             honest=honest,
             seed=seed,
-            account=account,
+            account=account if aside is None else on_part(account, part_of(aside, place, guess.user)),
         )
-    return description_of(answer, aside, place if aside is not None and guess.user is None else None)
+    if aside is None:
+        return description_of(answer)
+    return description_of(answer, aside, place if guess.user is None else None, names=guess.user)
 
 
 def values_of(piece: Piece, guesses: Any) -> NDArray[np.float64]:
@@ -204,7 +207,8 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     Raises
     ------
     ArgumentError
-        Where no target is named, there is no column beside it, or the description is for zero-out neighbours.
+        Where no target is named, there is no column beside it, the description is for zero-out neighbours, or people were set
+        aside otherwise than a fit with this schema would find them.
 
     Examples
     --------
@@ -224,6 +228,12 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     if plan.neighbours != "replace-one":
         remedy = "A schema's promise is added to that of a fit: describe the data with the same neighbours as fits have."
         raise ArgumentError("description", f"one for {plan.neighbours} neighbours", "one for replace-one neighbours", remedy)
+    if description.aside is not None and description.names != guess.user:
+        remedy = (
+            "Describe the file itself, with describe_table: a fit finds those set aside by names in its user column, or by places."
+        )
+        by = f"set aside by {description.names or 'places'}"
+        raise ArgumentError("description", by, f"set aside by {guess.user or 'places'}, as the schema says", remedy)
     columns: dict[str, Column] = {}
     notes: dict[str, str] = {}
     target = Target(guess.target, classes=guess.classes) if guess.classes is not None else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from ..estimator.linear import LinearModel
 from ..population import Population, Question
 from ..population.population import Test
 from ..protocol import SumEstimate
+from ..statistics import Part
 from .encode import Encoder
 from .model import Request, TableModel, task_for
 from .people import Engine, TableWarning, Watcher
@@ -108,7 +111,21 @@ def fit_table(
     with engine.people(source, encoder, maker, watcher) as people:
         estimator = request.estimator(facts, people.users)
         covered = facts.described is None or facts.described.private
-        return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, watcher, covered))
+        others = None if facts.described is None else facts.described.rest(facts.user)
+        with _counted_on(estimator, others):
+            return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, watcher, covered))
+
+
+@contextlib.contextmanager
+def _counted_on(estimator: LinearModel, others: Part | None) -> Iterator[None]:
+    """The estimator's account counts its fit on those who were not set aside for the schema."""
+    given = estimator.account
+    if given is not None and others is not None:
+        estimator.account = given.of_part(others)
+    try:
+        yield
+    finally:
+        estimator.account = given
 
 
 def _trained(
