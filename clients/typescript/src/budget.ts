@@ -5,7 +5,7 @@
 import { NoCertificateError } from "./errors.ts";
 import { deltaOf, epsilonOf, type Guarantee, gaussianBound, gaussianGuarantee } from "./guarantee.ts";
 import { gaussianMu } from "./normal.ts";
-import { roundUp } from "./rounding.ts";
+import { exact, roundUp } from "./rounding.ts";
 import type { Entry } from "./store.ts";
 
 const SLACK_SHARE = 0.25;
@@ -146,8 +146,8 @@ export function beyondBudget(
   if (Math.max(squares, slack) <= 1 || (others.length === 0 && deltaOf(task.guarantee, limit.epsilon) <= limit.delta)) return null;
   const within = limit.seconds === null ? "together" : `within any ${periodText(limit.seconds)}`;
   return (
-    `with this task, what ${others.length + 1} tasks may learn ${within} is beyond the owner's limit, epsilon = ${limit.epsilon} at ` +
-    `delta = ${limit.delta}: their ${squares > 1 ? "squares of mu" : "slacks"} would be ${roundUp(Math.max(squares, slack))} times the ` +
+    `with this task, what ${others.length + 1} tasks may learn ${within} is beyond the owner's limit, epsilon = ${exact(limit.epsilon)} at ` +
+    `delta = ${exact(limit.delta)}: their ${squares > 1 ? "squares of mu" : "slacks"} would be ${roundUp(Math.max(squares, slack))} times the ` +
     `cap on them. ${room(limit, budget, bounds[0], others)} Nothing was sent.`
   );
 }

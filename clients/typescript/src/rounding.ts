@@ -6,3 +6,5 @@ export function roundUp(value: number, digits = 4): string {
   const unit = 10 ** (Math.floor(Math.log10(value)) - digits + 1);
   return String(Number((rounded + unit).toPrecision(digits)));
 }
+/** A figure that somebody chose, as text, to the last digit. */
+export const exact = (value: number): string => (value > 0 && value < 1e-4 ? value.toExponential() : String(value));
