@@ -292,8 +292,8 @@ def with_another_gradient(line):
         edited(4, lambda line: b'"ask"'),
         edited(3, lambda line: line.replace(b'"gradient"', b'"grodient"')),
         edited(3, with_another_gradient),
-        edited(0, lambda line: line.replace(b'"version": 3', b'"version": 9')),
-        edited(0, lambda line: line.replace(b'"version": 3', b'"version": 1')),  # drew other noise from the same secret
+        edited(0, lambda line: line.replace(b'"version": 4', b'"version": 9')),
+        edited(0, lambda line: line.replace(b'"version": 4', b'"version": 1')),  # drew other noise from the same secret
         edited(0, lambda line: b"[]"),
         edited(0, lambda line: b"a,b,c"),
         lambda lines: lines.pop(3),

@@ -8,7 +8,16 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from croupier.population import ArrayPopulation, BlockPopulation, ParquetPopulation, Question, UnreachableError, draw_lots
+from croupier.population import (
+    ArrayPopulation,
+    BlockPopulation,
+    ParquetPopulation,
+    Question,
+    UnreachableError,
+    arrays,
+    deal,
+    draw_lots,
+)
 from croupier.privacy import plan_lots
 from croupier.protocol import Secret, VectorSum
 
@@ -90,6 +99,28 @@ def test_rounds_are_as_large_as_each_other_and_alike_in_memory_in_files_and_bloc
         assert all(answer.sum.tobytes() == answers[0].sum.tobytes() for answer in answers)
         assert {answer.users for answer in answers} == {PLAN.size}
         assert {answer.noise_std for answer in answers} == {PLAN.one_round.noise_std_for(PLAN.size)}
+
+
+def test_a_small_lot_is_one_block_where_blocks_are_our_choice(monkeypatch):
+    """And a large one, or an open batch, or blocks that were named, are answered for block by block, to the bit as before."""
+    plan = plan_lots(epsilon=1.0, delta=1e-6, users=20_000, rounds=12, dim=2)
+    X = np.random.default_rng(1).normal(size=(20_000, 2)) / 2
+    batch = draw_lots(SECRET, 20_000, 12, plan.size)[3]
+    ours, named = ArrayPopulation(X), ArrayPopulation(X, blocks=[8192, 8192, 3616])
+    undivided = ArrayPopulation(X, blocks=[20_000])
+
+    def sums(asked):
+        return [population.answer(asked).sum.tobytes() for population in (ours, named, undivided)]
+
+    secret = sums(question(batch, plan=plan))
+    assert secret[0] == secret[2] != secret[1]
+    open_ = sums(Question(rows, deal(SECRET, 20_000, [6000, 14_000])[0], plan.one_round, SECRET))
+    assert open_[0] == open_[1] != open_[2]
+    monkeypatch.setattr(arrays, "ENTRIES_PER_THREAD", plan.size)  # two coordinates: the least lot that is worth two threads
+    large = sums(question(batch, plan=plan))
+    assert large[0] == large[1] == secret[1]
+    digests = {population.prepare(lambda X, y: None, b"key") for population in (ours, named, undivided)}
+    assert len(digests) == 3  # a run does not go on with another
 
 
 def test_an_estimate_promises_what_the_run_does_and_not_what_one_known_round_would(X):

@@ -11,6 +11,7 @@ import {
   messagesOf,
   periodOf,
   periodText,
+  type Problem,
   type Records,
   type RecordValues,
   recordsOfCsv,
@@ -147,7 +148,7 @@ class Page {
         ? []
         : ([["Vouched for by", `the enroller ${task.enroller.address}, which signs that you are a person and cannot tell which report is yours`]] as [string, string][])),
       ["You answer", often],
-      ["You send", `${count(task.problem.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
+      ["You send", `${count(task.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
       ["Task", shortened(task.id)],
     ];
     part("asked-facts").replaceChildren(...facts.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
@@ -317,7 +318,7 @@ class Page {
   #showLeaving(task: Task, { round, cover, report, randomized }: Leaving): void {
     if (cover) return; // it says nothing
     const plan = task.phases[0].plan;
-    const { loss, features } = task.problem;
+    const { loss, features } = task.problem as Problem;
     const columns = task.records === null ? [] : [...task.records.features, "constant"];
     const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
     const rows = randomized.counts.map((sent, place) => {

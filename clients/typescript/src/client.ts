@@ -6,7 +6,8 @@ import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.
 import { type BudgetLimit, beyondBudget, budgetUse, type LedgerEntry, ledgerOf, limitOf, spent } from "./budget.ts";
 import { epsilonOf, gaussianBound } from "./guarantee.ts";
 import { parseJson } from "./json.ts";
-import { meanGradient, type Row } from "./problem.ts";
+import { meanGradient, type Problem, type Row } from "./problem.ts";
+import { meanVector } from "./questions.ts";
 import { type RandomSource, secureRandom } from "./random.ts";
 import type { RecordValues } from "./records.ts";
 import { requirePrivateWay } from "./addresses.ts";
@@ -286,7 +287,7 @@ export class Client {
     const compute = async (): Promise<Float64Array | null> => {
       try {
         const given = await (typeof records === "function" ? records() : records);
-        const mean = meanGradient(task.problem, round.theta, rowsOf(task, given), phaseOf(task, round).smoothing, task.blanks);
+        const mean = vectorOf(task, round, given);
         if (mean.every(Number.isFinite)) return mean;
         if (task.blanks) return null;
       } catch (problem) {
@@ -471,6 +472,15 @@ function readLot(data: Bytes, task: Task): { round: number | null; wait: number 
     round: told === null ? null : whole("lot.round", told, { atLeast: 1, atMost: rounds }),
     wait: real("lot.wait", words.get("wait"), { atLeast: 0, atMost: LONGEST_WAIT }),
   };
+}
+
+/** What a user answers, not yet clipped or randomized: a question's vector, or the mean gradient. */
+function vectorOf(task: Task, round: TaskRound, records: Records): Float64Array {
+  if (task.question !== null) {
+    if (records.some((record) => record.x instanceof Float64Array)) throw new RecordError("this task asks about columns: give values by their names");
+    return meanVector(task.question, records as readonly RecordValues[]);
+  }
+  return meanGradient(task.problem as Problem, round.theta, rowsOf(task, records), phaseOf(task, round).smoothing, task.blanks);
 }
 
 /** Rows of records, by the task's own words where they are values of its columns. */

@@ -43,7 +43,7 @@ export function readLots(value: Json | undefined, phasePlan: Json | undefined): 
     throw new WireError("secret lots whose rounds have another plan than the phase");
   }
   const oneRound = readPlan(words.get("one_round"));
-  if (oneRound.neighbours !== "zero-out" || oneRound.rounds !== 1) throw new WireError("secret lots whose rounds are not about a blank");
+  if (oneRound.neighbours !== "zero-out" || oneRound.rounds !== 1 || oneRound.diameter !== null) throw new WireError("secret lots whose rounds are not about a blank");
   try {
     const plan = { ...facts, oneRound, guarantee: promised(facts, oneRound) };
     if (deltaOf(plan.guarantee, plan.epsilon) > plan.delta) throw new WireError("secret lots whose delta is not proved");

@@ -15,6 +15,7 @@ export { countWidth, packed, unpacked } from "./packing.ts";
 export { log, parameters } from "./paper.ts";
 export { readPlan } from "./plan.ts";
 export { gradient, meanGradient, readProblem } from "./problem.ts";
+export { meanVector, readQuestion } from "./questions.ts";
 export { KeyedRandom } from "./random.ts";
 export { readRecords } from "./records.ts";
 export { mask, sealedReport } from "./report.ts";

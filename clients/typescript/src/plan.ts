@@ -30,7 +30,6 @@ const REQUEST = [
 const OWN = [...REQUEST, "levels", "noise_bits", "noise_probability", "mu", "slack", "pure_epsilon", "theorem"];
 // Figures that follow from the others: not looked at, least of all `honest_users`.
 const DERIVED = [
-  "diameter",
   "honest_users",
   "bits_per_coordinate",
   "bits_per_user",
@@ -52,6 +51,8 @@ export interface SumPlan {
   levels: number;
   noiseBits: number;
   noiseProbability: number;
+  /** How far two users' vectors may be apart; null for twice the norm. Only a question's plan has one: its own code keeps it. */
+  diameter: number | null;
   /** Proved here, for a user who takes part in all rounds. */
   guarantee: Guarantee;
 }
@@ -62,19 +63,27 @@ export const messagesOf = (plan: SumPlan): number => plan.levels + plan.noiseBit
 export const honestUsers = (plan: { users: number; honest: number }): number =>
   Math.min(plan.users, Math.max(1, Math.ceil(plan.honest * plan.users * (1 - 1e-15))));
 
-/** S of Theorem B: the l2 distance of neighbouring encodings. */
-export const encodedShift = (neighbours: SumPlan["neighbours"], levels: number): number =>
-  neighbours === "replace-one" ? levels : levels / 2;
+/** S of Theorem B: the l2 distance of neighbouring encodings; `part` is a diameter's part of twice the norm. */
+export const encodedShift = (neighbours: SumPlan["neighbours"], levels: number, part = 1): number =>
+  neighbours === "replace-one" ? levels * part : levels / 2;
 
-/** K: their distance in one coordinate. */
-export const encodedReach = (neighbours: SumPlan["neighbours"], levels: number): number =>
-  neighbours === "replace-one" ? levels : Math.floor((levels + 1) / 2);
+/** K: their distance in one coordinate, which moves no further than the whole vector; the part in a million covers what that is off by. */
+export const encodedReach = (neighbours: SumPlan["neighbours"], levels: number, part = 1): number =>
+  neighbours === "replace-one" ? Math.min(levels, Math.ceil(levels * part * (1 + 1e-6))) : Math.floor((levels + 1) / 2);
+
+/** Coordinates up to which clipping moves no two vectors apart by more than the margin of S covers (accounting, section 6). */
+const MOST_COORDINATES = 1e6;
+
+function readDiameter(value: Json | undefined, norm: number, dim: number): number | null {
+  if ((value ?? null) === null) return null;
+  if (dim > MOST_COORDINATES) throw new WireError("a plan with a diameter and too many coordinates for it");
+  return real("diameter", value, { atLeast: norm, atMost: 2 * norm });
+}
 
 export function readPlan(value: Json | undefined): SumPlan {
   const words: JsonObject = object("plan", value);
-  names("plan", words, OWN, DERIVED);
-  if ((words.get("diameter") ?? null) !== null) throw new WireError("a plan with a diameter, which no plan of gradients has");
-  const facts = {
+  names("plan", words, OWN, ["diameter", ...DERIVED]);
+  const requested = {
     epsilon: real("epsilon", words.get("epsilon"), { above: 0 }),
     delta: real("delta", words.get("delta"), { above: 0, below: 1 }),
     users: whole("users", words.get("users"), { atLeast: 1, atMost: 1e12 }),
@@ -87,11 +96,13 @@ export function readPlan(value: Json | undefined): SumPlan {
     noiseBits: whole("noise_bits", words.get("noise_bits"), { atLeast: 1, atMost: 1e12 }),
     noiseProbability: real("noise_probability", words.get("noise_probability"), { above: 0, below: 1 }),
   };
+  const facts = { ...requested, diameter: readDiameter(words.get("diameter"), requested.norm, requested.dim) };
   real("max_inflation", words.get("max_inflation"), { above: 1 });
   const maxBits = (words.get("max_bits") ?? null) === null ? null : whole("max_bits", words.get("max_bits"), { atLeast: 2, atMost: 2 ** 31 });
   const scalar = flag("scalar", words.get("scalar"));
   if (scalar && facts.dim !== 1) throw new WireError("a scalar plan of several coordinates");
   const calibration = oneOf("calibration", words.get("calibration"), ["tight", "paper", "paper-scaled"] as const);
+  if (calibration !== "tight" && facts.diameter !== null) throw new WireError("a plan by the paper's calibration with a diameter");
   text("theorem", words.get("theorem"));
   const claimed = [
     (words.get("mu") ?? null) === null ? 0 : real("mu", words.get("mu"), { above: 0 }),
@@ -119,13 +130,14 @@ function withoutProof<Result>(prove: () => Result): Result {
 }
 
 function proved(facts: Omit<SumPlan, "guarantee">): Guarantee {
-  const { levels, neighbours, dim, rounds } = facts;
+  const { levels, neighbours, dim, rounds, norm, diameter } = facts;
+  const part = diameter === null ? 1 : diameter / (2 * norm);
   const certificate = certify(
     {
       trials: facts.noiseBits * honestUsers(facts),
       probability: facts.noiseProbability,
-      shift: encodedShift(neighbours, levels),
-      reach: encodedReach(neighbours, levels),
+      shift: encodedShift(neighbours, levels, part),
+      reach: encodedReach(neighbours, levels, part),
       dim,
     },
     (TAIL_SHARE * facts.delta) / (dim * rounds),

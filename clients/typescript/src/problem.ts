@@ -34,7 +34,7 @@ export interface Row {
 }
 
 /** The row, scaled down to the norm where it is longer by more than a part in a million. */
-function scaledDown(x: Float64Array, norm: number): Float64Array {
+export function scaledDown(x: Float64Array, norm: number): Float64Array {
   if (Math.sqrt(dot(x, x)) <= norm * (1 + 1e-6)) return x;
   const peak = x.reduce((most, entry) => Math.max(most, Math.abs(entry)), 0);
   const inverse = 1 / peak;

@@ -12,8 +12,10 @@ const NULLS = new Set([
   ..." |#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|N/A|NA|NULL|NaN|n/a|nan|null".split("|"),
   "",
 ]);
-const NUMBER = /^-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
-const ENDLESS = /^-?inf(?:inity)?$/i;
+const SPACE = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
+const SPACES = new RegExp(`^${SPACE}+|${SPACE}+$`, "g");
+const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
+const ENDLESS = /^[+-]?inf(?:inity)?$/i;
 // Parameters of the estimator that change neither rows nor targets: what they choose stands in `problem` and `schedule`.
 const HARMLESS = [
   "epsilon",
@@ -72,7 +74,7 @@ type Label = { text: string; rank: string | number };
 
 function labels(name: string, value: Json | undefined, atLeast: number): Label[] {
   const made = list(name, value).map((label): Label => {
-    if (typeof label === "string") return { text: label.trim(), rank: label.trim() };
+    if (typeof label === "string") return { text: trimmed(label), rank: trimmed(label) };
     if (typeof label === "boolean") return { text: String(label), rank: Number(label) };
     if (label instanceof JsonNumber && label.integer !== null) return { text: label.integer.toString(), rank: whole(name, label) };
     throw new WireError(`a task that says something impossible: ${name} must be texts, whole numbers or truth values`);
@@ -121,22 +123,28 @@ function readTarget(words: JsonObject): Target {
   return { column, range: range("range", ends[0], ends[1]) };
 }
 
-export function readRecords(value: Json | undefined, problem: Problem): RecordsReader {
-  const words = object("records", value);
-  names("records", words, ["schema", "features", "task", "parameters"]);
-  const schema = object("schema", words.get("schema"));
-  names("schema", schema, ["target", "columns"], ["version", "rows"]);
+/** The public facts about a table: how a record becomes a row and a target. */
+export interface Schema {
+  columns: Column[];
+  target: Target;
+  rows: "unit" | "as-is";
+  /** Names of a row's numbers, in their order, without the constant. */
+  features: string[];
+  /** The length that no row exceeds before it is brought to 1. */
+  norm: number;
+}
+
+export function readSchema(value: Json | undefined, optional: readonly string[] = []): Schema {
+  const schema = object("schema", value);
+  names("schema", schema, ["target", "columns"], ["version", "rows", ...optional]);
   if (schema.has("version") && whole("version", schema.get("version")) !== 1) throw new WireError("a schema of another version");
   const rows = schema.has("rows") ? oneOf("rows", schema.get("rows"), ["unit", "as-is"] as const) : "unit";
   const columns = list("columns", schema.get("columns")).map(readColumn);
   const target = readTarget(object("target", schema.get("target")));
   const used = [...columns.map((column) => column.name), target.column];
-  if (columns.length === 0 || new Set(used).size !== used.length) throw new WireError("a schema with a column twice, or without any");
-  const parameters = object("parameters", words.get("parameters"));
-  names("parameters", parameters, [], HARMLESS);
-  const blanks = parameters.has("invalid") && oneOf("invalid", parameters.get("invalid"), ["refuse", "blank"] as const) === "blank";
-  const kinds = "classes" in target ? (["classify", "svm"] as const) : (["regress-huber", "regress-mean", "quantile"] as const);
-  const task = oneOf<string>("records.task", words.get("task"), kinds);
+  if (columns.length === 0 || target.column === "" || new Set(used).size !== used.length) {
+    throw new WireError("a schema with a column twice, or without any");
+  }
   const features = columns.flatMap((column) =>
     isCategory(column)
       ? column.levels.map((level) => `${column.name}=${level}`)
@@ -144,18 +152,48 @@ export function readRecords(value: Json | undefined, problem: Problem): RecordsR
         ? [column.name, `${column.name} missing`]
         : [column.name],
   );
+  return { columns, target, rows, features, norm: rows === "unit" ? 1 : Math.sqrt(columns.length) };
+}
+
+/** Refuse a record that has not all of these columns. */
+export function requireColumns(record: RecordValues, columns: readonly string[]): void {
+  for (const name of columns) if (!Object.hasOwn(record, name)) throw new RecordError(`column ${name}: a value is needed, or null where it is missing`);
+}
+
+export const columnsOf = (schema: Schema): string[] => [...schema.columns.map((column) => column.name), schema.target.column];
+
+/** A record's numbers as Python stores them, in single precision: at most `schema.norm` long, without the constant. */
+export function encodedRow(schema: Schema, record: RecordValues): Float64Array {
+  const entries = Float64Array.from(schema.columns.flatMap((column) => (isCategory(column) ? oneHot(column, record) : scaled(column, record))));
+  const length = Math.sqrt(dot(entries, entries));
+  const divisor = (length > 0 ? length : 1) * ROOM;
+  return entries.map((entry) => Math.fround(schema.rows === "unit" ? entry / divisor : entry));
+}
+
+export function readRecords(value: Json | undefined, problem: Problem): RecordsReader {
+  const words = object("records", value);
+  names("records", words, ["schema", "features", "task", "parameters"]);
+  const schema = readSchema(words.get("schema"));
+  const { columns, target, features, norm } = schema;
+  const parameters = object("parameters", words.get("parameters"));
+  names("parameters", parameters, [], HARMLESS);
+  const blanks = parameters.has("invalid") && oneOf("invalid", parameters.get("invalid"), ["refuse", "blank"] as const) === "blank";
+  const kinds = "classes" in target ? (["classify", "svm"] as const) : (["regress-huber", "regress-mean", "quantile"] as const);
+  const task = oneOf<string>("records.task", words.get("task"), kinds);
   const stated = list("features", words.get("features"));
   if (stated.length !== features.length || !stated.every((name, place) => name === features[place])) {
     throw new WireError("a task whose features are in another order than its columns make them, or others");
   }
   if (problem.features !== features.length + 1) throw new WireError("a task whose rows have not one constant beside their features");
-  const norm = rows === "unit" ? 1 : Math.sqrt(columns.length);
+  const factor = Math.fround(1 / norm);
 
   const row = (record: RecordValues): Row => {
     try {
-      for (const name of used) if (!(name in record)) throw new RecordError(`column ${name}: a value is needed, or null where it is missing`);
-      const entries = columns.flatMap((column) => (isCategory(column) ? oneHot(column, record) : scaled(column, record)));
-      return { x: finished(Float64Array.from(entries), rows, norm), y: targetOf(target, record) };
+      requireColumns(record, columnsOf(schema));
+      const entries = encodedRow(schema, record);
+      const x = new Float64Array(entries.length + 1).fill(1); // the constant last
+      x.set(norm === 1 ? entries : entries.map((entry) => Math.fround(entry * factor)));
+      return { x, y: targetOf(target, record) };
     } catch (problem_) {
       if (blanks && problem_ instanceof RecordError) return { x: new Float64Array(features.length + 1), y: 0 };
       throw problem_;
@@ -164,41 +202,32 @@ export function readRecords(value: Json | undefined, problem: Problem): RecordsR
   return { task, columns, target, features, blanks, row };
 }
 
-/** To unit length, or divided by the root of the columns; in single precision, as rows travel in Python; the constant last. */
-function finished(entries: Float64Array, rows: "unit" | "as-is", norm: number): Float64Array {
-  const made = new Float64Array(entries.length + 1);
-  const length = Math.sqrt(dot(entries, entries));
-  const divisor = (length > 0 ? length : 1) * ROOM;
-  const factor = Math.fround(1 / norm);
-  entries.forEach((entry, place) => {
-    made[place] = rows === "unit" ? Math.fround(entry / divisor) : norm === 1 ? Math.fround(entry) : Math.fround(Math.fround(entry) * factor);
-  });
-  made[entries.length] = 1;
-  return made;
-}
-
 /** A number, NaN where there is none; refused where it is something else. */
-function numberOf(record: RecordValues, name: string): number {
+export function numberOf(record: RecordValues, name: string): number {
   const value = record[name];
   if (value === null || value === undefined) return NaN;
   if (typeof value === "number") return value;
   if (typeof value === "boolean") return Number(value);
   if (NULLS.has(value)) return NaN;
-  const trimmed = value.replace(/^[ \t]+|[ \t]+$/g, "");
-  if (NUMBER.test(trimmed)) return Number(trimmed);
-  if (ENDLESS.test(trimmed)) return trimmed.startsWith("-") ? -Infinity : Infinity;
-  if (/^-?nan$/i.test(trimmed)) return NaN;
+  const inner = value.replace(/^[ \t]+|[ \t]+$/g, "");
+  if (NUMBER.test(inner)) return Number(inner);
+  if (ENDLESS.test(inner)) return inner.startsWith("-") ? -Infinity : Infinity;
+  if (/^[+-]?nan(?:\(\w*\))?$/i.test(inner)) return NaN;
   throw new RecordError(`column ${name}: a number is needed`);
 }
 
-function textOf(record: RecordValues, name: string): string {
+/** A text without spaces around it, by what Python and Arrow take for spaces: controls that separate, too, and no byte order mark. */
+export const trimmed = (text: string): string => text.replace(SPACES, "");
+
+export function textOf(record: RecordValues, name: string): string {
   const value = record[name];
-  return value === null || value === undefined || (typeof value === "number" && Number.isNaN(value)) ? "" : String(value).trim();
+  return value === null || value === undefined || (typeof value === "number" && Number.isNaN(value)) ? "" : trimmed(String(value));
 }
 
 /** Which of some levels a record has; -1 for none. Truth values are told apart whatever their case is. */
-function levelOf(levels: readonly string[], record: RecordValues, name: string): number {
-  const truth = levels.length === 2 && ["true", "false"].every((word) => levels.some((level) => level.toLowerCase() === word));
+export function levelOf(levels: readonly string[], record: RecordValues, name: string): number {
+  const words = new Set(levels.map((level) => level.toLowerCase()));
+  const truth = words.size === 2 && words.has("true") && words.has("false");
   const value = textOf(record, name);
   return truth ? levels.findIndex((level) => level.toLowerCase() === value.toLowerCase()) : levels.indexOf(value);
 }
@@ -219,16 +248,22 @@ function oneHot(column: CategoryColumn, record: RecordValues): number[] {
   return column.levels.map((_, index) => Number(index === place));
 }
 
-function targetOf(target: Target, record: RecordValues): number {
+/** A target's number: a class's code, or a number on [-1, 1]. */
+export function targetOf(target: Target, record: RecordValues): number {
   if ("classes" in target) {
     const place = levelOf(target.classes, record, target.column);
     if (place < 0) throw new RecordError(`column ${target.column}: one of the declared classes is needed`);
     return place;
   }
-  const value = numberOf(record, target.column);
-  if (!Number.isFinite(value)) throw new RecordError(`column ${target.column}: a finite number is needed`);
+  const value = finiteOf(record, target.column);
   const [low, high] = target.range;
   return (Math.min(Math.max(value, low), high) - (low + high) / 2) / ((high - low) / 2);
+}
+
+export function finiteOf(record: RecordValues, name: string): number {
+  const value = numberOf(record, name);
+  if (!Number.isFinite(value)) throw new RecordError(`column ${name}: a finite number is needed`);
+  return value;
 }
 
 /** The records of a CSV text: a header, values separated by commas (or another mark), quotation marks doubled within quotations. */
@@ -237,6 +272,7 @@ export function recordsOfCsv(csv: string, separator = ","): RecordValues[] {
   let line: string[] = [];
   let cell = "";
   let quotedCell = false;
+  let anything = false; // a line with two quotation marks alone is a record, an empty one is none
   const text_ = csv.startsWith("\ufeff") ? csv.slice(1) : csv;
   for (let place = 0; place <= text_.length; place += 1) {
     const letter = text_[place];
@@ -249,13 +285,15 @@ export function recordsOfCsv(csv: string, separator = ","): RecordValues[] {
       } else quotedCell = false;
     } else if (letter === '"' && cell === "") {
       quotedCell = true;
+      anything = true;
     } else if (letter === separator) {
       line.push(cell);
       cell = "";
     } else if (letter === "\n" || letter === "\r" || letter === undefined) {
       if (letter === "\r" && text_[place + 1] === "\n") place += 1;
-      if (line.length > 0 || cell !== "") lines.push([...line, cell]);
+      if (line.length > 0 || cell !== "" || anything) lines.push([...line, cell]);
       line = [];
+      anything = false;
       cell = "";
     } else cell += letter;
   }

@@ -10,6 +10,8 @@ import { type LotsPlan, readLots } from "./lots.ts";
 import { countWidth, packedBytes } from "./packing.ts";
 import { honestUsers, messagesOf, readPlan, type SumPlan } from "./plan.ts";
 import { type Problem, readProblem } from "./problem.ts";
+import type { Question } from "./question.ts";
+import { readQuestion } from "./questions.ts";
 import { type RecordsReader, readRecords } from "./records.ts";
 import { type Enroller, readEnroller, TOKEN_BYTES } from "./tokens.ts";
 import { verifiedPart } from "./verified.ts";
@@ -49,7 +51,12 @@ export interface Task {
   name: string;
   transport: Transport;
   users: number;
-  problem: Problem;
+  /** What is minimised; null where a question is asked. */
+  problem: Problem | null;
+  /** What is asked in one round; null where a model is trained. */
+  question: Question | null;
+  /** Coordinates of a user's vector. */
+  dim: number;
   interactivity: "sequential" | "full";
   phases: Phase[];
   honest: number;
@@ -82,12 +89,15 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
   names("task", values, TASK_WORDS, ["secret", "enroller"]);
   if (values.get("id") !== taskId(values)) throw new WireError("a task whose id is not the digest of what it says");
   const users = whole("users", values.get("users"), { atLeast: 1 });
-  const problem = readProblem(values.get("problem"));
-  const schedule = readSchedule(values.get("schedule"), users);
+  const asked = values.get("problem");
+  const question = asked instanceof Map && asked.has("query") ? readQuestionOf(asked) : null;
+  const problem = question === null ? readProblem(asked) : null;
+  const dim = (question ?? problem)?.dim ?? 0;
+  const schedule = readSchedule(values.get("schedule"), users, question);
   const transport = oneOf("transport", values.get("transport"), ["messages", "masked-sum", "verified-sum"] as const);
   if ((values.get("patience") ?? null) !== null) real("patience", values.get("patience"), { atLeast: 0 });
   for (const phase of schedule.phases) {
-    if (phase.plan.dim !== problem.dim) throw new WireError("a task whose plans do not fit it");
+    if (phase.plan.dim !== dim) throw new WireError("a task whose plans do not fit it");
     const tokens = values.has("enroller") ? phase.plan.users * TOKEN_BYTES : 0;
     if (batchBytes(transport, phase.plan) + tokens > MOST_BATCH_BYTES) throw new WireError("a task with batches that are too long");
   }
@@ -96,13 +106,17 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
   if ((secret !== null) !== schedule.phases.some((phase) => phase.lots !== null)) {
     throw new WireError("a task whose rounds are secret where its lots are not, or the other way round");
   }
-  const records = (values.get("records") ?? null) === null ? null : readRecords(values.get("records"), problem);
+  const told = values.get("records") ?? null;
+  if (told !== null && problem === null) throw new WireError("a question that says besides how records become rows");
+  const records = told === null || problem === null ? null : readRecords(told, problem);
   return {
     id: values.get("id") as string,
     name: text("name", values.get("name")),
     transport,
     users,
     problem,
+    question,
+    dim,
     ...schedule,
     shuffler: fromHex(text("shuffler", values.get("shuffler")), 32),
     records,
@@ -130,7 +144,12 @@ function batchBytes(transport: Transport, plan: SumPlan): number {
   return 112 + packedBytes(plan.dim, countWidth(plan.users, messages)) + plan.users * SEALED_SEED;
 }
 
-function readSchedule(value: Json | undefined, users: number): Pick<Task, "interactivity" | "phases" | "honest" | "guarantee"> {
+function readQuestionOf(words: JsonObject): Question {
+  names("problem", words, ["query"]);
+  return readQuestion(words.get("query"));
+}
+
+function readSchedule(value: Json | undefined, users: number, question: Question | null): Pick<Task, "interactivity" | "phases" | "honest" | "guarantee"> {
   const words = object("schedule", value);
   names("schedule", words, SCHEDULE_WORDS, ["honest", "shortfall"]);
   const interactivity = oneOf("interactivity", words.get("interactivity"), ["sequential", "full"] as const);
@@ -141,6 +160,12 @@ function readSchedule(value: Json | undefined, users: number): Pick<Task, "inter
     throw new WireError("a schedule for more users than the task has");
   }
   const full = interactivity === "full";
+  if (question !== null) {
+    checkAsked(question, phases, users);
+    if (full || shortfall !== 0) throw new WireError("a question that is not asked in one open round");
+  } else if (phases.some((phase) => phase.plan.diameter !== null)) {
+    throw new WireError("a plan with a diameter, which no plan of gradients has");
+  }
   if (phases.some((phase) => phase.lots !== null)) {
     checkLots(phases, full, users, honest, shortfall);
   } else {
@@ -169,6 +194,17 @@ function readPhase(value: Json): Phase {
     plan,
     lots: lots === null ? null : readLots(lots, words.get("plan")),
   };
+}
+
+/** Refuse a plan that counts on a smaller range than the question's own code keeps, or asks anybody twice. */
+function checkAsked({ dim, norm, diameter }: Question, phases: Phase[], users: number): void {
+  const [{ plan, rounds, batch, lots, ...phase }] = phases;
+  const once = phases.length === 1 && lots === null && rounds === 1 && plan.rounds === 1;
+  if (!once || batch !== users || phase.users !== users || plan.users !== users) throw new WireError("a question that is not one round of all users");
+  if (plan.dim !== dim || plan.norm < norm) throw new WireError("a plan for shorter vectors than the question has");
+  if (plan.diameter !== null && plan.diameter < Math.min(diameter, 2 * norm)) {
+    throw new WireError("a plan for vectors that are nearer to each other than the question's");
+  }
 }
 
 function checkPhase(phase: Phase, full: boolean, users: number, honest: number, shortfall: number): void {
@@ -234,7 +270,7 @@ export async function readRound(data: Bytes, task: Task, analyzer: Bytes): Promi
   const number = whole("round.number", values.get("number"), { atLeast: 1 });
   const phase = whole("round.phase", values.get("phase"), { atLeast: 1, atMost: task.phases.length });
   const theta = Float64Array.from(list("theta", values.get("theta")), (entry) => real("theta", entry));
-  if (values.get("task") !== task.id || theta.length !== task.problem.dim) throw new WireError("a round that is not of this task");
+  if (values.get("task") !== task.id || theta.length !== task.dim) throw new WireError("a round that is not of this task");
   const [first, last] = roundsOf(task, phase);
   if (number < first || number > last) throw new WireError("a round whose number is none of its phase's");
   const key = fromHex(text("round.key", values.get("key")), 32);

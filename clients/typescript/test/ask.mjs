@@ -44,6 +44,21 @@ const ASKED = {
       ),
     ),
 
+  /** Vectors of CSV files under questions, by the places of their entries; null for a file that is refused. */
+  questions: () =>
+    asked.cases.map(({ files }, place) => {
+      const question = parts.readQuestion(typed.get("cases")[place].get("words"));
+      const made = files.map((file) => {
+        try {
+          return [...parts.meanVector(question, client.recordsOfCsv(file))].flatMap((entry, at) => (entry === 0 ? [] : [[at, entry]]));
+        } catch (problem) {
+          if (problem.name !== "RecordError") throw problem;
+          return null;
+        }
+      });
+      return { dim: question.dim, norm: question.norm, diameter: question.diameter, made };
+    }),
+
   /** Devices that answer a task; each says the counts that it sent, by round, and which rounds it covered; or why it refused. */
   devices: () =>
     Promise.all(

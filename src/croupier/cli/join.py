@@ -16,12 +16,12 @@ from rich.table import Table
 
 from ..service.budget import BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client import TOO_LATE, Client
-from ..service.demands import MAX_EPSILON_IF_WATCHED
+from ..service.demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
 from ..service.http import ServerError
 from ..service.means import beside
 from ..service.outcomes import RefusedTaskError
 from ..service.queries import AskedQuery
-from ..service.records import Reader
+from ..service.records import Reader, reader_of
 from ..service.secrecy import Lot
 from ..service.task import Task
 from ..service.wire import WireError
@@ -70,6 +70,11 @@ def join(
         typer.Option(envvar="CROUPIER_INVITATION", help="What the task's enroller knows you by, where the task has one."),
     ] = None,
     enroller_ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the enroller.")] = None,
+    enroller: Annotated[
+        str | None,
+        typer.Option(envvar="CROUPIER_ENROLLER", help="The enroller's address, which came with the invitation: no other gets it."),
+    ] = None,
+    max_report_bytes: Annotated[int, typer.Option(help="The longest report that is made.")] = MAX_REPORT_BYTES,
     ledger: Annotated[bool, typer.Option("--ledger", help="Show the ledger, and answer nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The ledger as JSON.")] = False,
 ) -> None:
@@ -102,6 +107,8 @@ def join(
         budget=budget,
         invitation=invitation,
         enroller_ca=enroller_ca,
+        enroller=enroller,
+        max_report_bytes=max_report_bytes,
     )
     try:
         _answer(client, data, Dialect(sep, decimal, encoding), time.monotonic() + wait)
@@ -114,7 +121,7 @@ def join(
 def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> None:
     """Every round that wants an answer until the task needs no more of this user, or the time is up."""
     task = _patiently(client.task, deadline)
-    _patiently(client.collect, deadline)
+    _collect(client, task, deadline)
     first_ask = time.monotonic() + task.pace
     if task.secret is not None:
         lot = _patiently(client.lot, deadline)
@@ -156,6 +163,13 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
         if end is not None:
             why = str(end).rstrip(".")
         raise Stopped(f"{why}; nothing was sent", 0)
+
+
+def _collect(client: Client, task: Task, deadline: float) -> None:
+    """Get this user's tokens where the task has an enroller, and say who sees the invitation if nobody was demanded."""
+    if task.enroller is not None and client.demands.enroller is None:
+        say(messages(), f"Tokens come from {task.enroller.address}, by the task's word alone; --enroller says who it must be.")
+    _patiently(client.collect, deadline)
 
 
 def _tell_lot(client: Client, task: Task, lot: Lot, deadline: float) -> None:
@@ -230,8 +244,6 @@ def _patiently(ask: Callable[[], T], deadline: float) -> T:
 
 def _reader(task: Task, data: Path) -> Reader | AskedQuery:
     """What makes rows and targets of this user's records, as the task's public facts say."""
-    if isinstance(task.problem, AskedQuery):
-        return task.problem
-    if task.records is None:
+    if (reader := reader_of(task)) is None:
         raise ArgumentError("--data", str(data), "left out: this task is not about tables", "Use croupier.client.")
-    return Reader(task.records)
+    return reader

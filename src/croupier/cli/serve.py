@@ -83,7 +83,7 @@ def excluded(folder: Folder, database: DatabaseUrl = None) -> None:
     """List the clients whose reports were left out of a round: a name and a round a line."""
     from ..service import releasing, store  # noqa: PLC0415
 
-    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
     for name, number in releasing.excluded_clients(kept):
         typer.echo(f"{name} {number}")
     kept.close()
@@ -98,7 +98,7 @@ def bar(
     """Strike out clients' tokens, so that they take part no more."""
     from ..service import releasing, store  # noqa: PLC0415
 
-    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
     barred = releasing.bar(kept, client)
     kept.close()
     if unknown := sorted(set(client) - set(barred)):
@@ -305,6 +305,14 @@ def _opened(url: str, tables: Any) -> Any:
         allowed = f"a database that can be opened ({reason})"
         shown = re.sub(r"//[^@/]*@", "//...@", url)  # a password may be in it
         raise ArgumentError("--database", shown, allowed, "For PostgreSQL: postgresql+psycopg://user@host/name.") from None
+
+
+def _existing(folder: Path, name: str) -> str:
+    """The database of a role that has one already."""
+    if not (folder / f"{name}.db").is_file():
+        remedy = f"Give the --dir of croupier serve {name}, or its --database."
+        raise ArgumentError("--dir", str(folder), f"a {name}'s folder, with its {name}.db", remedy)
+    return _sqlite(folder, name)
 
 
 def _sqlite(folder: Path, name: str) -> str:

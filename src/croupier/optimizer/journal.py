@@ -24,8 +24,8 @@ from .result import Round
 
 Floats = NDArray[np.float64]
 # The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
-# Version 3: a phase of the schedule has a step or a damping.
-FORMAT, VERSION = "croupier run", 3
+# Version 3: a phase of the schedule has a step or a damping. Version 4: a small round of secret lots in memory is one block.
+FORMAT, VERSION = "croupier run", 4
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ..invalid import blanks, is_missing, name_of, numbers_or_nan, one_by_one
 from ..protocol.encoding import require_finite
 from ..validation import ArgumentError, RecordError
-from .blocks import BLOCK_USERS, BlockPopulation
+from .blocks import BLOCK_USERS, ENTRIES_PER_THREAD, BlockPopulation, Shard, joint_digest, place
+from .population import Question, Test
 from .records import CHUNK_ENTRIES, Records, RowsOfUsers, require_finite_targets
 
 # Blocks that users are divided into, so that threads can share them, and how many users are worth a block of their own.
@@ -23,7 +24,7 @@ class ArrayPopulation(BlockPopulation):
     """One user per row of X, with its entry of y; or, with `groups`, one user per distinct label, who has all rows so labelled.
 
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
-    not the row. Memory beyond the data: a chunk of rows a thread, 12 bytes a user where batches are dealt, with groups an index.
+    not the row. Memory beyond the data: a chunk of rows a thread, 14 bytes a user where batches are dealt, with groups an index.
     The shape and the type of an array are taken as public.
 
     Parameters
@@ -38,7 +39,7 @@ class ArrayPopulation(BlockPopulation):
         Whether to add integers, or to make and shuffle every message; the law of the answers is the same.
     blocks : sequence of int or None, default None
         The sizes of the blocks that share their randomness, in users. None is an eighth of all users each, but at least 8 192 and
-        at most 262 144.
+        at most 262 144; or all of them in a round of secret lots that is not worth several threads.
     threads : int or None, default None
         How many blocks are answered for at once; None is as many as the process has processors.
     invalid : {"refuse", "blank"}, default "refuse"
@@ -104,6 +105,33 @@ class ArrayPopulation(BlockPopulation):
         ends = pairwise(accumulate(sizes, initial=0))
         parts = [self._block(index, first, last, not blank) for first, last in ends]
         super().__init__(parts, keep=True, mode=mode, threads=threads)
+        ours = blocks is None and len(parts) > 1
+        self._undivided = Shard(place([self._block(index, 0, users, not blank)]), keep=True) if ours else self.shard
+
+    def _asked(self, question: Question) -> Shard:
+        """All users as one block where blocks are our choice and a secret lot is too small to be shared out among threads."""
+        small = question.size * question.plan.dim < 2 * ENTRIES_PER_THREAD
+        return self._undivided if question.lots is not None and small else self.shard
+
+    def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
+        """Refuse records that fail the test, before anybody is asked.
+
+        Parameters
+        ----------
+        test : Test
+            Called with records (X, y) where they are; raises where they are not what is wanted.
+        key : bytes or None, default None
+            The key of the digest; None where no digest is wanted.
+
+        Returns
+        -------
+        bytes or None
+            A keyed digest of all records in their order, and of where blocks begin; None without a key.
+        """
+        digest = super().prepare(test, key)
+        if key is None or digest is None or self._undivided is self.shard:
+            return digest
+        return joint_digest(key, [digest, b"a small round of secret lots is one block"])
 
     def _owned(self, groups: Any, rows: int, blank: bool) -> RowsOfUsers:
         """Who has which rows; where there may be blanks, rows that are nobody's are dropped."""

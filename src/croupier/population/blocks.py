@@ -292,10 +292,14 @@ class BlockPopulation:
         protocol = VectorSum(question.plan)
         protocol.check_round(question.size, self.mode)
         if self.mode == "faithful":
-            reports = [*self.shard.reports(question), *protocol.blank_reports(question.blanks, _blanks_source(question))]
+            reports = [*self._asked(question).reports(question), *protocol.blank_reports(question.blanks, _blanks_source(question))]
             estimate = protocol.analyze(protocol.shuffle(reports, question.secret.derive("shuffle").source()))
             return replace(estimate, guarantee=question.promised(estimate.guarantee))
-        return released(question, self.shard.counts(question))
+        return released(question, self._asked(question).counts(question))
+
+    def _asked(self, question: Question) -> Shard:
+        """Whose blocks answer this question."""
+        return self.shard
 
 
 def processors() -> int:

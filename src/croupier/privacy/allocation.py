@@ -290,9 +290,10 @@ def _below(law: Floats, rounds: int, lattice: _Lattice) -> float:
     if missed == 0:
         return 0.0
     distances = np.arange(law.size) - missed / rounds
-    spread = math.sqrt(float(law @ distances**2))
+    # sums, not dot products, which for vectors of this length wake up threads: milliseconds where other work is under way
+    spread = math.sqrt(float(np.sum(law * distances**2)))
     rates = _REACH_DOWN / (spread * math.sqrt(rounds)) * np.array([0.8, 1.0, 1.25])
-    bounds = (rounds * math.log(float(law @ np.exp(np.maximum(-rate * distances, -300.0)))) for rate in rates)
+    bounds = (rounds * math.log(float(np.sum(law * np.exp(np.maximum(-rate * distances, -300.0))))) for rate in rates)
     return min(1.0, math.exp(min(bounds)) * (1 + 1e-6))
 
 

@@ -169,8 +169,11 @@ def _fewest_bits(hidden: _Hidden) -> Parameters:
         noise_bits = hidden.fewest_noise_bits(levels)
         if noise_bits is None:
             return False
-        # p = 1/2 is the noisiest, and known to hide
-        return quiet(levels, noise_bits, 0.5) or quiet(levels, noise_bits, hidden.smallest_probability(levels, noise_bits))
+        if quiet(levels, noise_bits, 0.5):  # the noisiest, and known to hide
+            return True
+        # some p hides and is quiet if and only if the largest quiet one hides
+        loud = _bisect(lambda index: not quiet(levels, noise_bits, PROBABILITIES[index]), -1, len(PROBABILITIES) - 1)
+        return loud > 0 and hidden(levels, noise_bits, PROBABILITIES[loud - 1])
 
     levels = _first(within, MAX_LEVELS)
     if levels is None:

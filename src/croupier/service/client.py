@@ -17,13 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError
 from .budget import DeviceBudget
-from .demands import MAX_EPSILON_IF_WATCHED, Demands
+from .demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, Demands
 from .ending import End
 from .http import Server, ServerError, require_private_way
 from .means import Records, mean_when_due, sleep_until
 from .memory import Memory
 from .outcomes import RefusedTaskError, Sent
-from .queries import AskedQuery
 from .reporting import report_of
 from .secrecy import Lot
 from .task import Task, TaskRound
@@ -68,6 +67,10 @@ class Client:
         What the task's enroller knows this person by, where the task has one.
     enroller_ca : path-like, optional
         A file of certificates to trust for the enroller instead of the system's.
+    enroller : str, optional
+        The enroller's address, known from elsewhere than the task: a task that names another, or none, is refused.
+    max_report_bytes : int, default 4 000 000
+        The longest report that is made. To make one takes time in proportion, which the task alone would set.
 
     Attributes
     ----------
@@ -100,6 +103,8 @@ class Client:
         budget: DeviceBudget | str | os.PathLike[str] | None = None,
         invitation: str | None = None,
         enroller_ca: str | os.PathLike[str] | None = None,
+        enroller: str | None = None,
+        max_report_bytes: int = MAX_REPORT_BYTES,
     ) -> None:
         self._token = token.strip()
         if not re.fullmatch(r"[!-~]+", self._token):
@@ -111,7 +116,7 @@ class Client:
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
         require_private_way(shuffler)
         self._memory = Memory(Path(folder).expanduser())
-        self.demands = Demands.of(max_epsilon, max_delta, max_epsilon_if_watched)
+        self.demands = Demands.of(max_epsilon, max_delta, max_epsilon_if_watched, max_report_bytes, enroller)
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once
@@ -129,7 +134,7 @@ class Client:
         Raises
         ------
         RefusedTaskError
-            It promises less than is demanded, or would take its owner beyond the limit on the ledger.
+            It is not as is demanded (`demands`), or would take its owner beyond the limit on the ledger.
         WireError
             It is not signed by the analyzer, or cannot be proved.
         ServerError
@@ -277,15 +282,11 @@ class Client:
         ArgumentError
             A record does not fit the schema; nothing was sent. Its text holds nothing of a record. Not in a task that blanks.
         """
-        from .records import Reader  # noqa: PLC0415  (tables are not needed for rows)
+        from .records import reader_of  # noqa: PLC0415  (tables are not needed for rows)
 
-        task = self.task()
-        if isinstance(task.problem, AskedQuery):
-            return self.answer(partial(task.problem.of_records, records), random=random)
-        if task.records is None:
+        if (reader := reader_of(self.task())) is None:
             raise RefusedTaskError("the task is not about tables: give rows to take_part. Nothing was sent.")
-        reader = Reader(task.records)
-        return self.answer(lambda: reader.of_records(records), random=random)
+        return self.answer(partial(reader.of_records, records), random=random)
 
     def answer(self, records: Records, *, random: RandomSource | None = None) -> Sent | None:
         """Answer the present round with the rows and targets that `records` returns, read in a thread of their own.

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import time
+
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from sqlalchemy import select
+from sqlalchemy import Connection, insert, select
 
 from . import store as tables
 from .outcomes import RefusedError
 from .store import Database
 from .task import Task, TaskRound
-from .wire import Document
+from .wire import Document, WireError
 
 # Rounds that are kept as they were read.
 _KEPT = 8
+
+
+def open_round(connection: Connection, task_round: TaskRound, document: Document) -> None:
+    """Write down a round that takes reports from now on; the same again changes nothing."""
+    rounds = tables.rounds.c
+    same = (rounds.id == task_round.id) | (rounds.number == task_round.number)
+    known = connection.execute(select(rounds.id, rounds.document).where(same)).first()
+    if known is None:
+        values = {
+            "id": task_round.id,
+            "number": task_round.number,
+            "document": document.to_bytes(),
+            "digest": document.digest.hex(),
+        }
+        connection.execute(insert(tables.rounds).values(**values, state="open", arrived=0, opened=time.time()))
+    elif known.id != task_round.id:
+        raise WireError(
+            f"a second round {task_round.number}: one was opened before, which the analyzer has forgotten. Its users are not asked "
+            "again. Bring the analyzer's database and journal back from after that round, or begin a new task"
+        )
+    elif known.document != document.to_bytes():
+        raise WireError("a round that was opened with other words")
 
 
 class KnownRounds:

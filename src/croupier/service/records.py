@@ -14,6 +14,8 @@ from ..table import Dialect, Encoder, Piece, Request, Schema, Source
 from ..table.schema import as_text
 from ..validation import ArgumentError
 from .means import NOT_SHOWN
+from .queries import AskedQuery
+from .task import Task
 from .wire import WireError
 
 
@@ -165,6 +167,24 @@ class Reader:
         if not read:
             raise ArgumentError("--data", name, "at least one record", "Check the file.")
         return np.concatenate([rows for rows, _ in read]), np.concatenate([targets for _, targets in read])
+
+
+def reader_of(task: Task) -> Reader | AskedQuery | None:
+    """Return what reads a client's records as a task says.
+
+    Parameters
+    ----------
+    task : Task
+        Of any kind.
+
+    Returns
+    -------
+    Reader, AskedQuery or None
+        None where the task is not about tables.
+    """
+    if isinstance(task.problem, AskedQuery):
+        return task.problem
+    return None if task.records is None else Reader(task.records)
 
 
 def _column(values: list[Any], kind: Any) -> Any:

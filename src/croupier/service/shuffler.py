@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from . import store as tables
 from .finishing import ShufflerEnding
-from .known_rounds import KnownRounds
+from .known_rounds import KnownRounds, open_round
 from .lots import draw_lots, who_answered, who_is_drawn
 from .margin import fewest
 from .on_time import Blanks, due_batch, hidden_among, told_lots
@@ -138,21 +138,11 @@ class ShufflerRole:
         Raises
         ------
         WireError
-            Where the round is not the task's, or was opened with other words.
+            Where the round is not the task's, was opened with other words, or is the second of its number.
         """
         task_round = TaskRound.read(document, self._serving, self._analyzer)
         with self.store.begin() as connection:
-            known = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.id == task_round.id)).scalar()
-            if known is None:
-                values = {
-                    "id": task_round.id,
-                    "number": task_round.number,
-                    "document": document.to_bytes(),
-                    "digest": document.digest.hex(),
-                }
-                connection.execute(insert(tables.rounds).values(**values, state="open", arrived=0, opened=time.time()))
-            elif known != document.to_bytes():
-                raise WireError("a round that was opened with other words")
+            open_round(connection, task_round, document)
         return task_round
 
     def current(self) -> Document | None:

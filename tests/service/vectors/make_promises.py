@@ -115,6 +115,7 @@ def paper_refused() -> list[dict[str, Any]]:
         (plan, {"honest": 0.3}),
         (plan, {"neighbours": "zero-out"}),
         (plan, {"max_bits": 100}),
+        (plan, {"diameter": 1.5}),
         (plan, {"calibration": "paper-scaled"}),
         (plan, {"calibration": "tight"}),
         (plan, {"users": 999}),
