@@ -15,7 +15,7 @@ from croupier.population import SurrogatePopulation
 from croupier.report import answer_page
 from croupier.statistics import check
 from croupier.statistics.evaluation import Classification
-from croupier.statistics.one_vs_rest import CAP, LOSS, RANKS, SQUARE, class_vectors
+from croupier.statistics.one_vs_rest import CAP, LOSS, RANKS, SQUARE, class_vectors, rank_weights
 from croupier.validation import ArgumentError
 
 CENTRES = np.array([[0.0, 1.5], [1.5, -0.5], [-1.5, -0.5], [0.5, 0.2]])
@@ -70,6 +70,16 @@ def test_a_search_for_probabilities_that_break_the_range_finds_none():
     squares = (vectors**2).sum(axis=1)
     assert squares.max() <= (RANKS + LOSS + SQUARE) * (1 + 1e-12)
     assert squares.max() > 0.95 * (RANKS + LOSS + SQUARE)  # the bound is nearly attained, so a larger share would be seen
+
+
+@pytest.mark.parametrize("classes", [3, 4, 10])
+def test_weights_of_ranks_are_the_best_for_classes_of_one_size(classes):
+    """Beside a search: the least noise of an area is that of these weights."""
+    other, own = rank_weights(classes)
+    assert own + (classes - 1) * other == pytest.approx(RANKS, rel=1e-12)
+    weights = np.linspace(0.01, 0.99, 9_801) * RANKS
+    noise = classes**2 / weights + (classes / (classes - 1)) ** 2 * (classes - 1) / (RANKS - weights)
+    assert own == pytest.approx(weights[noise.argmin()], abs=1e-3)
 
 
 def test_scores_are_those_of_scikit_learn():

@@ -6,12 +6,12 @@ import { fieldsOf, type Question, readFacts } from "./question.ts";
 import { columnsOf, encodedRow, finiteOf, requireColumns, type Schema, targetOf } from "./records.ts";
 import { readScorer, type Scorer } from "./scoring.ts";
 
-// Weight of right or wrong, bins of a score, squared weights of the classes' ranks, of the log-loss and of its square, and its cap.
-const RIGHT = Math.sqrt(0.2);
+// Weights of right or wrong for two classes and for more, bins of a score, squared weights of the classes' ranks, of the log-loss and
+// of its square, and its cap.
+const [RIGHT_OF_TWO, RIGHT_OF_SEVERAL] = [Math.sqrt(0.2), Math.sqrt(0.1)];
 const SCORE_BINS = 40;
-const [RANKS, LOSS, SQUARE] = [0.36, 0.15, 0.01];
+const [RANKS, LOSS, SQUARE] = [0.6, 0.13, 0.01];
 const CAP = 7;
-const CLASSES_DIAMETER = Math.sqrt(2 * (1 - RIGHT * RIGHT) + 4 * (RIGHT * RIGHT));
 // Weights of a regressor's six numbers and of a quantile regressor's cells, with the lengths that follow.
 const WEIGHTS = [0.5, 1, 0.25, 0.5, 0.5, 0.3];
 const [QUANTILE_BINS, CELL] = [10, 0.5];
@@ -41,15 +41,18 @@ function evaluatedClasses(schema: Schema, scorer: Scorer, classes: readonly stri
   const root = unitRoot(SCORE_BINS);
   const ranks = binary ? 0 : 2 * SCORE_BINS * count;
   const dim = cells + 1 + (binary ? 0 : ranks + 2);
-  const cellWeight = Math.sqrt(1 - RIGHT * RIGHT - (binary ? 0 : RANKS + LOSS + SQUARE));
-  const rankWeight = Math.sqrt(RANKS / count);
+  const right = binary ? RIGHT_OF_TWO : RIGHT_OF_SEVERAL;
+  const cellWeight = Math.sqrt(1 - right * right - (binary ? 0 : RANKS + LOSS + SQUARE));
+  // The class that is the label has (count - 1)^1.5 parts of the ranks' squared weight, every other class one.
+  const rankShare = RANKS / (count - 1 + (count - 1) ** 1.5);
+  const [otherWeight, ownWeight] = [Math.sqrt(rankShare), Math.sqrt((count - 1) ** 1.5 * rankShare)];
   const every = columnsOf(schema);
   const { column } = schema.target;
   return {
     kind: "evaluate",
     dim,
     norm: 1,
-    diameter: CLASSES_DIAMETER,
+    diameter: Math.sqrt(2 * (1 - right * right) + 4 * (right * right)),
     fields: fieldsOf(schema),
     words: `how often a model is right that tells ${column} from ${schema.columns.map((one) => one.name).join(", ")}`,
     vector: (record) => {
@@ -63,14 +66,15 @@ function evaluatedClasses(schema: Schema, scorer: Scorer, classes: readonly stri
       if (binary) {
         const bin = scoreBin(probabilities[1]);
         writeRoot(vector, label * SCORE_BINS, bin, root, cellWeight);
-        vector[cells] = Number(bin >= SCORE_BINS / 2) === label ? RIGHT : -RIGHT;
+        vector[cells] = Number(bin >= SCORE_BINS / 2) === label ? right : -right;
         return vector;
       }
       const answer = scores.indexOf(Math.max(...scores));
       vector[answer * count + label] = cellWeight;
-      vector[cells] = answer === label ? RIGHT : -RIGHT;
+      vector[cells] = answer === label ? right : -right;
       probabilities.forEach((probability, one) => {
-        writeRoot(vector, cells + 1 + 2 * SCORE_BINS * one + (label === one ? SCORE_BINS : 0), scoreBin(probability), root, rankWeight);
+        const [block, weight] = label === one ? [SCORE_BINS, ownWeight] : [0, otherWeight];
+        writeRoot(vector, cells + 1 + 2 * SCORE_BINS * one + block, scoreBin(probability), root, weight);
       });
       const loss = Math.min(Math.max(-Math.log(Math.min(Math.max(probabilities[label], 0), 1)) / CAP, 0), 1);
       vector[dim - 2] = Math.sqrt(LOSS) * loss;

@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, RecordError
-from .one_vs_rest import LOSS, RANKS, SQUARE, OneVsRest, class_vectors
+from .one_vs_rest import LOSS, RANKS, RIGHT_OF_SEVERAL, SQUARE, OneVsRest, class_vectors
 from .prefix_sums import known_total, unit_root
 from .quantile_bins import BINS as QUANTILE_BINS
 from .quantile_bins import WEIGHT as CELL
@@ -83,6 +83,11 @@ class Classification:
         """Whether there are more than two classes, and probabilities of them."""
         return not self.binary and self.probabilities
 
+    @property
+    def weight(self) -> float:
+        """Of "right or wrong", w."""
+        return RIGHT_OF_SEVERAL if self.one_vs_rest else RIGHT
+
     @cached_property
     def edges(self) -> Floats:
         """Of score bins in [0, 1]: finer at the ends, one edge at 1/2."""
@@ -108,10 +113,13 @@ class Classification:
         block = unit_root(self.bins) if self.binary else np.eye(self.cells)
         parts = np.kron(np.eye(2), block) if self.binary else block
         others = RANKS + LOSS + SQUARE if self.one_vs_rest else 0.0
-        return np.vstack([math.sqrt(1 - RIGHT**2 - others) * parts, RIGHT * self.right])
+        return np.vstack([math.sqrt(1 - self.weight**2 - others) * parts, self.weight * self.right])
 
     norm = 1.0
-    diameter = math.sqrt(2 * (1 - RIGHT**2) + 4 * RIGHT**2)
+
+    @property
+    def diameter(self) -> float:
+        return math.sqrt(2 * (1 - self.weight**2) + 4 * self.weight**2)
 
     @property
     def dim(self) -> int:

@@ -2,7 +2,7 @@
 
 A person sends for each class k the cell (bin of the probability of k, whether k is the label) by a square root of prefix sums, and
 min(loss, CAP) / CAP with its square, loss = -log(probability of the label). No entry is negative, and the squares add up to at most
-RANKS + LOSS + SQUARE: each of the classes has RANKS / classes of it.
+RANKS + LOSS + SQUARE. Of RANKS the class that is the label has the most (`rank_weights`): its people are the fewest.
 """
 
 from __future__ import annotations
@@ -22,14 +22,28 @@ from .prefix_sums import known_total, unit_root
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Squared weights: of all classes' cells together, of the log-loss, and of its square, which its error bar alone needs.
-RANKS, LOSS, SQUARE = 0.36, 0.15, 0.01
+RANKS, LOSS, SQUARE = 0.6, 0.13, 0.01
+# Weight of "right or wrong": even so its noise is small beside that of having asked these people.
+RIGHT_OF_SEVERAL = math.sqrt(0.1)
 # The loss of a probability of 0.0009; larger ones count as that.
 CAP = 7.0
 
 
+def rank_weights(classes: int) -> tuple[float, float]:
+    """Squared weights of a person's cell for a class that is not the label, and for that which is: they add up to RANKS.
+
+    AUC of a class has the noise of both kinds' shares, each over the number of its people: of k classes of one size n / k and
+    n (k - 1) / k. One person is k - 1 times of the first kind and once of the second, so the least noise is that of weights
+    1 to (k - 1)^(3/2). The rule is public, whatever sizes classes have.
+    """
+    own = (classes - 1) ** 1.5
+    share = RANKS / (classes - 1 + own)
+    return share, own * share
+
+
 def class_cells(bins: int, classes: int) -> Floats:
     """What is sent of one class's cells, in columns: score bins of other labels, then of this one."""
-    return np.asarray(math.sqrt(RANKS / classes) * np.kron(np.eye(2), unit_root(bins)), dtype=np.float64)
+    return np.asarray(np.kron(np.diag(np.sqrt(rank_weights(classes))), unit_root(bins)), dtype=np.float64)
 
 
 def class_vectors(probabilities: Floats, label: Integers, edges: Floats) -> Floats:
