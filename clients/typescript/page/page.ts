@@ -4,9 +4,12 @@ import {
   Client,
   deltaOf,
   epsilonOf,
+  exact,
   fieldsOf,
   type Leaving,
   messagesOf,
+  periodOf,
+  periodText,
   type Problem,
   type Records,
   type RecordValues,
@@ -57,7 +60,15 @@ class Page {
     part("take-part").addEventListener("click", () => void this.#guarded(() => this.#takePart()));
     part("leave").addEventListener("click", () => this.#leave());
     field("file").addEventListener("change", () => void this.#guarded(() => this.#readFile()));
-    if (field("token").value && field("analyzer").value) void this.#guarded(() => this.#look());
+    void this.#guarded(async () => {
+      const limit = await new BrowserStore().limit(); // what this person has allowed before
+      if (limit !== null) {
+        field("all-epsilon").value = String(limit.epsilon);
+        field("all-delta").value = exact(limit.delta);
+        if (limit.seconds !== null) field("all-period").value = limit.seconds % 86400 === 0 ? `${limit.seconds / 86400}d` : `${limit.seconds / 3600}h`;
+      }
+      if (field("token").value && field("analyzer").value) await this.#look();
+    });
   }
 
   async #guarded(work: () => Promise<void>): Promise<void> {
@@ -86,7 +97,7 @@ class Page {
         maxEpsilon: figure("epsilon"),
         maxDelta: figure("delta"),
         maxEpsilonIfWatched: figure("watched"),
-        budget: { epsilon: figure("all-epsilon"), delta: figure("all-delta") },
+        budget: { epsilon: figure("all-epsilon"), delta: figure("all-delta"), period: field("all-period").value },
       });
       this.#task = await this.#client.task();
     } finally {
@@ -164,8 +175,8 @@ class Page {
     }
     if (use !== null) {
       words.push(
-        `With the tasks that this browser has answered before, it takes up ${roundUp(100 * use, 3)} % of what you allow for all tasks ` +
-          `together (epsilon = ${field("all-epsilon").value} at delta = ${field("all-delta").value}).`,
+        `With the tasks that this browser has answered before and that still count, it takes up ${roundUp(100 * use, 3)} % of what you allow for all tasks ` +
+          `together within any ${periodText(periodOf(field("all-period").value))} (epsilon = ${field("all-epsilon").value} at delta = ${field("all-delta").value}).`,
       );
     }
     part("promise-words").replaceChildren(...words.map((text) => made("p", text)));

@@ -53,6 +53,10 @@ def fit(
     rule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
     schedule: Annotated[str | None, typer.Option(hidden=True)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds; by the rule unless given.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Of --task regress-mean: moments (one round), rounds, or auto (whichever is better)."),
+    ] = None,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
     class_weight: Annotated[
         list[str] | None, typer.Option(help="CLASS=WEIGHT, a public weight for a rare class; may be given several times.")
@@ -102,7 +106,8 @@ def fit(
         "data_is_public": data_is_public,
         "invalid": invalid,
     }
-    parameters |= ({} if radius is None else {"radius": radius}) | _quantile(task, quantile)
+    parameters |= ({} if radius is None else {"radius": radius}) | _only_for(task, "quantile", quantile=quantile)
+    parameters |= _only_for(task, "regress-mean", method=method)
     parameters |= {} if account is None else {"account": PrivacyAccount(account)}
     parameters |= class_weights(class_weight or (), facts)
     options = named_as_options("task", "delta", "engine", "work_dir", "address", "workers", "user_column")
@@ -118,13 +123,14 @@ def fit(
             **parameters,
         )
     model.save(output)
-    if checkpoint is not None and not model.estimator.result_.stopped:
+    stopped = _stopped(model)
+    if checkpoint is not None and not stopped:
         checkpoint.resolve().unlink(missing_ok=True)
     if as_json:
         typer.echo(json.dumps(model_figures(model, output), indent=2))
     elif not quiet:
         _tell(model, output, checkpoint, Console())
-    if model.estimator.result_.stopped:
+    if stopped:
         raise typer.Exit(CUT_SHORT)
 
 
@@ -169,12 +175,14 @@ _PUBLIC_WARNING = (
 )
 
 
-def _quantile(task: str | None, quantile: float | None) -> dict[str, float]:
-    if quantile is None:
+def _only_for(task: str | None, needed: str, **option: Any) -> dict[str, Any]:
+    """An option that one task has, if it was given."""
+    ((name, value),) = option.items()
+    if value is None:
         return {}
-    if task != "quantile":
-        raise ArgumentError("--quantile", quantile, "left out but for --task quantile", "Add --task quantile.")
-    return {"quantile": quantile}
+    if task != needed:
+        raise ArgumentError(f"--{name}", value, f"left out but for --task {needed}", f"Add --task {needed}.")
+    return option
 
 
 class _Watching(Shown):
@@ -212,7 +220,11 @@ def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
 def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
     """What a fitted model is and promises, for programs."""
     estimator = model.estimator
-    result, guarantee = estimator.result_, estimator.guarantee_
+    result, guarantee = getattr(estimator, "result_", None), estimator.guarantee_
+    how: dict[str, Any] = {"users": estimator.n_users_, "users_asked": estimator.n_users_, "method": _method(estimator)}
+    if result is not None:
+        rounds = {"rounds": result.rounds, "rounds_planned": result.schedule.rounds, "stopped": result.stopped}
+        how |= {"users_asked": _users_asked(result)} | rounds
     return {
         "model": str(output),
         "task": model.task,
@@ -222,12 +234,21 @@ def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
         "guarantee": guarantee.to_dict() if guarantee else None,
         "if_watched": watched_line(guarantee, estimator.promise_.delta) if guarantee and guarantee.watched else None,
         "not_covered": list(estimator.read_off_data_),
-        "users": result.users,
-        "users_asked": _users_asked(result),
-        "rounds": result.rounds,
-        "rounds_planned": result.schedule.rounds,
-        "stopped": result.stopped,
-    }
+    } | how
+
+
+def _method(estimator: Any) -> str:
+    """How the model was made: by an algorithm in rounds, from one round of moments, or in three groups."""
+    result: Result | None = getattr(estimator, "result_", None)
+    if result is not None:
+        return result.method
+    return "moments" if hasattr(estimator, "plan_") else "three groups"
+
+
+def _stopped(model: TableModel) -> bool:
+    """Whether training was cut short; what has no rounds cannot be."""
+    result: Result | None = getattr(model.estimator, "result_", None)
+    return result is not None and result.stopped
 
 
 def _users_asked(result: Result) -> int:
@@ -238,18 +259,24 @@ def _users_asked(result: Result) -> int:
 
 
 def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Console) -> None:
-    result = model.estimator.result_
-    if result.schedule.secret_lots:
-        people = f"{result.users:,} users, each asked once at most, by secret lots"
-    elif result.schedule.interactivity == "sequential":
-        people = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
+    result: Result | None = getattr(model.estimator, "result_", None)
+    if result is None:
+        say(console, f"Asked {model.estimator.n_users_:,} users. {model.estimator._asked_how()[1]}")
     else:
-        people = f"{result.users:,} users, all asked in every round"
-    say(console, f"Trained on {people}, in {result.rounds} rounds.")
-    for line in [*promise_lines(model.estimator), *described_lines(model.schema, model.estimator)]:
+        say(console, f"Trained on {_people(result)}, in {result.rounds} rounds.")
+    chosen = model.estimator._meaning() if hasattr(model.estimator, "method_") else []  # which way was taken, and why
+    for line in [*chosen, *promise_lines(model.estimator), *described_lines(model.schema, model.estimator)]:
         say(console, line)
-    if result.stopped and checkpoint is not None:
+    if _stopped(model) and checkpoint is not None:
         say(console, f"To go on, the same command with --force: its rounds are in {checkpoint}, SECRET until the run ends.")
     name = shlex.quote(str(output))
     say(console, f"Model: {output}. What it means: croupier show {name}")
     say(console, f"Next: croupier predict {name} NEW.csv -o predictions.csv, or croupier evaluate {name} TEST.csv", "dim")
+
+
+def _people(result: Result) -> str:
+    if result.schedule.secret_lots:
+        return f"{result.users:,} users, each asked once at most, by secret lots"
+    if result.schedule.interactivity == "sequential":
+        return f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
+    return f"{result.users:,} users, all asked in every round"

@@ -18,11 +18,10 @@ from ..invalid import finite_rows, numbers_or_nan, zeroed
 from ..population import Population
 from ..privacy import Guarantee, words
 from ..problem.rows import clip_rows, row_norms
-from ..statistics import LeastSquares, Moments, MomentSums, least_squares, plan_for
-from ..statistics.asking import answered
+from ..statistics import LeastSquares, Moments, MomentSums, least_squares
 from ..validation import ArgumentError, real, whole
 from .blank import validated
-from .files import require_range
+from .one_round import ask_once, check_once, plan_once
 from .parameters import documented
 from .private import Floats, PrivateEstimator
 from .regression_table import RegressionTable
@@ -256,8 +255,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         """Refuse coefficients that do not follow from the round beside them, and a plan for vectors of another range."""
         if "estimate_" not in vars(self):
             return
-        query = self._query()
-        require_range(self.plan_, query.dim, query.norm, min(query.diameter, 2 * query.norm))
+        check_once(self.plan_, self._query())
         again = copy.copy(self)
         again._set_coefficients()
         for name in ("coef_", "intercept_"):
@@ -280,18 +278,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
 
     def _train(self, population: Population) -> Self:
         query = self._query()
-        self.plan_ = plan_for(
-            query,
-            population.users,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            honest=self.honest,
-            neighbours=self.neighbours,
-            calibration=self.calibration,
-        )
-        population.prepare(query.check_records)
-        self._charge(population, self.plan_.guarantee)
-        self.estimate_ = answered(query, population, self.plan_, self.random_state)
+        self.plan_ = plan_once(self, query, population.users)
+        self.estimate_ = ask_once(self, query, population, self.plan_)
         self._set_coefficients()
         self.promise_ = self._promise()
         return self
