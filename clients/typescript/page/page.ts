@@ -46,6 +46,7 @@ class Page {
     const invitation = new URLSearchParams(location.hash.slice(1));
     field("token").value = invitation.get("token") ?? "";
     field("analyzer").value = invitation.get("analyzer") ?? "";
+    field("enroller").value = invitation.get("enroller") ?? "";
     field("person").value = invitation.get("invitation") ?? "";
     field("shuffler").value = invitation.get("shuffler") ?? (location.protocol.startsWith("http") ? location.origin : "");
     // What a person accepts is the person's to say: no link says it.
@@ -93,6 +94,7 @@ class Page {
         token: field("token").value,
         analyzerKey: field("analyzer").value.trim(),
         invitation: field("person").value.trim() || undefined,
+        enroller: field("enroller").value.trim() || undefined,
         store: new BrowserStore(),
         maxEpsilon: figure("epsilon"),
         maxDelta: figure("delta"),

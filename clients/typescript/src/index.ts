@@ -2,6 +2,7 @@
 export { type BudgetLimit, type LedgerEntry, Budget, periodOf, periodText } from "./budget.ts";
 export { fromHex, toHex } from "./bytes.ts";
 export * from "./client.ts";
+export { type Demands } from "./demands.ts";
 export type { Randomized } from "./encoding.ts";
 export * from "./errors.ts";
 export { deltaOf, epsilonOf, gaussianBound, type Guarantee } from "./guarantee.ts";
