@@ -23,6 +23,7 @@ from sqlalchemy import delete, update
 import croupier as cr
 from croupier.client import Client, Lot, RefusedTaskError
 from croupier.privacy import plan_lots
+from croupier.privacy.certificate import certify
 from croupier.protocol import Counts, Secret
 from croupier.service import lots as drawing
 from croupier.service import on_time, shuffler, taking
@@ -313,6 +314,71 @@ def test_over_sockets_theta_is_that_of_the_run_in_memory_with_the_same_lots(make
         assert len(device.made) == (0 if device.user == away else 3 if secret.cover else 1)
     assert world.rows("shuffler", "SELECT count(*) FROM reports") == [(0,)]
     assert world.rows("shuffler", "SELECT DISTINCT slot FROM taken_part") == [("task",)]
+
+
+class Cheat(Device):
+    """A user whose report does not open, or by verified-sum does not verify."""
+
+    def _report(self, *about):
+        report = SealedReport.from_bytes(super()._report(*about))
+        if report.shares is None:
+            sealed = report.sealed.copy()
+            sealed[60] ^= 1
+            return replace(report, sealed=sealed).to_bytes()
+        shares = report.shares.copy()
+        shares[100] ^= 1
+        return replace(report, shares=shares).to_bytes()
+
+
+@pytest.mark.parametrize("transport", ["masked-sum", "verified-sum"])
+def test_bad_reports_of_secret_rounds_are_left_out_and_both_figures_hold(make, clock, seeded_blanks, transport):
+    """One cheat in every round, and one who stays away. No blank takes a cheat's place, and the noise of the rest is enough."""
+    world = make(**WATCHED | {"users": 90, "max_inflation": 1.1}, transport=transport, honest=0.95, exclusions=True)
+    world.task = replace(world.task, schedule=world.task.schedule.with_turnout(0.95))
+    plan = world.task.schedule.phases[0].lots
+    with deployed(world) as (running, role, url):
+        members = [list(range(number, world.users, 3)) for number in range(3)]
+        with role.store.begin() as connection:  # as chance could have drawn them
+            for user, name in enumerate(world.names):
+                mine = tables.lots.c.client == name
+                connection.execute(update(tables.lots).where(mine).values(first=user % 3 + 1, last=user % 3 + 1))
+        cheats, away = [some[0] for some in members], members[1][1]
+        devices = {user: (Cheat if user in cheats else Device)(user, world, url) for user in range(world.users) if user != away}
+        for device in devices.values():
+            device._task = devices[0].task()  # proved once: it takes a while
+        for number, some in enumerate(members, start=1):
+            soon(lambda wanted=number: (now := role.current()) and world.read(now).number == wanted)
+            for user in some:
+                assert user == away or devices[user].take_part(*devices[user].rows).round == number
+            soon(lambda: role._blanks._round)
+            clock.now = SECRET.leaves(clock.now)
+        theta = running.result()
+    who = [[user for user in some if user != away] for some in members]
+    assert np.array_equal(theta, world.theta_in_memory(who, blank_coins, cheats))
+    assert not np.array_equal(theta, world.theta_in_memory(who, blank_coins))
+    counted = world.rows("analyzer", "SELECT users FROM asked ORDER BY number")
+    assert counted == [(plan.size - 1,)] * 3
+    named = world.rows("shuffler", "SELECT client FROM excluded")
+    assert sorted(name for (name,) in named) == sorted(world.names[user] for user in cheats)
+    # Both figures, by another route: the noise that was in these sums at least, if the analyzer had left out E honest ones instead.
+    guarantee, one_round = world.task.schedule.guarantee, plan.one_round
+    least = plan.size - 1 - plan.most_excluded  # all that was not the cheat's
+    real = min(len(some) for some in who) - 1 - plan.most_excluded
+    assert least >= one_round.honest_users
+    certified = {}
+    for name, honest, neighbours in (("secret", least, "zero-out"), ("watched", real, "replace-one")):
+        request = replace(plan._request, neighbours=neighbours)
+        certified[name] = certify(
+            honest * one_round.noise_bits,
+            one_round.noise_probability,
+            shift=request.encoded_shift(one_round.levels),
+            reach=request.encoded_reach(one_round.levels),
+            dim=one_round.dim,
+            tail=0.01 * plan.delta / one_round.dim,
+        ).mu
+    assert certified["secret"] <= guarantee.allocations[0].mu
+    assert certified["watched"] <= guarantee.if_watched.mu
+    assert guarantee.if_watched.epsilon(1e-2) < 20
 
 
 @needs_node
