@@ -1,10 +1,11 @@
 /** What runs on a device: check the promise, answer once, and let nothing but sealed noise leave. */
 import { type Bytes, fromHex } from "./bytes.ts";
 import { names, object, real, whole } from "./checks.ts";
+import { checkDemands, type Demands, requireDemands } from "./demands.ts";
 import { type Randomized, randomized } from "./encoding.ts";
 import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
 import { type BudgetLimit, beyondBudget, budgetUse, type LedgerEntry, ledgerOf, limitOf, spent } from "./budget.ts";
-import { epsilonOf, gaussianBound } from "./guarantee.ts";
+import { gaussianBound } from "./guarantee.ts";
 import { parseJson } from "./json.ts";
 import { meanGradient, type Problem, type Row } from "./problem.ts";
 import { meanVector } from "./questions.ts";
@@ -12,7 +13,6 @@ import { type RandomSource, secureRandom } from "./random.ts";
 import type { RecordValues } from "./records.ts";
 import { requirePrivateWay } from "./addresses.ts";
 import { sealedReport } from "./report.ts";
-import { roundUp } from "./rounding.ts";
 import type { Entry, Store } from "./store.ts";
 import { type End, phaseOf, readEnd, readRound, readTask, roundsOf, slotOf, type Task, type TaskRound } from "./task.ts";
 import { collectTokens, tokenOf, tokenSlot } from "./tokens.ts";
@@ -22,7 +22,7 @@ const LATER = [null, 409, 429, 500, 502, 503, 504];
 const MOST_ANSWER_BYTES = 1 << 26;
 const PAUSE = 0.5;
 
-export interface ClientOptions {
+export interface ClientOptions extends Demands {
   /** The shuffler's address. */
   shuffler: string;
   /** What the user was enrolled with. */
@@ -33,11 +33,6 @@ export interface ClientOptions {
   invitation?: string;
   /** What the device remembers. */
   store: Store;
-  /** The weakest promise that the user accepts for the whole task; 1 at delta 1e-6 unless given. */
-  maxEpsilon?: number;
-  maxDelta?: number;
-  /** With secret lots: the weakest promise to somebody who also knows when each user answered; 10 unless given. */
-  maxEpsilonIfWatched?: number;
   /**
    * What all tasks of all analyzers together may reveal within any period ("365d", "12h", "4w", or seconds; for ever where there is
    * none), of those that this store remembers. The store keeps the limit for every later client; where none is given its own counts.
@@ -94,10 +89,7 @@ export class Client {
     this.#key = fromHex(options.analyzerKey, 32);
     this.#url = options.shuffler.replace(/\/+$/, "");
     this.#options = options;
-    for (const [name, value] of [["maxEpsilon", options.maxEpsilon ?? 1], ["maxDelta", options.maxDelta ?? 1e-6]] as const) {
-      if (!(value > 0 && Number.isFinite(value))) throw new RangeError(`${name}: the weakest promise that you accept, above 0`);
-    }
-    if (!((options.maxDelta ?? 1e-6) < 1)) throw new RangeError("maxDelta: below 1");
+    checkDemands(options);
     if (options.budget !== undefined) limitOf(options.budget); // refuses what is none before anything is asked
   }
 
@@ -115,7 +107,7 @@ export class Client {
   async #provedTask(): Promise<Task> {
     if (this.#proved === undefined) {
       const task = await readTask(await this.#send("/v1/task"), this.#key);
-      this.#requirePromise(task);
+      requireDemands(task, this.#options);
       this.#proved = task;
     }
     return this.#proved;
@@ -373,26 +365,6 @@ export class Client {
   async #forget(): Promise<void> {
     const waiting = this.#task === undefined ? null : await this.#options.store.waiting(this.#task.id);
     if (waiting !== null) await this.#options.store.sent(waiting.slot);
-  }
-
-  #requirePromise(task: Task): void {
-    const { maxEpsilon = 1, maxDelta = 1e-6 } = this.#options;
-    if (task.guarantee.neighbours !== "replace-one") throw new RefusedTaskError("the task promises for other neighbours than replace-one");
-    const epsilon = epsilonOf(task.guarantee, maxDelta);
-    const { watched } = task.guarantee;
-    const ifWatched = watched === null ? 0 : epsilonOf(watched, maxDelta);
-    const { maxEpsilonIfWatched = 10 } = this.#options;
-    if (ifWatched > maxEpsilonIfWatched) {
-      throw new RefusedTaskError(
-        `to somebody who also knows when each person answered, the task reveals epsilon = ${roundUp(ifWatched)} at delta = ${maxDelta}, ` +
-          `more than the ${maxEpsilonIfWatched} that is allowed here. Nothing was sent.`,
-      );
-    }
-    if (epsilon > maxEpsilon) {
-      throw new RefusedTaskError(
-        `the task reveals epsilon = ${roundUp(epsilon)} at delta = ${maxDelta}, more than the ${maxEpsilon} that is allowed here. Nothing was sent.`,
-      );
-    }
   }
 
   /** Refuse a round beyond those that the phase's plan covers, or a task beyond the budget, whatever the analyzer says. */

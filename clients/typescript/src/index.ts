@@ -2,8 +2,11 @@
 export { type BudgetLimit, type LedgerEntry, Budget, periodOf, periodText } from "./budget.ts";
 export { fromHex, toHex } from "./bytes.ts";
 export * from "./client.ts";
+export { type Demands } from "./demands.ts";
+export type { Randomized } from "./encoding.ts";
 export * from "./errors.ts";
 export { deltaOf, epsilonOf, gaussianBound, type Guarantee } from "./guarantee.ts";
+export { type Field, fieldsOf, type Question } from "./question.ts";
 export { type Problem, type Row } from "./problem.ts";
 export { type RandomSource, secureRandom } from "./random.ts";
 export { type Column, isCategory, recordsOfCsv, type RecordsReader, type RecordValues, type Target } from "./records.ts";

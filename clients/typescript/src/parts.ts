@@ -18,7 +18,7 @@ export { gradient, meanGradient, readProblem } from "./problem.ts";
 export { meanVector, readQuestion } from "./questions.ts";
 export { KeyedRandom } from "./random.ts";
 export { readRecords } from "./records.ts";
-export { mask, sealedReport } from "./report.ts";
+export { mask, reportBytes, sealedReport } from "./report.ts";
 export { binomial, fairBinomial, roundAtRandom } from "./sampling.ts";
 export { collectTokens, drawnRequests, readEnroller, requestsBytes, signedMessage, tokenSlot, tokensOf } from "./tokens.ts";
 export { verifiedShares, verifiedSizes } from "./verified.ts";

@@ -170,7 +170,18 @@ test("a budget that is none is refused before anything is asked", () => {
   for (const wrong of [{ epsilon: 0, delta: 1e-5 }, { epsilon: 1, delta: 1 }, { epsilon: NaN, delta: 0.1 }, { epsilon: 1, delta: 0.1, period: "365" }, { epsilon: 1, delta: 0.1, period: "0d" }, { epsilon: 1, delta: 0.1, period: -1 }]) {
     assert.throws(() => made(played(), new client.MemoryStore(), { budget: wrong }), RangeError);
   }
-  assert.throws(() => made(played(), new client.MemoryStore(), { maxDelta: 1 }), RangeError);
+  for (const wrong of [{ maxDelta: 1 }, { maxEpsilon: NaN }, { maxEpsilonIfWatched: NaN }, { maxReportBytes: 0.5 }]) {
+    assert.throws(() => made(played(), new client.MemoryStore(), wrong), RangeError);
+  }
+});
+
+test("a report that would be too long is not made", async () => {
+  const shuffler = played();
+  await made(shuffler, new client.MemoryStore()).answer(rows);
+  const [{ length }] = shuffler.sent;
+  await made(shuffler, new client.MemoryStore(), { maxReportBytes: length }).answer(rows);
+  await assert.rejects(made(shuffler, new client.MemoryStore(), { maxReportBytes: length - 1 }).answer(rows), { name: "RefusedTaskError", message: /asks for reports of/ });
+  assert.equal(shuffler.sent.length, 2);
 });
 
 test("a record that is not valid is refused without a word of it, and nothing is sent", async () => {

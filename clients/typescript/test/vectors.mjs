@@ -227,6 +227,11 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     const random = fromHex(one.nonce + one["seeds (helper, helper's blind, leader's blind, prove)"]);
     const shares = parts.verifiedShares(one.counts, one["messages a coordinate"], fromHex(proofs.round), random, one["chunk length"]);
     same("a helper's share", toHex(shares.helper), one["helper share"]);
+    const shape = { dim: one.counts.length, levels: 0, noiseBits: one["messages a coordinate"] };
+    if (one["chunk length"] === parts.verifiedSizes(shape.dim, shape.noiseBits).chunk) {
+      same("the length of a verified report", parts.reportBytes("verified-sum", shape), one.report.length / 2);
+      checked += 1;
+    }
     same("what goes to the shuffler", one.report.endsWith(toHex(shares.open)), true);
     checked += 1;
   }
@@ -268,6 +273,7 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   const fixed = parts.nobleEngine(() => ephemeral(0, "seed"));
   const sealed = await parts.sealedReport("masked-sum", fromHex(reports.round), masked.counts, plan, fromHex(reports.recipient.public), undefined, fromHex(masked.seed), fixed);
   same("a masked report", toHex(sealed), masked.bytes);
+  same("its length", parts.reportBytes("masked-sum", plan), sealed.length);
   // A vector's bits stand in their own order; a client's ones come first. So envelopes are compared one by one.
   const bits = reports.messages.bits;
   const expected = reports.messages.bytes;
@@ -281,6 +287,6 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     }
   }
   const length = (await parts.sealedReport("messages", fromHex(reports.round), bits.map((row) => [...row].filter((bit) => bit === "1").length), plan, round.key)).length;
-  same("the length of a report by messages", length, expected.length / 2);
+  same("the length of a report by messages", [length, parts.reportBytes("messages", plan)], [expected.length / 2, length]);
   return checked;
 }
