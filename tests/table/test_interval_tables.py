@@ -141,6 +141,7 @@ def test_logistic_regression_from_a_file_finds_the_truth_in_its_units(people, tm
     model = fit_table(folder / "people.parquet", ILL, task="logit", epsilon=8.0)
     table = model.summary(0.9)
     assert (model.task, table.names, table.level) == ("logit", NAMES, 0.9)
+    assert "log-odds of ill = yes" in str(table)
     assert (np.abs(table.coef - ODDS)[table.determined] < SIGMAS * table.std[table.determined]).all()
     assert table.determined[0]
     model.save(tmp_path / "model.json")
@@ -237,6 +238,10 @@ def test_facts_that_do_not_fit_are_refused(people, tmp_path):
             )
     with pytest.raises(ArgumentError, match="callbacks"):
         fit_table(data, SPEND, task="linear", callbacks=(print,))
+    with pytest.raises(ArgumentError, match="follows from the schema"):
+        fit_table(data, SPEND, task="linear", feature_norm=3.0)
+    without = fit_table(data, SPEND, task="linear", fit_intercept=False).summary()
+    assert without.names == NAMES  # counted from the middles of ranges, it has an intercept of its own at 0
     with pytest.raises(ArgumentError, match="standard errors"):
         fit_table(data, SPEND, task="regress-huber", rounds=3).summary()
     model = fit_table(data, SPEND, task="linear")

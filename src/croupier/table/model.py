@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,9 @@ class TableModel:
         if self.task not in INTERVALS:
             remedy = "Fit with task='linear' or task='logit' for standard errors."
             raise ArgumentError("task", self.task, " or ".join(map(repr, INTERVALS)), remedy)
-        return in_schema_units(self.estimator.summary(level), self.schema)
+        table, target = in_schema_units(self.estimator.summary(level), self.schema), self.schema.target.column
+        what = f"log-odds of {target} = {self.estimator.classes_[1]}" if self.classifies else target
+        return replace(table, method=f"{table.method}, {what}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file, which is there in full or not at all.
