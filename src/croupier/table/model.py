@@ -86,6 +86,19 @@ class TableModel:
         ------
         ArgumentError
             For a model that is no regression with intervals.
+
+        Examples
+        --------
+        >>> import random, tempfile
+        >>> from croupier.table import Schema, fit_table
+        >>> draw = random.Random(0)
+        >>> ages = [draw.randint(18, 90) for person in range(20_000)]
+        >>> people = Path(tempfile.mkdtemp()) / "people.csv"
+        >>> _ = people.write_text("age,pay\\n" + "".join(f"{age},{500 + 20 * age + draw.gauss(0, 100)}\\n" for age in ages))
+        >>> facts = {"target": {"column": "pay", "range": [0, 4000]}, "columns": {"age": {"low": 18, "high": 90}}}
+        >>> table = fit_table(people, Schema.from_dict(facts), task="linear", epsilon=2.0).summary()
+        >>> table.names, bool(abs(table.coef[0] - 20) < 6 * table.std[0] < 3)  # 20 a year of age
+        (('age', '(intercept)'), True)
         """
         if self.task not in INTERVALS:
             remedy = "Fit with task='linear' or task='logit' for standard errors."
