@@ -20,13 +20,17 @@ def gains(results: Results, way: str, low: float, high: float) -> list[float]:
 
 
 def judge(results: Results) -> list[Verdict]:
-    """Where the rule takes moments they are better on average, and nowhere much worse."""
+    """Where the rule takes moments they are better on average, in every band of the edge; and the single cell that is worst."""
     found = []
     for way, limit in LARGEST_EDGE.items():
         gained = gains(results, way, 0.0, limit)
-        mean, least = float(np.mean(gained)), min(gained)
+        bands = [
+            float(np.mean(some)) for low, high in pairwise(EDGES) if high <= limit and (some := gains(results, way, low, high))
+        ]
+        mean, least = float(np.mean(gained)), min(float(np.mean(band)) for band in bands if band)
         found.append(Verdict(f"moments above {way}, mean", "at least 0", f"{mean:+.3f}", mean >= 0))
-        found.append(Verdict(f"moments above {way}, least", "at least -0.05", f"{least:+.3f}", least >= -0.05))
+        found.append(Verdict(f"moments above {way}, least mean of a band", "at least 0", f"{least:+.3f}", least >= 0))
+        found.append(Verdict(f"moments above {way}, worst cell", "", f"{min(gained):+.3f}", None))
     return found
 
 
@@ -43,7 +47,7 @@ def page(results: Results) -> str:
     heads = ["edge / mean eigenvalue"]
     for way in LARGEST_EDGE:
         heads += [f"cells, {way}", "mean gain", "least", "most"]
-    verdicts = [(v.what, v.limit, v.measured, "yes" if v.holds else "NO") for v in judge(results)]
+    verdicts = [(v.what, v.limit, v.measured, {True: "yes", False: "NO", None: ""}[v.holds]) for v in judge(results)]
     limits = ", ".join(f"{limit:g} ({way})" for way, limit in LARGEST_EDGE.items())
     return "\n".join(
         [

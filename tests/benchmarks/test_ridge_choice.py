@@ -39,4 +39,4 @@ def test_gains_are_gathered_by_the_edge():
     cells = [{"edge": 0.1, "moments": 0.5, "sequential": 0.4, "full": 0.6}, {"edge": 3.0, "moments": 0.0, "sequential": 0.4}]
     results = {"cells": cells}
     assert gains(results, "sequential", 0, 1) == [pytest.approx(0.1)]
-    assert [verdict.holds for verdict in judge(results)] == [True, True, False, False]
+    assert [verdict.holds for verdict in judge(results)] == [True, True, None, False, False, None]

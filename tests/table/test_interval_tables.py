@@ -10,8 +10,9 @@ from scipy.special import expit, ndtr
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
+from croupier.cli.progress import Stopped
 from croupier.estimator import RegressionTable, ShuffleLinearRegression, ShuffleLogit
-from croupier.population import ArrayPopulation, BlockPopulation
+from croupier.population import ArrayPopulation, BlockPopulation, UnreachableError
 from croupier.report import html_report
 from croupier.table import Encoder, Engine, Schema, Source, TableModel, fit_table, in_schema_units, interval_schema, read_table
 from croupier.table.people import _blocks
@@ -223,6 +224,20 @@ def test_what_does_not_fit_is_refused_in_one_line(people, tmp_path, words, said,
     ran = CliRunner().invoke(app, ["fit", str(folder / "people.parquet"), "--schema", str(folder / "spend.toml"), *words])
     assert isinstance(ran.exception, ArgumentError)
     assert said in str(ran.exception)
+
+
+@pytest.mark.parametrize("task", ["linear", "regress-mean"])
+def test_people_who_are_gone_end_the_command_in_one_line(people, tmp_path, monkeypatch, task):
+    def gone(self, question):
+        raise UnreachableError("people.parquet is gone")
+
+    monkeypatch.setattr(ArrayPopulation, "answer", gone)
+    folder, *_ = people
+    words = ["--schema", str(folder / "spend.toml"), "--task", task, "-o", str(tmp_path / "model.json")]
+    ran = CliRunner().invoke(app, ["fit", str(folder / "people.parquet"), *words])
+    assert isinstance(ran.exception, Stopped)
+    assert str(ran.exception) == "people.parquet is gone. No model was saved."
+    assert not (tmp_path / "model.json").exists()
 
 
 def test_facts_that_do_not_fit_are_refused(people, tmp_path):
