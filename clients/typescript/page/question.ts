@@ -6,6 +6,7 @@ const MOST_STRIPS = 12;
 const MOST_ROWS = 400;
 const FEWEST_BARS = 4;
 const MOST_NAMES = 6;
+const MOST_BARS = 200;
 
 export function made(name: string, text = "", more: Record<string, string> = {}): HTMLElement {
   const element = document.createElement(name);
@@ -19,10 +20,13 @@ export const count = (number: number): string => number.toLocaleString("en");
 /** What is asked of each column, as terms and their explanations. */
 export function columnWords({ fields }: Question): HTMLElement[] {
   return fields.flatMap((field) => {
-    const words =
-      "levels" in field
-        ? `one of ${field.levels.slice(0, 12).join(", ")}${field.levels.length > 12 ? ", …" : ""}${field.others ? "; anything else counts as something else" : ""}`
-        : `a number, ${field.outside === "counted" ? "expected" : "taken to be"} between ${count(field.low)} and ${count(field.high)}`;
+    if ("levels" in field) {
+      const more = field.others ? `; anything else counts as ${field.nothing ? "something else" : "none of them"}` : "";
+      const levels = `${field.levels.slice(0, 12).join(", ")}${field.levels.length > 12 ? ", …" : ""}`;
+      return [made("dt", field.name), made("dd", `one of ${levels}${more}`)];
+    }
+    const bins = field.bins === undefined ? "" : `, counted in ${count(field.bins)} ${field.bins === 1 ? "bin" : "bins"}`;
+    const words = `a number, ${field.outside === "counted" ? "expected" : "taken to be"} between ${count(field.low)} and ${count(field.high)}${bins}`;
     return [made("dt", field.name), made("dd", words)];
   });
 }
@@ -47,6 +51,14 @@ export function fillForm(form: HTMLFormElement, fields: readonly Field[]): void 
     }
     form.append(label, input);
   });
+}
+
+/** At most so many bars: of neighbours the one that is furthest from nothing. */
+function thinned(heights: readonly number[]): readonly number[] {
+  const each = Math.ceil(heights.length / MOST_BARS);
+  if (each <= 1) return heights;
+  const further = (far: number, height: number): number => (Math.abs(height) > Math.abs(far) ? height : far);
+  return Array.from({ length: Math.ceil(heights.length / each) }, (_, bar) => heights.slice(bar * each, (bar + 1) * each).reduce(further, 0));
 }
 
 /** A row of bars, each up or down from the middle by -1 to 1. */
@@ -106,9 +118,9 @@ export function pictures(question: Question, plan: SumPlan, { counts, exact }: R
     figure.append(
       made("figcaption", name),
       made("span", "true, stays here", { class: "what" }),
-      strip(places.map((place) => said(place) / most), "true", `${name}: what your record says`),
+      strip(thinned(places.map((place) => said(place) / most)), "true", `${name}: what your record says`),
       made("span", "sent, with noise", { class: "what" }),
-      strip(places.map((place) => sent(place) / most), "sent", `${name}: what was sent`),
+      strip(thinned(places.map((place) => sent(place) / most)), "sent", `${name}: what was sent`),
       names,
     );
     return figure;

@@ -18,7 +18,7 @@ from ..optimizer.log import left_over
 from ..population import UnreachableError
 from ..privacy.words import watched_line
 from ..report import described_lines, promise_lines
-from ..table import TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
+from ..table import INTERVALS, TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
 from ..validation import ArgumentError, one_of
 from .class_weights import class_weights
 from .data_options import Decimal, Encoding, Sep
@@ -35,7 +35,9 @@ def fit(
     target: Annotated[str | None, typer.Option(help="Column to predict; the schema's unless given.")] = None,
     schema: Annotated[Path | None, typer.Option(help="TOML file of public facts; see croupier schema.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")] = Path("model.json"),
-    task: Annotated[str | None, typer.Option(help=f"{', '.join(TASKS)}; by the schema's target unless given.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help=f"{', '.join((*TASKS, *INTERVALS))}; by the schema's target unless given.")
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="Privacy loss of a user: 1 is a strong promise, 4 a moderate one.")] = 1.0,
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     interactivity: Annotated[
@@ -97,20 +99,18 @@ def fit(
     facts = _facts(source, schema, target, user_column, data_is_public, console)
     parameters: dict[str, Any] = {
         "epsilon": epsilon,
-        "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
-        "lots": lots,
         "honest": honest,
-        "rule": rule,
-        "rounds": rounds,
         "random_state": seed,
         "data_is_public": data_is_public,
         "invalid": invalid,
     }
-    parameters |= ({} if radius is None else {"radius": radius}) | _only_for(task, "quantile", quantile=quantile)
+    interactivity = one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits.")
+    parameters |= _of_rounds(task, interactivity=interactivity, lots=lots, rule=rule, rounds=rounds, radius=radius)
+    parameters |= _only_for(task, "quantile", quantile=quantile)
     parameters |= _only_for(task, "regress-mean", method=method)
     parameters |= {} if account is None else {"account": PrivacyAccount(account)}
     parameters |= class_weights(class_weight or (), facts)
-    options = named_as_options("task", "delta", "engine", "work_dir", "address", "workers", "user_column")
+    options = named_as_options("task", "checkpoint", "rounds", "delta", "engine", "work_dir", "address", "workers", "user_column")
     with options, warnings_said(console), announced(console, not (quiet or as_json)):
         model = fit_table(
             source,
@@ -175,6 +175,18 @@ _PUBLIC_WARNING = (
 )
 
 
+def _of_rounds(task: str | None, **options: Any) -> dict[str, Any]:
+    """The options of training in rounds; a regression with intervals has none of them."""
+    usual = {"interactivity": "sequential", "lots": "auto", "rule": "practical"}
+    if task not in INTERVALS:
+        return {name: value for name, value in options.items() if value is not None or name != "radius"}
+    for name, value in options.items():
+        if value != usual.get(name):
+            remedy = "Everybody is asked once: there are no rounds to be trained in."
+            raise ArgumentError(f"--{name}", value, f"left out for --task {task}", remedy)
+    return {}
+
+
 def _only_for(task: str | None, needed: str, **option: Any) -> dict[str, Any]:
     """An option that one task has, if it was given."""
     ((name, value),) = option.items()
@@ -234,6 +246,7 @@ def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
         "guarantee": guarantee.to_dict() if guarantee else None,
         "if_watched": watched_line(guarantee, estimator.promise_.delta) if guarantee and guarantee.watched else None,
         "not_covered": list(estimator.read_off_data_),
+        **({"coefficients": model.summary().to_dict()} if model.task in INTERVALS else {}),
     } | how
 
 
@@ -267,6 +280,8 @@ def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Con
     chosen = model.estimator._meaning() if hasattr(model.estimator, "method_") else []  # which way was taken, and why
     for line in [*chosen, *promise_lines(model.estimator), *described_lines(model.schema, model.estimator)]:
         say(console, line)
+    if model.task in INTERVALS:
+        typer.echo(f"\n{model.summary()}\n")
     if _stopped(model) and checkpoint is not None:
         say(console, f"To go on, the same command with --force: its rounds are in {checkpoint}, SECRET until the run ends.")
     name = shlex.quote(str(output))

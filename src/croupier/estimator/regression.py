@@ -15,7 +15,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from ..invalid import finite_rows, numbers_or_nan, zeroed
-from ..population import Population
+from ..population import Population, require_population
 from ..privacy import Guarantee, words
 from ..problem.rows import clip_rows, row_norms
 from ..statistics import LeastSquares, Moments, MomentSums, least_squares
@@ -117,7 +117,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             allowed = f"{len(self.target_range_)} column(s), as target_range has pairs"
             raise ArgumentError("y.shape", y.shape, allowed, "Declare one pair per target.")
 
-    def fit_population(self, population: Population, features: int) -> Self:
+    def fit_population(self, population: Population, features: int, *, read_off: tuple[str, ...] = ()) -> Self:
         """Ask people whose records are not in memory. Public facts must be declared.
 
         Parameters
@@ -126,16 +126,25 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             The people, wherever they are; their records are as `records` makes them.
         features : int
             Columns of X, without the constant.
+        read_off : tuple of str, optional
+            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
 
         Returns
         -------
         self
             Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            As in `fit`, and for what is not a population.
         """
         self._forget()
+        require_population(population)
         self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
         self._declare(None, None)
         self.check_request(population.users)
+        self.read_off_data_ = read_off
         return self._train(population)
 
     def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any] | None]:
@@ -249,6 +258,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             r2=self._r2(solution, moments, target),
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
+            covariance=solution.covariance * np.outer(scale, scale),
         )
 
     def check_learned(self) -> None:

@@ -191,6 +191,7 @@ def _weights(model: Any) -> str:
     rows = [(escape(str(name)), {"coefficient": f"{coef:.4g}"}, False) for name, coef in zip(names, model.coef_, strict=True)]
     rows += [("(intercept)", {"coefficient": f"{model.intercept_:.4g}"}, False)] if model.constant_ else []
     said = " ".join(escape(line) for line in model._meaning())
+    said += " Each coefficient is for one unit of a column of the rows as they were sent."
     return f"<h2>Coefficients</h2>\n<p>{said}</p>\n{wide_table('column', rows, left=())}"
 
 
@@ -215,7 +216,8 @@ def _picture(table: Any, which: int, unit: str) -> str:
     parts.append(f'<path class="rule" d="M{across(0.0):.1f} {_TOP} V{bottom}"/>')
     for row, i in enumerate(kept):
         down, (low, high) = _TOP + _ROW * (row + 0.5), table.intervals[i]
-        column = table.names[i] if len(table.names[i]) <= 22 else table.names[i][:21] + "…"
+        column = table.names[i].split(" (against ")[0]  # the table says against what
+        column = column if len(column) <= 20 else column[:19] + "…"
         parts.append(f'<text class="label" x="{_NAMES - 8}" y="{down + 4:.1f}" text-anchor="end">{escape(column)}</text>')
         parts.append(f'<path class="line main" d="M{across(low):.1f} {down:.1f} H{across(high):.1f}"/>')
         parts.append(f'<circle class="dot main" cx="{across(table.coef[i]):.1f}" cy="{down:.1f}" r="4"/>')

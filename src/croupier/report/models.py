@@ -105,6 +105,7 @@ def schema_facts(schema: Schema) -> dict[str, str]:
 def _fact(column: Column) -> str:
     if isinstance(column, Category):
         some = ", ".join(column.levels[:12])
-        return some if len(column.levels) <= 12 else f"{some} and {len(column.levels) - 12} more"
+        more = "" if len(column.levels) <= 12 else f" and {len(column.levels) - 12} more"
+        return f"{some}{more}" if column.reference is None else f"{some}{more}; counted against {column.reference}"
     how = ", in equal ratios" if column.scale == "log" else ""
     return f"{column.low:g} to {column.high:g}{how}{', or missing' if column.missing else ''}"
