@@ -125,6 +125,8 @@ class PromiseWords:
         False where the randomness was seeded: the sentences then say what secure randomness would have promised.
     watched : str
         Where lots are secret, what `watched_line` says; else empty.
+    release : str
+        "model", or "answer" where a question is asked.
     """
 
     claim: Claim
@@ -132,6 +134,7 @@ class PromiseWords:
     honest: float
     kept: bool = True
     watched: str = ""
+    release: str = "model"
 
     @property
     def headline(self) -> str:
@@ -166,8 +169,8 @@ class PromiseWords:
     def meaning(self) -> str:
         """What epsilon and delta say of conclusions."""
         return (
-            f"Whoever sees the model, or everything that the analyzer saw while it was made: exchanging one person's data for "
-            f"{_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
+            f"Whoever sees the {self.release}, or everything that the analyzer saw while it was made: exchanging one person's data "
+            f"for {_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
             f"{self.claim.factor} (e^epsilon), but for a probability of {round_up(self.claim.delta)} (delta), "
             f"{one_in(self.claim.delta)}."
         )
@@ -175,9 +178,8 @@ class PromiseWords:
     @property
     def guess(self) -> str:
         """What somebody can guess who knows all the others."""
-        question = (
-            "which of two records was a person's" if self.neighbours == "replace-one" else "whether a person's record was used"
-        )
+        replaced = self.neighbours == "replace-one"
+        question = "which of two records was a person's" if replaced else "whether a person's record was used"
         return (
             f"Somebody who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is right "
             f"at most {self.claim.best_guess} of the time. Tossing a coin is right 50 % of the time."
@@ -186,8 +188,7 @@ class PromiseWords:
     @property
     def crowd(self) -> str:
         """The honest people that are counted on."""
-        everyone = crowd(self.honest)
-        lies = "Lies about their data spoil the model, and nobody's privacy."
+        everyone, lies = crowd(self.honest), f"Lies about their data spoil the {self.release}, and nobody's privacy."
         return f"{everyone[0].upper()}{everyone[1:]} add the noise that they should. {lies}"
 
 
