@@ -116,7 +116,7 @@ class PromiseWords:
     Parameters
     ----------
     claim : Claim
-        The figures, for whoever sees the model and everything that the analyzer saw.
+        The figures, for whoever sees what is released and everything that the analyzer saw.
     neighbours : str
         "replace-one" or "zero-out".
     honest : float
@@ -125,6 +125,8 @@ class PromiseWords:
         False where the randomness was seeded: the sentences then say what secure randomness would have promised.
     watched : str
         Where lots are secret, what `watched_line` says; else empty.
+    released : str
+        What is released: "model", or "answer" of a question by which nothing is trained.
     """
 
     claim: Claim
@@ -132,14 +134,14 @@ class PromiseWords:
     honest: float
     kept: bool = True
     watched: str = ""
+    released: str = "model"
 
     @property
     def headline(self) -> str:
         """Epsilon and delta, and to whom."""
         promises = "It promises" if self.kept else "With secure randomness it would promise"
-        return (
-            f"{promises} epsilon = {round_up(self.claim.epsilon)} and delta = {round_up(self.claim.delta)} to every single person."
-        )
+        epsilon, delta = round_up(self.claim.epsilon), round_up(self.claim.delta)
+        return f"{promises} epsilon = {epsilon} and delta = {delta} to every single person."
 
     @property
     def if_watched(self) -> str:
@@ -158,16 +160,16 @@ class PromiseWords:
         size = "little" if self.claim.guess < 0.65 else "a limited"
         makes = f"makes {size} difference" if self.kept else f"would make {size} difference, with secure randomness,"
         return (
-            f"Whether your record says one thing or another {makes} to what anybody can see of this model, or of everything that "
-            f"the analyzer saw while it was made."
+            f"Whether your record says one thing or another {makes} to what anybody can see of this {self.released}, or of "
+            f"everything that the analyzer saw while it was made."
         )
 
     @property
     def meaning(self) -> str:
         """What epsilon and delta say of conclusions."""
         return (
-            f"Whoever sees the model, or everything that the analyzer saw while it was made: exchanging one person's data for "
-            f"{_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
+            f"Whoever sees the {self.released}, or everything that the analyzer saw while it was made: exchanging one person's "
+            f"data for {_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
             f"{self.claim.factor} (e^epsilon), but for a probability of {round_up(self.claim.delta)} (delta), "
             f"{one_in(self.claim.delta)}."
         )
@@ -175,9 +177,8 @@ class PromiseWords:
     @property
     def guess(self) -> str:
         """What somebody can guess who knows all the others."""
-        question = (
-            "which of two records was a person's" if self.neighbours == "replace-one" else "whether a person's record was used"
-        )
+        whether = "whether a person's record was used"
+        question = "which of two records was a person's" if self.neighbours == "replace-one" else whether
         return (
             f"Somebody who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is right "
             f"at most {self.claim.best_guess} of the time. Tossing a coin is right 50 % of the time."
@@ -187,7 +188,7 @@ class PromiseWords:
     def crowd(self) -> str:
         """The honest people that are counted on."""
         everyone = crowd(self.honest)
-        lies = "Lies about their data spoil the model, and nobody's privacy."
+        lies = f"Lies about their data spoil the {self.released}, and nobody's privacy."
         return f"{everyone[0].upper()}{everyone[1:]} add the noise that they should. {lies}"
 
 

@@ -148,7 +148,7 @@ def run_state(
         "curve": curve(schedule, answered),
         "noise": _noise(schedule),
         "plan": plan_words(task, number) + bad_words(answered),
-        "promise": promise_words(schedule),
+        "promise": promise_words(schedule, "answer" if isinstance(task.problem, AskedQuery) else "model"),
         "answer": False,
     }
 
@@ -284,13 +284,15 @@ def bad_words(answered: Sequence[Answered]) -> list[list[str]]:
     return rows + ([["lost rounds", f"{numbers}: counts that no users could have sent"]] if dropped else [])
 
 
-def promise_words(schedule: Schedule) -> dict[str, str]:
-    """What the whole run promises, in words and in figures that can be checked."""
+def promise_words(schedule: Schedule, released: str) -> dict[str, str]:
+    """What the whole run promises, in words and in figures that can be checked; `released` is a "model" or an "answer"."""
     guarantee, delta = schedule.guarantee, _delta(schedule)
     epsilon = max((phase.lots or phase.plan).epsilon for phase in schedule.phases)
     claim = words.Claim.of(epsilon, delta, guarantee)
     watched = words.watched_line(guarantee, delta) if guarantee.watched else ""
-    promise = words.PromiseWords(claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest, watched=watched)
+    promise = words.PromiseWords(
+        claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest, watched=watched, released=released
+    )
     lots = f" Assumed of the lots. {words.DEPLOYED_LOTS}" if watched else ""
     return {
         "short": f"epsilon {round_up(epsilon)}, delta {round_up(claim.delta)}",
