@@ -19,6 +19,7 @@ NAMES = (
     "load",
     "proofs",
     "accountants",
+    "ridge_choice",
 )
 
 

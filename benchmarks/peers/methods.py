@@ -137,7 +137,7 @@ def estimator(task: Task, epsilon: float, delta: float, setting: Setting, **opti
     kinds: dict[str, Callable[..., LinearModel]] = {
         "logistic": lambda **options: ShuffleLogisticRegression(classes=list(range(task.classes)), **options),
         "svm": lambda **options: ShuffleLinearSVC(classes=[0, 1], **options),
-        "ridge": lambda **options: ShuffleRidge(target_range=(-1.0, 1.0), **options),
+        "ridge": lambda **options: ShuffleRidge(target_range=(-1.0, 1.0), method="rounds", **options),
     }
     return kinds[task.loss](
         fit_intercept=False, epsilon=epsilon, delta=delta, **options, **setting

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 import croupier as cr
-from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, ShuffleRidge, load_model
+from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, load_model
 from croupier.privacy.ledger import BudgetExceededError
 from croupier.statistics import Moments, least_squares, plan_for
 
@@ -175,10 +175,3 @@ def test_a_record_that_is_not_valid_counts_as_zeros(targets):
     assert "Assumed of the records: nothing" in model.explain()
     with pytest.raises(cr.ArgumentError, match="target_range"):
         ShuffleLinearRegression(invalid="blank").fit(X, y)
-
-
-def test_ridge_says_where_one_round_would_do_better():
-    X, y, _ = world(np.random.default_rng(7), 1_000, 2)
-    options = {"target_range": (-1.0, 1.0), "rounds": 3}
-    assert "ShuffleLinearRegression asks everybody once" in ShuffleRidge(**options).fit(X, y).explain()
-    assert "ShuffleLinearRegression" not in ShuffleRidge(**options, l2=0.1).fit(X, y).explain()

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 from pyarrow import parquet as pq
+from sklearn.base import clone
 
 import croupier as cr
-from croupier.estimator import ShuffleLogisticRegression
+from croupier.estimator import ShuffleLinearRegression, ShuffleLogisticRegression, ShuffleLogit, ShuffleRidge
 from croupier.population import (
     ArrayPopulation,
     Batch,
@@ -282,6 +283,24 @@ def test_a_run_is_bit_for_bit_that_of_one_process(shared, options):
     np.testing.assert_array_equal(runs[0].theta, runs[1].theta)
     assert (len(runs[0].schedule.phases) > 1) == (options.get("rule") == "bound")
     assert [entry.gradient.tolist() for entry in runs[0].history] == [entry.gradient.tolist() for entry in runs[1].history]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [ShuffleLogit(classes=[False, True]), ShuffleLinearRegression(target_range=(0, 1)), ShuffleRidge(target_range=(0, 1))],
+    ids=lambda model: type(model).__name__,
+)
+def test_models_without_rounds_are_bit_for_bit_those_of_one_process(cluster, files, model):
+    """Parquet on a worker, and streamed here, beside the same people in memory."""
+    model = model.set_params(epsilon=4.0, random_state=5)
+    here = clone(model).fit_population(ArrayPopulation(*model.records(*people()), blocks=SIZES), features=3)
+    streamed = ParquetPopulation(files, target="ill", records=model.records)
+    with RayPopulation(streamed, workers=1) as there:
+        for population in (streamed, there):
+            again = clone(model).fit_population(population, features=3)
+            np.testing.assert_array_equal(again.coef_, here.coef_)
+            np.testing.assert_array_equal(again.intercept_, here.intercept_)
+    assert getattr(here, "method_", "moments") == "moments"
 
 
 def test_a_run_begun_here_goes_on_there_with_the_same_secret(shared, tmp_path):

@@ -58,11 +58,16 @@ def test_what_cannot_be_told_is_said_and_not_drawn(people):
     assert page.count("not told from noise") == (~model.summary().determined).sum()  # with the intercept, or without
 
 
-def test_a_seeded_model_is_marked_and_public_rows_are_refused(people, models):
-    X, label, _ = people
+def test_a_seeded_model_is_marked_and_public_rows_are_compared_on(people, models):
+    X, label, target = people
     assert "NOT PRIVATE" in html_report(ShuffleLogit(classes=[False, True], random_state=1).fit(X, label))
-    with pytest.raises(ArgumentError, match="regression with intervals"):
-        html_report(models[0], X=X, y=label, data_is_public=True)
+    page = html_report(models[0], X=X, y=label, data_is_public=True)
+    assert "without privacy" in page
+    assert "but for the comparison on data declared public" in page
+    with pytest.raises(ArgumentError, match="data_is_public"):
+        html_report(models[0], X=X, y=label)
+    with pytest.raises(ArgumentError, match="several targets"):
+        html_report(models[2], X=X, y=target, data_is_public=True)
 
 
 def test_show_prints_the_table_and_the_promise(people, models, tmp_path):

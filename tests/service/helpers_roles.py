@@ -139,9 +139,17 @@ class World:
             return [list(range(size)) for size in sizes]
         return [list(range(last - size, last)) for last, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)]
 
-    def theta_in_memory(self, members: Sequence[Sequence[int]], blanks: Callable[[int], RandomSource] | None = None) -> np.ndarray:
-        """theta of the run without servers, of the same users' bits, and of blanks with these coins of each round."""
-        population = _InMemory(self, members, blanks)
+    def theta_in_memory(
+        self,
+        members: Sequence[Sequence[int]],
+        blanks: Callable[[int], RandomSource] | None = None,
+        left_out: Iterable[int] = (),
+    ) -> np.ndarray:
+        """theta of the run without servers, of the same users' bits, and of blanks with these coins of each round.
+
+        Who is left out has come, so that no blank is in its place.
+        """
+        population = _InMemory(self, members, blanks, frozenset(left_out))
         return run(self.task.problem, population, self.task.schedule, start=np.zeros(self.task.problem.dim)).theta
 
     def files(self, role: str) -> bytes:
@@ -160,8 +168,15 @@ class World:
 class _InMemory:
     """Users in memory, asked by the three parts of the protocol."""
 
-    def __init__(self, world: World, members: Sequence[Sequence[int]], blanks: Callable[[int], RandomSource] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        members: Sequence[Sequence[int]],
+        blanks: Callable[[int], RandomSource] | None = None,
+        left_out: frozenset[int] = frozenset(),
+    ) -> None:
         self.world, self.members, self.users, self.number, self.blanks = world, members, world.users, 0, blanks
+        self.left_out = left_out
 
     def prepare(self, test, key=None):
         return None
@@ -176,7 +191,8 @@ class _InMemory:
         if self.blanks is not None:  # as many as the round has reports, of which those are used that nobody took the place of
             coins, nothing = self.blanks(self.number), np.zeros(question.plan.dim)
             reports += [protocol.randomize(nothing, coins) for _ in range(question.plan.users)][len(reports) :]
-        return protocol.analyze(protocol.shuffle(reports))
+        bad = [place for place, user in enumerate(self.members[self.number - 1]) if user in self.left_out]
+        return protocol.analyze(protocol.shuffle([report for place, report in enumerate(reports) if place not in bad]))
 
 
 class Training:

@@ -17,12 +17,24 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_node import asked, needs_node
-from helpers_roles import Training, Web, World, randomness, refused, round_of, soon, training
+from helpers_roles import (
+    Training,
+    Web,
+    World,
+    postgres_server,
+    randomness,
+    refused,
+    round_of,
+    soon,
+    training,
+    why_no_postgres,
+)
 from sqlalchemy import delete, update
 
 import croupier as cr
 from croupier.client import Client, Lot, RefusedTaskError
 from croupier.privacy import plan_lots
+from croupier.privacy.certificate import certify
 from croupier.protocol import Counts, Secret
 from croupier.service import lots as drawing
 from croupier.service import on_time, shuffler, taking
@@ -42,6 +54,7 @@ from croupier.service.wire import Document, SealedBatch, SealedReport, WireError
 from croupier.validation import ArgumentError
 
 TRANSPORTS = ["masked-sum", "messages"]
+needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
 SECRET, COVERED = SecretRounds(100.0), SecretRounds(100.0, cover=True)
 ENOUGH = {"max_epsilon": 8.01, "max_delta": 1e-2, "max_epsilon_if_watched": math.inf}
 # So many users that something is promised if their lots are known.
@@ -313,6 +326,130 @@ def test_over_sockets_theta_is_that_of_the_run_in_memory_with_the_same_lots(make
         assert len(device.made) == (0 if device.user == away else 3 if secret.cover else 1)
     assert world.rows("shuffler", "SELECT count(*) FROM reports") == [(0,)]
     assert world.rows("shuffler", "SELECT DISTINCT slot FROM taken_part") == [("task",)]
+
+
+class Cheat(Device):
+    """A user whose report does not open, or by verified-sum does not verify."""
+
+    def _report(self, *about):
+        report = SealedReport.from_bytes(super()._report(*about))
+        if report.shares is None:
+            sealed = report.sealed.copy()
+            sealed[60] ^= 1
+            return replace(report, sealed=sealed).to_bytes()
+        shares = report.shares.copy()
+        shares[100] ^= 1
+        return replace(report, shares=shares).to_bytes()
+
+
+@pytest.mark.parametrize("transport", ["masked-sum", "verified-sum"])
+def test_bad_reports_of_secret_rounds_are_left_out_and_both_figures_hold(make, clock, seeded_blanks, transport):
+    """One cheat in every round, and one who stays away. No blank takes a cheat's place, and the noise of the rest is enough."""
+    world = make(**WATCHED | {"users": 90, "max_inflation": 1.1}, transport=transport, honest=0.95, exclusions=True)
+    world.task = replace(world.task, schedule=world.task.schedule.with_turnout(0.95))
+    plan = world.task.schedule.phases[0].lots
+    with deployed(world) as (running, role, url):
+        members = [list(range(number, world.users, 3)) for number in range(3)]
+        with role.store.begin() as connection:  # as chance could have drawn them
+            for user, name in enumerate(world.names):
+                mine = tables.lots.c.client == name
+                connection.execute(update(tables.lots).where(mine).values(first=user % 3 + 1, last=user % 3 + 1))
+        cheats, away = [some[0] for some in members], members[1][1]
+        devices = {user: (Cheat if user in cheats else Device)(user, world, url) for user in range(world.users) if user != away}
+        for device in devices.values():
+            device._task = devices[0].task()  # proved once: it takes a while
+        for number, some in enumerate(members, start=1):
+            soon(lambda wanted=number: (now := role.current()) and world.read(now).number == wanted)
+            for user in some:
+                assert user == away or devices[user].take_part(*devices[user].rows).round == number
+            soon(lambda: role._blanks._round)
+            clock.now = SECRET.leaves(clock.now)
+        theta = running.result()
+    who = [[user for user in some if user != away] for some in members]
+    assert np.array_equal(theta, world.theta_in_memory(who, blank_coins, cheats))
+    assert not np.array_equal(theta, world.theta_in_memory(who, blank_coins))
+    counted = world.rows("analyzer", "SELECT users FROM asked ORDER BY number")
+    assert counted == [(plan.size - 1,)] * 3
+    named = world.rows("shuffler", "SELECT client FROM excluded")
+    assert sorted(name for (name,) in named) == sorted(world.names[user] for user in cheats)
+    # Both figures, by another route: the noise that was in these sums at least, if the analyzer had left out E honest ones instead.
+    guarantee, one_round = world.task.schedule.guarantee, plan.one_round
+    least = plan.size - 1 - plan.most_excluded  # all that was not the cheat's
+    real = min(len(some) for some in who) - 1 - plan.most_excluded
+    assert least >= one_round.honest_users
+    certified = {}
+    for name, honest, neighbours in (("secret", least, "zero-out"), ("watched", real, "replace-one")):
+        request = replace(plan._request, neighbours=neighbours)
+        certified[name] = certify(
+            honest * one_round.noise_bits,
+            one_round.noise_probability,
+            shift=request.encoded_shift(one_round.levels),
+            reach=request.encoded_reach(one_round.levels),
+            dim=one_round.dim,
+            tail=0.01 * plan.delta / one_round.dim,
+        ).mu
+    assert certified["secret"] <= guarantee.allocations[0].mu
+    assert certified["watched"] <= guarantee.if_watched.mu
+    assert guarantee.if_watched.epsilon(1e-2) < 20
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    numbers = itertools.count()
+    with postgres_server() as new:
+        yield lambda: new(f"lots{next(numbers)}")
+
+
+@pytest.mark.parametrize(("database", "secret"), [("sqlite", SECRET), pytest.param("postgres", COVERED, marks=needs_postgres)])
+def test_shufflers_on_one_database_share_secret_rounds_and_whoever_leads_ends_them(
+    make, clock, seeded_blanks, request, tmp_path, database, secret
+):
+    """Two shufflers, each with its own connections, blanks and clients. The leader goes in the middle of rounds 1 and 2."""
+    place = request.getfixturevalue("postgres")() if database == "postgres" else f"sqlite:///{tmp_path / 'several'}.db"
+    world = make(secret=secret, databases={"shuffler": place, "analyzer": f"sqlite:///{tmp_path / 'an'}.db"})
+    roles = [world.shuffler(with_task=False) for _ in range(2)]
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(training(world))
+        analyzer = stack.enter_context(Served(analyzer_app(running.population)))
+        urls = [stack.enter_context(Served(shuffler_app(role))).url for role in roles]
+
+        def errands_of(role: ShufflerRole) -> Errands:
+            return stack.enter_context(Errands(role, analyzer.url))
+
+        leader = errands_of(roles[0])
+        soon(roles[0].current)
+        follower = errands_of(roles[1])
+        soon(lambda: roles[1].task)
+        world.seat()
+        drawn = roles[0].lots_for(world.names)
+        members = [[user for user, lot in enumerate(drawn) if lot.round == number] for number in (1, 2, 3)]
+        devices = [Device(user, world, urls[user % 2]) for user in range(world.users)]
+        for device in devices:
+            device._task = devices[0].task()
+        for number in (1, 2, 3):
+            soon(lambda wanted=number: (now := roles[0].current()) and world.read(now).number == wanted)
+            for device in devices:
+                sent = device.take_part(*device.rows)
+                assert (sent is None) == (device.user not in members[number - 1] and not secret.cover)
+            leads = roles[number == 2]
+            soon(lambda role=leads: role._blanks._round)
+            if number == 1:  # the leader goes, and comes back as one that follows
+                leader.__exit__()
+                soon(lambda: roles[1]._blanks._round)
+                errands_of(roles[0])
+            elif number == 2:  # and so does the other
+                follower.__exit__()
+                soon(lambda: roles[0]._blanks._round)
+                errands_of(roles[1])
+            clock.now = secret.leaves(clock.now)
+        theta = running.result()
+        with roles[0].store.look() as connection:
+            left = [connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() for table in ("reports", "checking")]
+            once = connection.exec_driver_sql("SELECT slot, count(*) FROM taken_part GROUP BY slot").all()
+    assert left == [0, 0]
+    assert [tuple(row) for row in once] == [("task", world.users)]
+    used = {1: 2, 2: 4, 3: 5}  # of the blanks, those of who led in the end
+    assert np.array_equal(theta, world.theta_in_memory(members, lambda number: blank_coins(used[number])))
 
 
 @needs_node

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_exclusions import bring, settle
 from helpers_roles import DIM, World, answer_round, refused, round_of, soon, training
@@ -20,12 +22,15 @@ from croupier.optimizer.phases import check_schedule, held_in_batch
 from croupier.privacy.crowd import exclusions_in_batch, honest_in_batch
 from croupier.protocol import Report as Bits
 from croupier.service import store as tables
+from croupier.service.dashboard import plan_words
 from croupier.service.exclusions import Exclusions, Release
 from croupier.service.http import Server, ServerError
-from croupier.service.margin import fewest, most_excluded
+from croupier.service.margin import fewest, most_excluded, no_room
 from croupier.service.outcomes import SpoiledError
 from croupier.service.packing import modulo, width_for
+from croupier.service.queries import AskedQuery
 from croupier.service.roles import Errands, Served
+from croupier.service.task import Task
 from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app, shuffler_app
 from croupier.service.wire import Document, SealedReport, WireError
@@ -462,3 +467,39 @@ def test_a_task_of_fifty_clients_of_whom_five_cheat_in_every_way_ends_normally(m
     assert [users for _, users in rows] == [50 if transport == "messages" else 47] * 2
     named = sorted(2 * world.names[:3]) if transport == "masked-sum" else []
     assert sorted(name for (name,) in world.rows("shuffler", "SELECT client FROM excluded")) == named
+
+
+# Where nothing may be left out, the operator is told, with the size of a round from which something may.
+
+
+def question_of(users: int, honest: float = 0.9, transport: str = "masked-sum") -> Task:
+    query = AskedQuery({"kind": "histogram", "column": "age", "low": 0, "high": 100, "bins": 4})
+    schedule = query.schedule(users, epsilon=8.0, delta=1e-2, honest=honest)
+    return Task(transport, users, query, schedule, Ed25519PrivateKey.generate().public_key(), patience=60.0)
+
+
+def training_of(batch: int, rounds: int = 4) -> Task:
+    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=2, radius=5.0))
+    options = {"epsilon": 8.0, "delta": 1e-5, "rounds": rounds, "lots": "open", "honest": 0.9, "max_inflation": 1e9}
+    schedule = cr.schedule(problem, batch * rounds, **options, exclusions=True)
+    return Task("masked-sum", batch * rounds, problem, schedule, Ed25519PrivateKey.generate().public_key(), patience=60.0)
+
+
+@pytest.mark.parametrize("task_of", [question_of, training_of])
+def test_a_task_without_room_for_a_bad_report_says_so_and_from_which_size_there_is_room(task_of):
+    small = task_of(6)
+    said = no_room(small)
+    assert said.startswith("One bad report ends the task: the plan of a round of 6 has no room for any. With honest = 0.9, ")
+    enough = int(re.search(r"rounds of (\d+) and more", said)[1])
+    for size in range(2, enough):
+        assert most_excluded(task_of(size), task_of(size).schedule.phases[0]) == 0
+    for size in range(enough, enough + 20):
+        assert most_excluded(task_of(size), task_of(size).schedule.phases[0]) > 0
+        assert no_room(task_of(size)) is None
+    assert dict(plan_words(small, 1))["honest in a round"].endswith("; one bad report ends the task")
+
+
+def test_with_everybody_counted_on_there_is_no_room_by_any_transport():
+    for transport in ("masked-sum", "verified-sum", "messages"):
+        assert no_room(question_of(50, 1.0, transport)).endswith("With honest below 1 there is room for some.")
+        assert no_room(question_of(50, 0.9, transport)) is None

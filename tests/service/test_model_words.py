@@ -10,8 +10,10 @@ import pytest
 
 from croupier.estimator import (
     ShuffleHuberRegressor,
+    ShuffleLinearRegression,
     ShuffleLinearSVC,
     ShuffleLogisticRegression,
+    ShuffleLogit,
     ShuffleQuantileRegressor,
     ShuffleRidge,
 )
@@ -31,6 +33,8 @@ MODELS = {
     "margins": (TWO, ShuffleLinearSVC(classes=["no", "yes"])),
     "huber": (NUMBER, ShuffleHuberRegressor(target_range=(-10, 30))),
     "mean": (NUMBER, ShuffleRidge(target_range=(-10, 30), fit_intercept=False)),
+    "two classes with intervals": (TWO, ShuffleLogit(classes=["no", "yes"])),
+    "numbers with intervals": (NUMBER, ShuffleLinearRegression(target_range=(-10, 30))),
     "quantile": (NUMBER, ShuffleQuantileRegressor(target_range=(-10, 30), quantile=0.9)),
 }
 
@@ -43,7 +47,9 @@ def fitted(name: str) -> TableModel:
     X = rng.uniform(-0.5, 0.5, size=(400, 3))
     classes = facts.get("classes")
     y = rng.uniform(-10, 30, 400) if classes is None else np.asarray(classes)[rng.integers(len(classes), size=400)]
-    estimator.set_params(epsilon=4.0, delta=1e-3, rounds=2, feature_norm=1.0)
+    estimator.set_params(epsilon=4.0, delta=1e-3, feature_norm=1.0)
+    if "rounds" in estimator.get_params():
+        estimator.set_params(rounds=2)
     schema = Schema.from_dict({"target": {"column": "ill", **facts}, "columns": COLUMNS})
     return TableModel(schema, estimator.fit(X, y))
 

@@ -77,10 +77,7 @@ class World:
         web = shuffler_app(shuffler)
         add_page(web, lambda: self.enroller and self.enroller.address)
 
-        def train() -> None:
-            self.model = self.file.estimator.fit_population(population, len(self.file.encoder.names))
-
-        training = threading.Thread(target=train)
+        training = threading.Thread(target=self.ask, args=[population])
         with Served(analyzer_app(population)) as analyzer, Served(web) as served, Errands(shuffler, analyzer.url):
             training.start()
             soon(lambda: shuffler.document)
@@ -94,6 +91,9 @@ class World:
                 training.join()
         kept.close()
         store.close()
+
+    def ask(self, population: RemotePopulation) -> None:
+        self.model = self.file.estimator.fit_population(population, len(self.file.encoder.names))
 
     def counts(self) -> dict[int, list[int]]:
         """What the analyzer has counted, by round."""
@@ -216,10 +216,12 @@ class Tab:
 
     def fill(self) -> None:
         values = person(self.user)
-        self.page.fill("#field-0", values["age"])
-        self.page.select_option("#field-1", values["smokes"])
-        self.page.fill("#field-2", values["income"])
-        self.page.select_option("#field-3", values["ill"])
+        for field in self.page.locator("#fields input, #fields select").all():
+            value = values[field.get_attribute("name")]
+            if field.evaluate("field => field.tagName") == "SELECT":
+                field.select_option(value)
+            else:
+                field.fill(value)
         self.page.click("#take-part")
 
     def hears(self, text: str) -> None:
@@ -327,7 +329,8 @@ def answered(device: Device, records) -> bool:
 
 
 def test_every_vector_passes_in_the_browser(tmp_path, chromium):
-    app_files = {"/croupier-client.js": PAGE / "croupier-client.js", "/vectors.mjs": CLIENT / "test" / "vectors.mjs"}
+    app_files = {f"/{name}.mjs": CLIENT / "test" / f"{name}.mjs" for name in ("vectors", "questions")}
+    app_files["/croupier-client.js"] = PAGE / "croupier-client.js"
     context = chromium.new_context()
 
     def answer(route) -> None:
@@ -348,8 +351,10 @@ def test_every_vector_passes_in_the_browser(tmp_path, chromium):
         """async () => {
             const client = await import("/croupier-client.js");
             const { checkVectors } = await import("/vectors.mjs");
-            return checkVectors(client, async (name) => (await fetch(`/tests/${name}`)).text());
+            const { checkQuestions } = await import("/questions.mjs");
+            const load = async (name) => (await fetch(`/tests/${name}`)).text();
+            return (await checkVectors(client, load)) + (await checkQuestions(client, load));
         }"""
     )
-    assert checked > 200
+    assert checked > 350
     context.close()

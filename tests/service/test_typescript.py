@@ -66,6 +66,24 @@ def test_the_vectors_are_those_that_python_makes():
             assert one[figure] == pytest.approx(other[figure], rel=1e-6), figure
 
 
+def test_the_vectors_of_promises_are_those_that_python_makes():
+    spec = importlib.util.spec_from_file_location("make_promises", VECTORS / "make_promises.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made, stored = json.loads(json.dumps(module.made())), json.loads((VECTORS / "promises.json").read_text())
+    for part in ("samplers", "periods"):
+        assert made[part] == stored[part]
+    for part in ("paper", "paper_refused"):
+        for one, other in zip(made[part], stored[part], strict=True):
+            same = ("levels", "noise_bits", "users", "calibration", "honest", "rounds")
+            assert [one["plan"][name] for name in same] == [other["plan"][name] for name in same]
+    for one, other in zip(made["budgets"], stored["budgets"], strict=True):
+        for event, before in zip(one["events"], other["events"], strict=True):
+            for name in ("refusal", "counted", "answers"):
+                assert event[name] == before[name]
+            assert event["used"] == pytest.approx(before["used"], rel=1e-9)
+
+
 def test_every_loss_of_a_task_has_a_vector():
     """A loss that the TypeScript client does not know makes it refuse the task: add it to clients/typescript/src/losses.ts."""
     kinds = {one["problem"]["loss"]["kind"] for one in json.loads((VECTORS / "client.json").read_text())["gradients"]}
@@ -184,10 +202,14 @@ def seeds_of(user: int, rounds: int) -> dict[int, str]:
     return {number: randomness(user, number)._root.hex() for number in range(1, rounds + 1)}
 
 
+# By the paper's calibration: 68,216 noise bits a coordinate.
+PAPERS = {"calibration": "paper-scaled", "delta": 9e-3}
+
+
 @needs_node
-@pytest.mark.parametrize("transport", sorted(TRANSPORTS))
-def test_python_and_node_clients_make_the_model_of_the_run_in_memory_together(tmp_path, transport):
-    world = World(tmp_path, transport=transport, interactivity="sequential", users=30)
+@pytest.mark.parametrize(("transport", "more"), [*((one, {}) for one in sorted(TRANSPORTS)), ("masked-sum", PAPERS)])
+def test_python_and_node_clients_make_the_model_of_the_run_in_memory_together(tmp_path, transport, more):
+    world = World(tmp_path, transport=transport, interactivity="sequential", users=30, **more)
     stopped = threading.Event()
     with deployed(world) as (running, url, _), ThreadPoolExecutor(17) as pool:
         devices = devices_of(world, url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from croupier.service.model_words import ANSWERS
 from croupier.service.queries import KINDS, AskedQuery
 from croupier.service.task import Task
 from croupier.service.wire import TASK, Document
-from croupier.statistics import NumberGuess
+from croupier.statistics import NumberGuess, plan_for
 from croupier.validation import ArgumentError
 
 VECTORS = ROOT / "tests" / "service" / "vectors"
@@ -226,3 +227,27 @@ def test_a_changed_question_is_never_taken_that_python_refuses():
         values = json.loads(task_of(one["words"]).document(ANALYZER).text)
         documents += [Document.signed(TASK, values, ANALYZER), *fuzzed(values, 40, generator)]
     check_refusals(documents)
+
+
+@needs_node
+def test_a_plan_that_is_proved_for_a_smaller_range_is_refused():
+    """The attack: less noise, by a plan for vectors that are shorter, or nearer to each other, than the question's."""
+    documents = []
+    for one in STORED[::3]:
+        task = task_of(one["words"])
+        statistic, (phase,) = task.problem.statistic, task.schedule.phases
+
+        class Nearer:
+            dim, norm, diameter = statistic.dim, statistic.norm, max(statistic.norm, 0.999 * statistic.diameter)
+
+        class Shorter:
+            dim, norm, diameter = statistic.dim, 0.999 * statistic.norm, 0.999 * statistic.diameter
+
+        for lie in (statistic, *([Nearer] if statistic.diameter > statistic.norm else []), Shorter):
+            plan = plan_for(lie, USERS, epsilon=8.0, delta=1e-2, honest=phase.plan.honest)
+            schedule = replace(task.schedule, phases=(replace(phase, plan=plan),))
+            documents.append((lie is statistic, replace(task, schedule=schedule).document(ANALYZER).to_bytes().hex()))
+    key = ANALYZER.public_key().public_bytes_raw().hex()
+    answers = asked("tasks", documents=[text for _, text in documents], key=key, delta=1e-2)
+    for (honest, _), answer in zip(documents, answers, strict=True):
+        assert ("refused" not in answer) if honest else ("a plan for" in answer["refused"])

@@ -336,9 +336,7 @@ def answering(base, **methods):
 def test_a_model_that_answers_in_another_shape_costs_nothing(model, method):
     account, y = PrivacyAccount(), LABELS if hasattr(model, "decision_function") else WHOLE
     with pytest.raises(ArgumentError, match=rf"model\.{method}\(X\).*nothing was spent"):
-        cr.evaluate(
-            model, (ROWS, LABELS if hasattr(model, "decision_function") else WHOLE), epsilon=1.0, delta=1e-6, account=account
-        )
+        cr.evaluate(model, (ROWS, y), epsilon=1.0, delta=1e-6, account=account)
     assert account.fits == ()
 
 

@@ -2,12 +2,14 @@
 import {
   BrowserStore,
   Client,
-  type Column,
   deltaOf,
   epsilonOf,
-  isCategory,
+  exact,
+  fieldsOf,
   type Leaving,
   messagesOf,
+  periodOf,
+  periodText,
   type Problem,
   type Records,
   type RecordValues,
@@ -17,21 +19,14 @@ import {
   type Task,
   toHex,
 } from "../src/index.ts";
+import { columnWords, count, fillForm, made, numberRows, pictures } from "./question.ts";
 
 const WAIT = 7 * 24 * 3600; // seconds for which an open page asks for rounds
 
 const part = <Kind extends HTMLElement>(id: string): Kind => document.getElementById(id) as Kind;
 const field = (id: string): HTMLInputElement => part<HTMLInputElement>(id);
 
-function made(name: string, text = "", more: Record<string, string> = {}): HTMLElement {
-  const element = document.createElement(name);
-  element.textContent = text;
-  for (const [attribute, value] of Object.entries(more)) element.setAttribute(attribute, value);
-  return element;
-}
-
 const shortened = (text: string): string => (text.length > 16 ? `${text.slice(0, 8)} … ${text.slice(-8)}` : text);
-const count = (number: number): string => number.toLocaleString("en");
 
 /** A figure that the user gave, above 0. */
 function figure(id: string): number {
@@ -51,6 +46,7 @@ class Page {
     const invitation = new URLSearchParams(location.hash.slice(1));
     field("token").value = invitation.get("token") ?? "";
     field("analyzer").value = invitation.get("analyzer") ?? "";
+    field("enroller").value = invitation.get("enroller") ?? "";
     field("person").value = invitation.get("invitation") ?? "";
     field("shuffler").value = invitation.get("shuffler") ?? (location.protocol.startsWith("http") ? location.origin : "");
     // What a person accepts is the person's to say: no link says it.
@@ -65,7 +61,15 @@ class Page {
     part("take-part").addEventListener("click", () => void this.#guarded(() => this.#takePart()));
     part("leave").addEventListener("click", () => this.#leave());
     field("file").addEventListener("change", () => void this.#guarded(() => this.#readFile()));
-    if (field("token").value && field("analyzer").value) void this.#guarded(() => this.#look());
+    void this.#guarded(async () => {
+      const limit = await new BrowserStore().limit(); // what this person has allowed before
+      if (limit !== null) {
+        field("all-epsilon").value = String(limit.epsilon);
+        field("all-delta").value = exact(limit.delta);
+        if (limit.seconds !== null) field("all-period").value = limit.seconds % 86400 === 0 ? `${limit.seconds / 86400}d` : `${limit.seconds / 3600}h`;
+      }
+      if (field("token").value && field("analyzer").value) await this.#look();
+    });
   }
 
   async #guarded(work: () => Promise<void>): Promise<void> {
@@ -90,11 +94,12 @@ class Page {
         token: field("token").value,
         analyzerKey: field("analyzer").value.trim(),
         invitation: field("person").value.trim() || undefined,
+        enroller: field("enroller").value.trim() || undefined,
         store: new BrowserStore(),
         maxEpsilon: figure("epsilon"),
         maxDelta: figure("delta"),
         maxEpsilonIfWatched: figure("watched"),
-        budget: { epsilon: figure("all-epsilon"), delta: figure("all-delta") },
+        budget: { epsilon: figure("all-epsilon"), delta: figure("all-delta"), period: field("all-period").value },
       });
       this.#task = await this.#client.task();
     } finally {
@@ -117,9 +122,13 @@ class Page {
 
   #showAsked(task: Task): void {
     const { records } = task;
-    part("title").textContent = task.name || (records ? `Learn to predict ${records.target.column}` : "Take part");
+    const { question } = task;
+    part("title").textContent = task.name || (records ? `Learn to predict ${records.target.column}` : question ? "A question to many" : "Take part");
     const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
-    part("asked-words").textContent = records
+    part("asked-columns").replaceChildren(...(question === null ? [] : columnWords(question)));
+    part("asked-words").textContent = question
+      ? `${count(task.users)} people are asked ${question.words}. Nobody sees anybody's record: what is learned is the sum over all, with noise.`
+      : records
       ? `${count(task.users)} people help to learn how ${records.target.column} depends on ` +
         `${records.columns.map((column) => column.name).join(", ")}. Nobody sees anybody's record.`
       : `${count(task.users)} people help to learn a model from numbers that their devices bring.`;
@@ -127,7 +136,9 @@ class Page {
       task.interactivity === "full"
         ? `in up to ${count(Math.max(...task.phases.map((phase) => phase.rounds)))} rounds`
         : task.secret === null
-          ? `once, in one of ${count(rounds)} rounds`
+          ? question === null
+            ? `once, in one of ${count(rounds)} rounds`
+            : "once, in the only round"
           : `once, in one of ${count(rounds)} rounds; which one only the shuffler and this device know` +
             (task.secret.cover ? ". In all others this device sends noise that says nothing, so that nobody can tell" : "");
     const facts: [string, string][] = [
@@ -151,7 +162,7 @@ class Page {
     const words = [
       "Proved on this device just now; no figure of the task is believed.",
       `Whether your record says one thing or another makes ${guess < 0.65 ? "little" : "a limited"} difference to what anybody can see of ` +
-        "the model, or of everything that the analyzer sees while it is made.",
+        (task.question === null ? "the model, or of everything that the analyzer sees while it is made." : "the answer, or of everything that the analyzer sees."),
       `Somebody who knows everybody else's data and has to guess which of two records is yours, both being equally likely beforehand, is ` +
         `right at most ${roundUp(100 * guess, 3)} % of the time. Tossing a coin is right 50 % of the time.`,
     ];
@@ -166,8 +177,8 @@ class Page {
     }
     if (use !== null) {
       words.push(
-        `With the tasks that this browser has answered before, it takes up ${roundUp(100 * use, 3)} % of what you allow for all tasks ` +
-          `together (epsilon = ${field("all-epsilon").value} at delta = ${field("all-delta").value}).`,
+        `With the tasks that this browser has answered before and that still count, it takes up ${roundUp(100 * use, 3)} % of what you allow for all tasks ` +
+          `together within any ${periodText(periodOf(field("all-period").value))} (epsilon = ${field("all-epsilon").value} at delta = ${field("all-delta").value}).`,
       );
     }
     part("promise-words").replaceChildren(...words.map((text) => made("p", text)));
@@ -184,46 +195,27 @@ class Page {
   }
 
   #showFields(task: Task): void {
-    const { records } = task;
+    const fields = task.question?.fields ?? (task.records === null ? null : fieldsOf(task.records));
     const form = part<HTMLFormElement>("fields");
     form.replaceChildren();
-    if (records === null) {
+    if (fields === null) {
       form.append(made("p", "This task is not about tables: an app has to bring the numbers."));
       part("take-part").hidden = true;
       return;
     }
-    const target: Column | { name: string; numbers: [number, number] } =
-      "classes" in records.target
-        ? { name: records.target.column, levels: records.target.classes, unknown: "refuse" }
-        : { name: records.target.column, numbers: records.target.range };
-    [...records.columns, target].forEach((column, place) => {
-      const id = `field-${place}`;
-      const label = made("label", column.name, { for: id });
-      let input: HTMLElement;
-      if ("levels" in column) {
-        input = made("select", "", { id, name: column.name });
-        input.append(made("option", "choose …", { value: "" }));
-        for (const level of column.levels) input.append(made("option", level, { value: level }));
-        if (column.unknown === "zero") input.append(made("option", "something else", { value: "\u0000 something else" }));
-      } else {
-        const [low, high] = "numbers" in column ? column.numbers : [column.low, column.high];
-        const optional = !("numbers" in column) && !isCategory(column as Column) ? ", or leave it empty" : "";
-        label.append(made("small", `a number; counted as if between ${low} and ${high}${optional}`));
-        input = made("input", "", { id, name: column.name, inputmode: "decimal", autocomplete: "off" });
-      }
-      form.append(label, input);
-    });
+    fillForm(form, fields);
   }
 
   async #readFile(): Promise<void> {
     const [file] = field("file").files ?? [];
     this.#fromFile = null;
-    if (file === undefined || this.#task?.records === null || this.#task === null) return;
+    const task = this.#task;
+    const fields = task?.question?.fields ?? (task?.records ? fieldsOf(task.records) : null);
+    if (file === undefined || task === null || fields === null) return;
     const records = recordsOfCsv(await file.text());
-    const reader = this.#task.records;
-    const missing = [...reader.columns.map((column) => column.name), reader.target.column].filter((name) => !(name in records[0]));
+    const missing = fields.map((one) => one.name).filter((name) => !(name in records[0]));
     if (missing.length > 0) throw new Error(`the file has no column ${missing.join(", ")}`);
-    for (const record of records) reader.row(record);
+    for (const record of records) task.question?.vector(record) ?? task.records?.row(record);
     this.#fromFile = records;
     part("file-said").textContent = `${count(records.length)} ${records.length === 1 ? "record" : "records"} of yours. They count as one person together.`;
   }
@@ -232,11 +224,11 @@ class Page {
     if (this.#fromFile !== null) return this.#fromFile;
     const record: Record<string, string> = {};
     for (const input of part<HTMLFormElement>("fields").querySelectorAll<HTMLInputElement | HTMLSelectElement>("input, select")) {
-      if (input instanceof HTMLSelectElement && input.value === "") throw new Error(`${input.name}: choose one`);
+      if (input instanceof HTMLSelectElement && input.selectedIndex <= 0) throw new Error(`${input.name}: choose one`);
       record[input.name] = input.value;
     }
-    const reader = task.records;
-    if (reader !== null && !reader.blanks) reader.row(record);
+    if (task.records !== null && !task.blanks) task.records.row(record);
+    task.question?.vector(record); // refused here where it cannot be read, before anything is asked for
     return [record];
   }
 
@@ -252,7 +244,11 @@ class Page {
     part<HTMLButtonElement>("take-part").disabled = true;
     part("leave").hidden = false;
     part("record").hidden = false;
-    this.#say("Asking for a round. When one wants your answer depends on the lot that was drawn for you; keep this page open.");
+    this.#say(
+      task.question === null
+        ? "Asking for a round. When one wants your answer depends on the lot that was drawn for you; keep this page open."
+        : "Asking for the round that wants your answer; keep this page open.",
+    );
     const repeated = task.interactivity === "full" || task.secret?.cover;
     const rounds = repeated ? Math.max(...task.phases.map((phase) => phase.rounds)) : 1;
     const offline = () => this.#say("This device is offline. The page goes on when it is back.");
@@ -267,7 +263,7 @@ class Page {
           const days = count(Math.ceil(wait / 86400));
           nothing = round === null ? "No round was drawn for you. Nothing was sent." : `Your round begins in ${days} days. Come back then; nothing was sent.`;
         },
-        watch: (leaving) => this.#showLeaving(task, leaving),
+        watch: (leaving) => this.#showLeaving(task, leaving, records),
         said: (sent) => {
           if (sent === null) {
             this.#say("A report came too late, says the shuffler. It is counted all the same, and no other takes its place.");
@@ -304,31 +300,37 @@ class Page {
     part("log").append(made("li", text));
   }
 
-  #showLeaving(task: Task, { round, cover, report, randomized }: Leaving): void {
+  #showLeaving(task: Task, { round, cover, report, randomized }: Leaving, records: Records): void {
     if (cover) return; // it says nothing
     const plan = task.phases[0].plan;
-    const { loss, features } = task.problem as Problem;
-    const columns = task.records === null ? [] : [...task.records.features, "constant"];
-    const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
-    const rows = randomized.counts.map((sent, place) => {
-      const name = columns[place % features] ?? `${place + 1}`;
-      const row = made("tr");
-      row.append(
-        made("th", loss.outputs > 1 ? `${classes[Math.floor(place / features)] ?? ""}: ${name}` : name, { scope: "row" }),
-        made("td", randomized.exact[place].toFixed(3)),
-        made("td", String(sent)),
-      );
-      return row;
-    });
-    part("numbers").replaceChildren(...rows);
+    const { question } = task;
+    part("numbers").replaceChildren(...(question === null ? gradientRows(task, randomized) : numberRows(question, randomized)));
+    part("pictures").replaceChildren(...(question === null ? [] : pictures(question, plan, randomized, records as readonly RecordValues[])));
     part("leaving-words").textContent =
-      `Round ${round}. “True” is what your record says, between 0 and ${plan.levels}; it stays here. “Sent” is that, rounded at random, plus ` +
+      `Round ${round}. “True” is what your record says, between 0 and ${plan.levels}, where ${plan.levels / 2} stands for nothing; it stays here. “Sent” is that, rounded at random, plus ` +
       `your part of the noise, up to ${plan.noiseBits} more. Only the sum over ${count(plan.users)} people is ever opened; the sealed report has ` +
       `${count(report.length)} bytes.`;
     const hex = toHex(report.subarray(0, 4096));
     part("bytes").textContent = report.length > 4096 ? `${hex} … (${count(report.length)} bytes in all)` : hex;
     part("leaving").hidden = false;
   }
+}
+
+/** True and noisy numbers of a gradient, by the features that they belong to. */
+function gradientRows(task: Task, { counts, exact }: Leaving["randomized"]): HTMLElement[] {
+  const { loss, features } = task.problem as Problem;
+  const columns = task.records === null ? [] : [...task.records.features, "constant"];
+  const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
+  return counts.map((sent, place) => {
+    const name = columns[place % features] ?? `${place + 1}`;
+    const row = made("tr");
+    row.append(
+      made("th", loss.outputs > 1 ? `${classes[Math.floor(place / features)] ?? ""}: ${name}` : name, { scope: "row" }),
+      made("td", exact[place].toFixed(3)),
+      made("td", String(sent)),
+    );
+    return row;
+  });
 }
 
 new Page().start();

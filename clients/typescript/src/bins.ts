@@ -95,6 +95,15 @@ export class NumberBins {
     return from === to ? from : `${from} to ${to}`;
   }
 
+  /** Which numbers a bin and all before it hold, in words. */
+  upTo(place: number): string {
+    if (place === 0) return `below ${this.#said(0, true)}`;
+    if (place >= this.size - 2) return place === this.size - 1 ? "anything, or nothing" : "any number";
+    if (place === this.#zero) return "below 0"; // 0 itself is the next
+    const at = this.#zero !== null && place > this.#zero ? place - 1 : place;
+    return `up to ${this.#said(at, false)}`;
+  }
+
   /** An edge; of whole numbers the one above or below it. */
   #said(place: number, above: boolean): string {
     const edge = this.edges[place];
@@ -102,8 +111,11 @@ export class NumberBins {
   }
 }
 
+const shortly = (number: number): string =>
+  Math.abs(number) < 1 ? String(Number(number.toPrecision(4))) : number.toLocaleString("en", { maximumSignificantDigits: 4 });
+
 /** A number for people: at most four digits, more only where it is whole. */
 export const shown = (number: number): string =>
-  Number.isInteger(number) && Math.abs(number) < 1e15 ? number.toLocaleString("en") : String(Number(number.toPrecision(4)));
+  Number.isInteger(number) && Math.abs(number) < 1e15 ? (number + 0).toLocaleString("en") : shortly(number);
 
 export const readEdges = (value: Json | undefined): number[] => list("edges", value).map((edge) => exactly("edges", edge, FURTHEST));

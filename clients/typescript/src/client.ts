@@ -1,9 +1,11 @@
 /** What runs on a device: check the promise, answer once, and let nothing but sealed noise leave. */
 import { type Bytes, fromHex } from "./bytes.ts";
 import { names, object, real, whole } from "./checks.ts";
+import { checkDemands, type Demands, requireDemands } from "./demands.ts";
 import { type Randomized, randomized } from "./encoding.ts";
 import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
-import { Budget, epsilonOf, gaussianBound } from "./guarantee.ts";
+import { type BudgetLimit, beyondBudget, budgetUse, type LedgerEntry, ledgerOf, limitOf, spent } from "./budget.ts";
+import { gaussianBound } from "./guarantee.ts";
 import { parseJson } from "./json.ts";
 import { meanGradient, type Problem, type Row } from "./problem.ts";
 import { meanVector } from "./questions.ts";
@@ -20,7 +22,7 @@ const LATER = [null, 409, 429, 500, 502, 503, 504];
 const MOST_ANSWER_BYTES = 1 << 26;
 const PAUSE = 0.5;
 
-export interface ClientOptions {
+export interface ClientOptions extends Demands {
   /** The shuffler's address. */
   shuffler: string;
   /** What the user was enrolled with. */
@@ -31,19 +33,18 @@ export interface ClientOptions {
   invitation?: string;
   /** What the device remembers. */
   store: Store;
-  /** The weakest promise that the user accepts for the whole task; 1 at delta 1e-6 unless given. */
-  maxEpsilon?: number;
-  maxDelta?: number;
-  /** With secret lots: the weakest promise to somebody who also knows when each user answered; 10 unless given. */
-  maxEpsilonIfWatched?: number;
-  /** What all tasks together may reveal, of those that this store remembers. None unless given. */
-  budget?: { epsilon: number; delta: number };
+  /**
+   * What all tasks of all analyzers together may reveal within any period ("365d", "12h", "4w", or seconds; for ever where there is
+   * none), of those that this store remembers. The store keeps the limit for every later client; where none is given its own counts.
+   */
+  budget?: { epsilon: number; delta: number; period?: string | number };
   /** Answer as soon as the gradient is ready: for made-up people alone, since the time of an answer then depends on records. */
   atOnce?: boolean;
   /** Seconds after which the shuffler is out of reach. */
   timeout?: number;
-  /** For tests. */
+  /** For tests; the clock in seconds since 1970. */
   random?: RandomSource;
+  clock?: () => number;
   fetch?: typeof fetch;
 }
 
@@ -78,7 +79,8 @@ export class Client {
   readonly #options: ClientOptions;
   readonly #key: Bytes;
   readonly #url: string;
-  readonly #budget: Budget | null;
+  #limitIsKept = false;
+  #proved: Task | undefined;
   #task: Task | undefined;
 
   constructor(options: ClientOptions) {
@@ -87,20 +89,45 @@ export class Client {
     this.#key = fromHex(options.analyzerKey, 32);
     this.#url = options.shuffler.replace(/\/+$/, "");
     this.#options = options;
-    for (const [name, value] of [["maxEpsilon", options.maxEpsilon ?? 1], ["maxDelta", options.maxDelta ?? 1e-6]] as const) {
-      if (!(value > 0 && Number.isFinite(value))) throw new RangeError(`${name}: the weakest promise that you accept, above 0`);
-    }
-    this.#budget = options.budget === undefined ? null : new Budget(options.budget.epsilon, options.budget.delta);
+    checkDemands(options);
+    if (options.budget !== undefined) limitOf(options.budget); // refuses what is none before anything is asked
   }
 
   /** The task, its signature and its promise checked here, not believed. */
   async task(): Promise<Task> {
     if (this.#task === undefined) {
-      const task = await readTask(await this.#send("/v1/task"), this.#key);
-      this.#requirePromise(task);
+      const task = await this.#provedTask();
+      const refusal = this.#beyondBudget(task, await this.#options.store.entries(), await this.#ownersLimit());
+      if (refusal !== null) throw new RefusedTaskError(refusal);
       this.#task = task;
     }
     return this.#task;
+  }
+
+  async #provedTask(): Promise<Task> {
+    if (this.#proved === undefined) {
+      const task = await readTask(await this.#send("/v1/task"), this.#key);
+      requireDemands(task, this.#options);
+      this.#proved = task;
+    }
+    return this.#proved;
+  }
+
+  /** The limit that was given, which the store keeps from now on, or the one that it keeps. */
+  async #ownersLimit(): Promise<BudgetLimit | null> {
+    const { budget, store } = this.#options;
+    if (budget !== undefined && !this.#limitIsKept) await store.keepLimit(limitOf(budget));
+    this.#limitIsKept = true;
+    return store.limit();
+  }
+
+  /** Why all tasks together would reveal too much with this one; null where they would not. */
+  #beyondBudget(task: Task, entries: readonly Entry[], limit: BudgetLimit | null): string | null {
+    return limit === null ? null : beyondBudget(limit, ledgerOf(entries), task, this.#clock());
+  }
+
+  #clock(): number {
+    return this.#options.clock?.() ?? Date.now() / 1000;
   }
 
   /** The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute. */
@@ -152,7 +179,18 @@ export class Client {
 
   /** The part of the budget that all answered tasks, and this one, use up; null without a budget. */
   async budgetUse(): Promise<number | null> {
-    return this.#budget?.use(boundsOf(await this.task(), await this.#options.store.entries())) ?? null;
+    const [task, limit] = [await this.#provedTask(), await this.#ownersLimit()];
+    return limit === null ? null : budgetUse(limit, ledgerOf(await this.#options.store.entries()), task, this.#clock());
+  }
+
+  /**
+   * All tasks that were ever answered, the owner's limit, and an epsilon for everything, which holds whenever one looks; at the limit's
+   * delta, or 1e-6 where there is none.
+   */
+  async ledger(): Promise<{ limit: BudgetLimit | null; tasks: LedgerEntry[]; epsilon: number; delta: number }> {
+    const [limit, tasks] = [await this.#ownersLimit(), ledgerOf(await this.#options.store.entries())];
+    const delta = limit?.delta ?? 1e-6;
+    return { limit, tasks, epsilon: spent(tasks, delta), delta };
   }
 
   /**
@@ -166,6 +204,8 @@ export class Client {
 
   async #answer(task: Task, records: RecordsSource, { watch, signal }: AnswerOptions): Promise<Sent | null> {
     const { store } = this.#options;
+    const limit = await this.#ownersLimit();
+    const within = (known: readonly Entry[]): boolean => this.#beyondBudget(task, known, limit) === null;
     let waiting = await store.waiting(task.id);
     let [firstTime, blank, due] = [false, false, 0];
     if (waiting === null) {
@@ -180,7 +220,7 @@ export class Client {
       if (entries.some((entry) => entry.slot === slot)) return null;
       let gradient: Float64Array | null = null; // of cover: nothing of the records, which would be a second release
       if (!cover) {
-        this.#requireRoom(task, round, entries);
+        this.#requireRoom(task, round, entries, limit);
         gradient = await this.#gradient(task, round, records, came + task.pace / 2);
       }
       [firstTime, blank, due] = [true, gradient === null && !cover, came + task.pace];
@@ -190,18 +230,21 @@ export class Client {
       const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, round.number, roundsOf(task, round.phase)[0]);
       const token = tokenAt === undefined ? undefined : await tokenOf(store, task.id, tokenAt);
       const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key, token);
-      const entry: Entry = { slot, task: task.id, round: round.number, phase: round.phase, ...gaussianBound(task.guarantee) };
+      const entry = this.#entry(slot, task, round.number, round.phase);
       if (cover) entry.cover = true;
       if (tokenAt !== undefined) entry.token = tokenAt;
-      const room = (known: Entry[]): boolean => cover || (this.#isWithinBudget(task, known) && this.#hasRoom(task, round, known));
+      const room = (known: Entry[]): boolean => cover || (within(known) && this.#hasRoom(task, round, known));
       if (!(await store.keep(entry, report, room))) return null; // another tab was quicker
       waiting = { slot, report };
       watch?.({ round: round.number, cover, report, randomized: noisy });
+    } else if (!waiting.slot.includes("-cover-") && !(await store.again(waiting.slot, this.#clock(), within))) {
+      // it counts from when it is sent
+      throw new RefusedTaskError(this.#beyondBudget(task, await store.entries(), limit) ?? "the store is in use. Nothing was sent.");
     }
     let entry = (await store.entries()).find((known) => known.slot === waiting.slot);
     if (entry === undefined) {
       // somebody has lost the ledger: of the report it is known only that it may have been sent
-      entry = { slot: waiting.slot, task: task.id, round: 0, phase: 0, ...gaussianBound(task.guarantee) };
+      entry = this.#entry(waiting.slot, task, 0, 0);
       await store.keep(entry, waiting.report, () => true);
     }
     if (!this.#options.atOnce) await until(due);
@@ -218,6 +261,11 @@ export class Client {
     }
     await store.sent(waiting.slot);
     return { round: entry.round, firstTime, blank, cover: entry.cover ?? false };
+  }
+
+  #entry(slot: string, task: Task, round: number, phase: number): Entry {
+    const [now, analyzer] = [this.#clock(), this.#options.analyzerKey.toLowerCase()];
+    return { slot, task: task.id, round, phase, ...gaussianBound(task.guarantee), name: task.name, analyzer, first: now, last: now };
   }
 
   /** In a task with cover, this user's round; asked for once. */
@@ -319,45 +367,19 @@ export class Client {
     if (waiting !== null) await this.#options.store.sent(waiting.slot);
   }
 
-  #requirePromise(task: Task): void {
-    const { maxEpsilon = 1, maxDelta = 1e-6 } = this.#options;
-    if (task.guarantee.neighbours !== "replace-one") throw new RefusedTaskError("the task promises for other neighbours than replace-one");
-    const epsilon = epsilonOf(task.guarantee, maxDelta);
-    const { watched } = task.guarantee;
-    const ifWatched = watched === null ? 0 : epsilonOf(watched, maxDelta);
-    const { maxEpsilonIfWatched = 10 } = this.#options;
-    if (ifWatched > maxEpsilonIfWatched) {
-      throw new RefusedTaskError(
-        `to somebody who also knows when each person answered, the task reveals epsilon = ${roundUp(ifWatched)} at delta = ${maxDelta}, ` +
-          `more than the ${maxEpsilonIfWatched} that is allowed here. Nothing was sent.`,
-      );
-    }
-    if (epsilon > maxEpsilon) {
-      throw new RefusedTaskError(
-        `the task reveals epsilon = ${roundUp(epsilon)} at delta = ${maxDelta}, more than the ${maxEpsilon} that is allowed here. Nothing was sent.`,
-      );
-    }
-  }
-
   /** Refuse a round beyond those that the phase's plan covers, or a task beyond the budget, whatever the analyzer says. */
-  #requireRoom(task: Task, round: TaskRound, entries: readonly Entry[]): void {
+  #requireRoom(task: Task, round: TaskRound, entries: readonly Entry[], limit: BudgetLimit | null): void {
     if (!this.#hasRoom(task, round, entries)) {
       const { plan } = phaseOf(task, round);
       throw new RefusedTaskError(`the task asks more often than its plan covers (${plan.rounds} rounds). Nothing was sent.`);
     }
-    if (this.#budget !== null && !this.#isWithinBudget(task, entries)) {
-      const { epsilon, delta } = this.#budget;
-      throw new RefusedTaskError(`with the tasks before it, it would reveal more than epsilon = ${epsilon} at delta = ${delta}. Nothing was sent.`);
-    }
+    const refusal = this.#beyondBudget(task, entries, limit);
+    if (refusal !== null) throw new RefusedTaskError(refusal);
   }
 
   #hasRoom(task: Task, round: TaskRound, entries: readonly Entry[]): boolean {
     const answers = entries.filter((entry) => entry.task === task.id && !entry.cover);
     return answers.every((entry) => entry.phase === round.phase) && answers.length < phaseOf(task, round).plan.rounds;
-  }
-
-  #isWithinBudget(task: Task, entries: readonly Entry[]): boolean {
-    return this.#budget === null || this.#budget.use(boundsOf(task, entries)) <= 1;
   }
 
   get #token(): string {
@@ -424,13 +446,6 @@ function readLot(data: Bytes, task: Task): { round: number | null; wait: number 
   };
 }
 
-/** What every answered task may reveal, and this one: each task once, however often it was answered. */
-function boundsOf(task: Task, entries: readonly Entry[]): { mu: number; slack: number }[] {
-  const bounds = new Map<string, { mu: number; slack: number }>([[task.id, gaussianBound(task.guarantee)]]);
-  for (const entry of entries) if (!entry.cover && !bounds.has(entry.task)) bounds.set(entry.task, entry);
-  return [...bounds.values()];
-}
-
 /** What a user answers, not yet clipped or randomized: a question's vector, or the mean gradient. */
 function vectorOf(task: Task, round: TaskRound, records: Records): Float64Array {
   if (task.question !== null) {
@@ -447,13 +462,4 @@ export function rowsOf(task: Task, records: Records): Row[] {
     if (task.records === null) throw new WireError("this task is not about tables: give rows of numbers");
     return task.records.row(record as RecordValues);
   });
-}
-
-/** A privacy figure as text, in four digits, never smaller than it is. */
-export function roundUp(value: number, digits = 4): string {
-  if (!(value > 0 && Number.isFinite(value))) return value === 0 ? "0" : "no bound";
-  const rounded = Number(value.toPrecision(digits));
-  if (rounded >= value) return String(rounded);
-  const unit = 10 ** (Math.floor(Math.log10(value)) - digits + 1);
-  return String(Number((rounded + unit).toPrecision(digits)));
 }

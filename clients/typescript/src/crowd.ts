@@ -66,6 +66,11 @@ function tail(k: number, n: number, p: number): number {
   return Math.exp(logPmf(k, n, p)) * sum;
 }
 
+/** P(Bin(n, p) = k). */
+export function binomialWeight(k: number, n: number, p: number): number {
+  return k === 0 ? Math.exp(n * Math.log1p(-p)) : Math.exp(logPmf(k, n, p));
+}
+
 function logPmf(k: number, n: number, p: number): number {
   if (k === n) return n * Math.log(p);
   const q = 1 - p;

@@ -2,8 +2,8 @@
 import { countBelow, shown, unitRoot, writeRoot } from "./bins.ts";
 import { names, object } from "./checks.ts";
 import type { JsonObject } from "./json.ts";
-import { fieldsOf, type Question, readFacts } from "./question.ts";
-import { columnsOf, encodedRow, finiteOf, requireColumns, type Schema, targetOf } from "./records.ts";
+import { FADING, fieldsOf, listed, type Question, saysOf } from "./question.ts";
+import { columnsOf, encodedRow, finiteOf, readSchema, requireColumns, type Schema, targetOf } from "./records.ts";
 import { readScorer, type Scorer } from "./scoring.ts";
 
 // Weights of right or wrong for two classes and for more, bins of a score, squared weights of the classes' ranks, of the log-loss and
@@ -28,7 +28,7 @@ const between = (bin: number): string => `up to a probability of ${percent(SCORE
 export function readEvaluate(words: JsonObject): Question {
   names("query", words, ["kind", "model"]);
   const model = object("model", words.get("model"));
-  const schema = readFacts(model.get("schema"));
+  const schema = readSchema(model.get("schema"));
   const scorer = readScorer(model, schema);
   const { target } = schema;
   return "classes" in target ? evaluatedClasses(schema, scorer, target.classes) : evaluatedNumbers(schema, scorer, target.range);
@@ -54,7 +54,16 @@ function evaluatedClasses(schema: Schema, scorer: Scorer, classes: readonly stri
     norm: 1,
     diameter: Math.sqrt(2 * (1 - right * right) + 4 * (right * right)),
     fields: fieldsOf(schema),
-    words: `how often a model is right that tells ${column} from ${schema.columns.map((one) => one.name).join(", ")}`,
+    words: `how often a model is right that guesses ${column} from ${listed(schema.columns.map((one) => one.name))}`,
+    note: FADING,
+    says: (record) => {
+      const row = encodedRow(schema, record);
+      const scores = scorer.scores(row);
+      const chance = scorer.probabilities(row, scores);
+      const guess = binary ? Number(chance[1] > 0.5) : scores.indexOf(Math.max(...scores));
+      const sure = scorer.answers === "probabilities" ? `, with ${percent(chance[guess])}` : "";
+      return [...saysOf(every, record), { part: "the model's guess", counts: `${classes[guess]}${sure}` }];
+    },
     vector: (record) => {
       requireColumns(record, every);
       const vector = new Float64Array(dim);
@@ -105,7 +114,12 @@ function evaluatedNumbers(schema: Schema, scorer: Scorer, [low, high]: [number, 
     norm: binned ? QUANTILE_NORM : ERRORS_NORM,
     diameter: binned ? QUANTILE_DIAMETER : ERRORS_NORM,
     fields: fieldsOf(schema),
-    words: `how far a model is from the truth that tells ${column} from ${schema.columns.map((one) => one.name).join(", ")}`,
+    words: `how far off a model is that guesses ${column} from ${listed(schema.columns.map((one) => one.name))}`,
+    note: "The error is measured in parts of the whole range.",
+    says: (record) => [
+      ...saysOf(every, record),
+      { part: "the model's guess", counts: shown(scorer.scores(encodedRow(schema, record))[0]) },
+    ],
     vector: (record) => {
       requireColumns(record, every);
       const vector = new Float64Array(dim);

@@ -1,15 +1,19 @@
 /** What is promised: upper bounds on what the analyzer's view reveals about one user. */
 import { type Allocation, allocationDelta, allocationGaussian, knownMu, SLACKS } from "./allocation.ts";
+import { binomialWeight } from "./crowd.ts";
 import { NoCertificateError } from "./errors.ts";
-import { gaussianDelta, gaussianMu } from "./normal.ts";
+import { centralScore, gaussianDelta, tailScore } from "./normal.ts";
 
 const ROUND_UP = 1 + 1e-9;
+const MOST_PURE_ROUNDS = 1e5;
 
 /** At most as telling as N(mu, 1) against N(0, 1), or as one report in one of secret rounds, but for `slack`. */
 export interface Guarantee {
   mu: number;
   slack: number;
   neighbours: "replace-one" | "zero-out";
+  /** By the paper's theorems: so many randomized responses of an epsilon each, beside the Gaussian. */
+  pure?: { epsilon: number; rounds: number };
   /** With secret lots: the rounds among which the lot was drawn, and one round's mu. */
   allocation: Allocation | null;
   /** With secret lots: what holds to somebody who also knows when each user answered. */
@@ -24,6 +28,12 @@ export const gaussianGuarantee = (mu: number, slack: number, neighbours: Guarant
   watched: null,
 });
 
+/** Of (epsilon, delta) in each of some rounds. */
+export const pureGuarantee = (epsilon: number, delta: number, rounds: number): Guarantee => ({
+  ...gaussianGuarantee(0, delta * rounds),
+  pure: { epsilon, rounds },
+});
+
 /** Of taking part in several rounds of this kind. */
 export const repeated = (one: Guarantee, rounds: number): Guarantee =>
   gaussianGuarantee(one.mu * Math.sqrt(rounds) * (rounds > 1 ? ROUND_UP : 1), one.slack * rounds, one.neighbours);
@@ -32,15 +42,42 @@ export const repeated = (one: Guarantee, rounds: number): Guarantee =>
 export const worstOf = (every: readonly Guarantee[]): Guarantee =>
   every.length === 1
     ? every[0]
-    : gaussianGuarantee(Math.max(...every.map((one) => one.mu)), Math.max(...every.map((one) => one.slack)), every[0].neighbours);
+    : {
+        ...gaussianGuarantee(Math.max(...every.map((one) => one.mu)), Math.max(...every.map((one) => one.slack)), every[0].neighbours),
+        ...(every.some((one) => one.pure) && {
+          pure: {
+            epsilon: Math.max(...every.map((one) => one.pure?.epsilon ?? 0)),
+            rounds: Math.max(...every.map((one) => one.pure?.rounds ?? 0)),
+          },
+        }),
+      };
 
 /** The smallest delta that is proved at this epsilon, rounded up. */
 export function deltaOf(guarantee: Guarantee, epsilon: number): number {
   const own =
     guarantee.allocation === null
-      ? gaussianDelta(epsilon, guarantee.mu)
+      ? withResponses(epsilon, guarantee.mu, guarantee.pure)
       : allocationDelta(guarantee.allocation, epsilon, guarantee.neighbours);
   return Math.min(1, guarantee.slack + own);
+}
+
+/** deltaG beside k randomized responses: their loss is (k - 2 j) epsilon with binomial probabilities (optimal composition). */
+function withResponses(epsilon: number, mu: number, pure: Guarantee["pure"]): number {
+  if (pure === undefined || pure.epsilon === 0) return gaussianDelta(epsilon, mu);
+  const { rounds } = pure;
+  if (rounds > MOST_PURE_ROUNDS) throw new NoCertificateError(`${rounds} rounds by the paper's theorems are more than this client adds up`);
+  let sum = 0;
+  for (let wrong = 0; wrong <= rounds; wrong += 1) {
+    const own = gaussianDelta(epsilon - (rounds - 2 * wrong) * pure.epsilon, mu);
+    if (own > 0) sum += own * binomialWeight(wrong, rounds, 1 / (1 + Math.exp(pure.epsilon)));
+  }
+  return sum * ROUND_UP;
+}
+
+/** The mu of the Gaussian pair that randomized response is a post-processing of, rounded up: 2 Phi^-1(e^eps / (1 + e^eps)). */
+export function responseMu(epsilon: number): number {
+  const score = epsilon < 1 ? centralScore(Math.tanh(epsilon / 2) / 2) : tailScore(-(epsilon + Math.log1p(Math.exp(-epsilon))));
+  return 2 * score * (1 + 1e-12);
 }
 
 /** The smallest epsilon that is proved at this delta, rounded up; infinite where there is none. */
@@ -64,37 +101,14 @@ export function epsilonOf(guarantee: Guarantee, delta: number): number {
 
 /** A Gaussian and a slack that bound a guarantee at every epsilon: what adds up over tasks. */
 export function gaussianBound(guarantee: Guarantee): { mu: number; slack: number } {
-  if (guarantee.allocation === null) return { mu: guarantee.mu, slack: guarantee.slack };
+  if (guarantee.allocation === null) {
+    const { mu, slack, pure } = guarantee;
+    const responses = pure === undefined ? 0 : Math.sqrt(pure.rounds) * responseMu(pure.epsilon);
+    return { mu: responses > 0 ? Math.hypot(mu, responses) * (1 + 1e-12) : mu, slack };
+  }
   const more = Math.max(0.5 * guarantee.slack, 1e-14);
   const mu = allocationGaussian(guarantee.allocation, guarantee.neighbours, more);
   return { mu: Math.min(mu, knownMu(guarantee.allocation, guarantee.neighbours)), slack: Math.min(1, guarantee.slack + more) };
-}
-
-const SLACK_SHARE = 0.25;
-
-/** Caps on the squares of mu and on slacks that keep (epsilon, delta) for tasks chosen one after the other (accounting, Theorem F). */
-export class Budget {
-  readonly epsilon: number;
-  readonly delta: number;
-  readonly #mu: number;
-  readonly #slack: number;
-
-  constructor(epsilon: number, delta: number) {
-    if (!(epsilon > 0 && delta > 0 && delta < 1)) throw new RangeError("a budget has an epsilon above 0 and a delta between 0 and 1");
-    this.epsilon = epsilon;
-    this.delta = delta;
-    this.#mu = gaussianMu(epsilon, (1 - SLACK_SHARE) * (1 - 1e-12) * delta);
-    this.#slack = SLACK_SHARE * delta;
-  }
-
-  /** Which part of the caps some tasks use up, rounded up; above 1 is too much. */
-  use(bounds: readonly { mu: number; slack: number }[]): number {
-    const squares = bounds.reduce((sum, bound) => sum + bound.mu * bound.mu, 0) / (this.#mu * this.#mu);
-    const slacks = bounds.reduce((sum, bound) => sum + bound.slack, 0) / this.#slack;
-    const used = Math.max(squares, slacks) * (1 + 1e-12);
-    if (Number.isNaN(used)) throw new NoCertificateError("a task without figures that can be added up");
-    return used;
-  }
 }
 
 export { SLACKS };

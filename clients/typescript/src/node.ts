@@ -2,11 +2,12 @@
 import { closeSync, fsyncSync, linkSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, rmSync, unlinkSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import type { Bytes } from "./bytes.ts";
-import { type Entry, type Store, type TokenRequest, type Wallet, withoutToken } from "./store.ts";
+import type { BudgetLimit } from "./budget.ts";
+import { type Entry, sentAt, type Store, type TokenRequest, type Wallet, withoutToken } from "./store.ts";
 
 const exists = (problem: unknown): boolean => (problem as { code?: string }).code === "EEXIST";
 
-/** Files `SLOT.entry` (an answer), `SLOT.report` (until it was sent), `TASK.requests` and then `TASK.tokens` (of an enroller). The entry is linked into place whole, or not at all. */
+/** Files `SLOT.entry` (an answer), `SLOT.report` (until it was sent), `TASK.requests` and then `TASK.tokens` (of an enroller), `TASK.lot`, and `budget.limit`. The entry is linked into place whole, or not at all. */
 export class FolderStore implements Store {
   readonly folder: string;
   readonly #folder: string;
@@ -41,6 +42,13 @@ export class FolderStore implements Store {
     return true;
   }
 
+  /** Writes values in the place of a file, whole or not at all. */
+  #replace(draft: string, name: string, values: unknown): void {
+    this.#write(draft, new TextEncoder().encode(`${JSON.stringify(values)}\n`));
+    renameSync(join(this.#folder, draft), join(this.#folder, name));
+    this.#settle();
+  }
+
   /** Names are on the disk, not only in the system's memory. */
   #settle(): void {
     const folder = openSync(this.#folder, "r");
@@ -64,13 +72,28 @@ export class FolderStore implements Store {
       // before the report: a token that is in one is in no other, whatever stops when
       const left = withoutToken(await this.wallet(entry.task), entry.token);
       if (left === null) return false;
-      this.#write(draft, new TextEncoder().encode(JSON.stringify(left.tokens)));
-      renameSync(join(this.#folder, draft), join(this.#folder, `${entry.task}.tokens`));
-      this.#settle();
+      this.#replace(draft, `${entry.task}.tokens`, left.tokens);
     }
     this.#write(draft, report);
     this.#place(draft, `${entry.slot}.report`); // unless it is there: whoever has lost an entry has the report still
     return true;
+  }
+
+  async again(slot: string, moment: number, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
+    const known = await this.entries();
+    if (!allowed(known)) return false;
+    const entry = known.find((one) => one.slot === slot);
+    if (entry !== undefined) this.#replace(`${slot}.${process.pid}.draft`, `${slot}.entry`, sentAt(entry, moment));
+    return true;
+  }
+
+  async keepLimit(limit: BudgetLimit): Promise<void> {
+    this.#replace(`budget.${process.pid}.draft`, "budget.limit", limit);
+  }
+
+  async limit(): Promise<BudgetLimit | null> {
+    if (!readdirSync(this.#folder).includes("budget.limit")) return null;
+    return JSON.parse(readFileSync(join(this.#folder, "budget.limit"), "utf-8")) as BudgetLimit;
   }
 
   async waiting(task: string): Promise<{ slot: string; report: Bytes } | null> {

@@ -4,11 +4,14 @@ import { flag, names, object, oneOf, real, text, whole } from "./checks.ts";
 import { NoCertificateError, WireError } from "./errors.ts";
 import { deltaOf, type Guarantee, gaussianGuarantee, repeated } from "./guarantee.ts";
 import { type Json, type JsonObject } from "./json.ts";
-import { drawable } from "./sampling.ts";
+import { paperGuarantee } from "./paper.ts";
 
 export const TAIL_SHARE = 0.01;
 // What another processor's last digits may differ by in a claim, which is thrown away for the figure proved here.
 const TOLERANCE = 1e-6;
+
+// A report says its bits a coordinate in 4 bytes.
+const MOST_MESSAGES = 2 ** 32 - 1;
 
 const REQUEST = [
   "epsilon",
@@ -95,42 +98,49 @@ export function readPlan(value: Json | undefined): SumPlan {
   };
   const facts = { ...requested, diameter: readDiameter(words.get("diameter"), requested.norm, requested.dim) };
   real("max_inflation", words.get("max_inflation"), { above: 1 });
-  if ((words.get("max_bits") ?? null) !== null) whole("max_bits", words.get("max_bits"), { atLeast: 2, atMost: 2 ** 31 });
-  if (flag("scalar", words.get("scalar")) && facts.dim !== 1) throw new WireError("a scalar plan of several coordinates");
-  if (oneOf("calibration", words.get("calibration"), ["tight", "paper", "paper-scaled"] as const) !== "tight") {
-    throw new WireError("a plan by the paper's calibration, which this client does not prove");
-  }
+  const maxBits = (words.get("max_bits") ?? null) === null ? null : whole("max_bits", words.get("max_bits"), { atLeast: 2, atMost: 2 ** 31 });
+  const scalar = flag("scalar", words.get("scalar"));
+  if (scalar && facts.dim !== 1) throw new WireError("a scalar plan of several coordinates");
+  const calibration = oneOf("calibration", words.get("calibration"), ["tight", "paper", "paper-scaled"] as const);
+  if (calibration !== "tight" && facts.diameter !== null) throw new WireError("a plan by the paper's calibration with a diameter");
   text("theorem", words.get("theorem"));
-  const claimedMu = real("mu", words.get("mu"), { above: 0 });
-  const claimedSlack = real("slack", words.get("slack"), { atLeast: 0, below: 1 });
-  real("pure_epsilon", words.get("pure_epsilon"), { atLeast: 0 });
-  const plan = { ...facts, guarantee: proved(facts) };
-  const { mu, slack } = plan.guarantee;
-  if (claimedMu < mu * (1 - TOLERANCE) || claimedSlack < slack * (1 - TOLERANCE)) {
+  const claimed = [
+    (words.get("mu") ?? null) === null ? 0 : real("mu", words.get("mu"), { above: 0 }),
+    real("slack", words.get("slack"), { atLeast: 0, below: 1 }),
+    real("pure_epsilon", words.get("pure_epsilon"), { atLeast: 0 }),
+  ];
+  const guarantee = withoutProof(() => (calibration === "tight" ? proved(facts) : paperGuarantee({ ...facts, calibration, scalar, maxBits })));
+  const plan = { ...facts, guarantee };
+  const figures = [guarantee.mu, guarantee.slack, guarantee.pure?.epsilon ?? 0];
+  if (!figures.every((figure, place) => claimed[place] >= figure * (1 - TOLERANCE))) {
     throw new WireError("a plan that claims more than is proved of its parameters");
   }
   if (deltaOf(plan.guarantee, plan.epsilon) > plan.delta) throw new WireError("a plan whose delta is not proved");
-  if (!drawable(plan.noiseBits, plan.dim)) throw new WireError(`a plan with ${plan.noiseBits} noise bits, more than this client draws`);
+  if (messagesOf(plan) > MOST_MESSAGES) throw new WireError(`a plan with ${messagesOf(plan)} bits a coordinate, more than a report can say`);
   return plan;
+}
+
+function withoutProof<Result>(prove: () => Result): Result {
+  try {
+    return prove();
+  } catch (problem) {
+    if (problem instanceof NoCertificateError) throw new WireError(`a plan without a proof: ${problem.message}`);
+    throw problem;
+  }
 }
 
 function proved(facts: Omit<SumPlan, "guarantee">): Guarantee {
   const { levels, neighbours, dim, rounds, norm, diameter } = facts;
   const part = diameter === null ? 1 : diameter / (2 * norm);
-  try {
-    const certificate = certify(
-      {
-        trials: facts.noiseBits * honestUsers(facts),
-        probability: facts.noiseProbability,
-        shift: encodedShift(neighbours, levels, part),
-        reach: encodedReach(neighbours, levels, part),
-        dim,
-      },
-      (TAIL_SHARE * facts.delta) / (dim * rounds),
-    );
-    return repeated(gaussianGuarantee(certificate.mu, dim * certificate.tau, neighbours), rounds);
-  } catch (problem) {
-    if (problem instanceof NoCertificateError) throw new WireError(`a plan without a proof: ${problem.message}`);
-    throw problem;
-  }
+  const certificate = certify(
+    {
+      trials: facts.noiseBits * honestUsers(facts),
+      probability: facts.noiseProbability,
+      shift: encodedShift(neighbours, levels, part),
+      reach: encodedReach(neighbours, levels, part),
+      dim,
+    },
+    (TAIL_SHARE * facts.delta) / (dim * rounds),
+  );
+  return repeated(gaussianGuarantee(certificate.mu, dim * certificate.tau, neighbours), rounds);
 }

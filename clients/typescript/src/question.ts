@@ -1,13 +1,24 @@
 /** What a question is, and the public facts about the records that it is about. */
-import { flag, names, object, real, text, whole } from "./checks.ts";
-import { WireError } from "./errors.ts";
-import type { Json, JsonObject } from "./json.ts";
-import { columnsOf, isCategory, type RecordValues, readSchema, type Schema } from "./records.ts";
+import { isCategory, type RecordValues, type Schema, textOf } from "./records.ts";
 
 /** One value that a question wants of a record, for forms. */
 export type Field =
-  | { name: string; levels: readonly string[]; others: boolean }
-  | { name: string; low: number; high: number; optional: boolean; whole: boolean };
+  | {
+      name: string;
+      levels: readonly string[];
+      /** Whether another level counts, too, and whether nothing does. */
+      others: boolean;
+      nothing: boolean;
+    }
+  | {
+      name: string;
+      low: number;
+      high: number;
+      /** Whether it may be left out. */
+      optional: boolean;
+      /** What becomes of a number outside: it is taken for the nearer end, or counted as below or above. */
+      outside: "nearest" | "counted";
+    };
 
 export interface Question {
   kind: "describe" | "histogram" | "regression" | "evaluate";
@@ -19,41 +30,36 @@ export interface Question {
   fields: Field[];
   /** What is asked, in a sentence. */
   words: string;
+  /** How a picture of the vector is to be read, where that needs saying. */
+  note: string;
   /** The vector of one record. */
   vector(record: RecordValues): Float64Array;
+  /** What a record says in the question's terms, part by part. */
+  says(record: RecordValues): { part: string; counts: string }[];
   /** What a coordinate of the vector stands for: to which part of the question it belongs, and what it counts there. */
   coordinate(place: number): { part: string; counts: string };
 }
 
+/** Of bins that are sent by the root of prefix sums. */
+export const FADING = "A record counts in its own bin and, less and less, in all bins after it: that keeps the noise of sums over bins small.";
+
+/** Names in a sentence. */
+export const listed = (names: readonly string[]): string =>
+  names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names[names.length - 1]}`;
+
 /** What a question about rows and targets wants of a record. */
-export const fieldsOf = ({ columns, target }: Schema): Field[] => [
-  ...columns.map((column) =>
-    isCategory(column)
-      ? { name: column.name, levels: column.levels, others: column.unknown === "zero" }
-      : { name: column.name, low: column.low, high: column.high, optional: true, whole: false },
+export const fieldsOf = ({ columns, target }: Pick<Schema, "columns" | "target">): Field[] => [
+  ...columns.map(
+    (column): Field =>
+      isCategory(column)
+        ? { name: column.name, levels: column.levels, others: column.unknown === "zero", nothing: false }
+        : { name: column.name, low: column.low, high: column.high, optional: true, outside: "nearest" },
   ),
   "classes" in target
-    ? { name: target.column, levels: target.classes, others: false }
-    : { name: target.column, low: target.range[0], high: target.range[1], optional: false, whole: false },
+    ? { name: target.column, levels: target.classes, others: false, nothing: false }
+    : { name: target.column, low: target.range[0], high: target.range[1], optional: false, outside: "nearest" },
 ];
 
-/** The schema of a question, which may say who is whose and where its ranges come from: a client makes nothing of either. */
-export function readFacts(value: Json | undefined): Schema {
-  const words = object("schema", value);
-  const schema = readSchema(value, ["user", "described"]);
-  if (words.has("user") && [...columnsOf(schema), ""].includes(text("user", words.get("user")))) {
-    throw new WireError("a schema whose user column has another role, too");
-  }
-  if (words.has("described")) readDescribed(object("described", words.get("described")), words.has("user"));
-  return schema;
-}
-
-/** Where a schema's ranges come from. */
-function readDescribed(words: JsonObject, byUser: boolean): void {
-  names("described", words, ["epsilon", "delta", "users"], ["private", "share", "seed", "rows"]);
-  real("described.epsilon", words.get("epsilon"), { above: 0 });
-  real("described.delta", words.get("delta"), { above: 0, below: 1 });
-  whole("described.users", words.get("users"), { atLeast: 2 });
-  if (words.has("private")) flag("described.private", words.get("private"));
-  if (["share", "seed", "rows"].some((word) => words.has(word))) throw new WireError(`a schema for which people were set aside${byUser ? ", by name" : ""}`);
-}
+/** What a record says of its columns, as it stands there. */
+export const saysOf = (columns: readonly string[], record: RecordValues): { part: string; counts: string }[] =>
+  columns.map((column) => ({ part: column, counts: textOf(record, column) || "nothing" }));

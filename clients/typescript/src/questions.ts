@@ -9,8 +9,8 @@ import { dot } from "./encoding.ts";
 import { RecordError, WireError } from "./errors.ts";
 import { readEvaluate } from "./evaluation.ts";
 import { type Json, JsonNumber, type JsonObject } from "./json.ts";
-import { fieldsOf, type Question, readFacts } from "./question.ts";
-import { columnsOf, encodedRow, levelOf, numberOf, type RecordValues, requireColumns, targetOf, textOf } from "./records.ts";
+import { FADING, fieldsOf, listed, type Question, saysOf } from "./question.ts";
+import { columnsOf, encodedRow, levelOf, numberOf, type RecordValues, readSchema, requireColumns, targetOf, textOf } from "./records.ts";
 
 /** The range of a mean is that of its vectors. What is not in it is not sent, whatever went wrong. */
 export function meanVector(question: Question, records: readonly RecordValues[]): Float64Array {
@@ -69,6 +69,17 @@ function readCounted(value: Json): Counted {
   return { name, bins, root: unitRoot(bins.size) };
 }
 
+type Levels = { name: string; levels: string[] };
+
+/** Which bin a level has: its own, that of all others, or that of nothing. */
+function levelPlace({ name, levels }: Levels, record: RecordValues): number {
+  if (textOf(record, name) === "") return levels.length + 1;
+  const level = levelOf(levels, record, name);
+  return level < 0 ? levels.length : level;
+}
+
+const levelWords = ({ levels }: Levels, place: number): string => levels[place] ?? (place === levels.length ? "something else" : "nothing");
+
 /** The sum of so many ones and so many times 0.4, rounded once, as Python's fsum has it. */
 const weightOf = (numbers: number, levels: number): number =>
   Number(BigInt(numbers) * 2n ** 53n + BigInt(levels) * BigInt(0.4 * 2 ** 53)) / 2 ** 53;
@@ -95,10 +106,16 @@ function readDescribe(words: JsonObject): Question {
     diameter: Math.SQRT2,
     fields: columns.map((column) =>
       "bins" in column
-        ? { name: column.name, low: column.bins.low, high: column.bins.high, optional: true, whole: column.bins.whole }
-        : { name: column.name, levels: column.levels, others: true },
+        ? { name: column.name, low: column.bins.low, high: column.bins.high, optional: true, outside: "counted" }
+        : { name: column.name, levels: column.levels, others: true, nothing: true },
     ),
-    words: `how many people have which ${every.join(", ")}: averages and shares, counted in bins`,
+    words: `how ${listed(every)} ${every.length > 1 ? "are" : "is"} spread among people: averages, medians and shares, and what is missing`,
+    note: numbers > 0 ? `${FADING} Levels count in their own alone.` : "",
+    says: (record) =>
+      columns.map((column) => ({
+        part: column.name,
+        counts: "bins" in column ? column.bins.words(column.bins.place(numberOrNothing(record, column.name))) : levelWords(column, levelPlace(column, record)),
+      })),
     vector: (record) => {
       requireColumns(record, every);
       const vector = new Float64Array(dim);
@@ -107,10 +124,7 @@ function readDescribe(words: JsonObject): Question {
           const weight = Math.sqrt(1 / total);
           writeRoot(vector, firsts[index], column.bins.place(numberOrNothing(record, column.name)), column.root, weight);
         } else {
-          const level = levelOf(column.levels, record, column.name);
-          const nothing = textOf(record, column.name) === "";
-          const place = nothing ? column.levels.length + 1 : level < 0 ? column.levels.length : level;
-          vector[firsts[index] + place] = Math.sqrt(0.4 / total);
+          vector[firsts[index] + levelPlace(column, record)] = Math.sqrt(0.4 / total);
         }
       });
       return vector;
@@ -119,8 +133,7 @@ function readDescribe(words: JsonObject): Question {
       const index = firsts.findLastIndex((first) => first <= place);
       const column = columns[index];
       const at = place - firsts[index];
-      if ("bins" in column) return { part: column.name, counts: `up to ${column.bins.words(at)}` };
-      return { part: column.name, counts: column.levels[at] ?? (at === column.levels.length ? "something else" : "nothing") };
+      return { part: column.name, counts: "bins" in column ? column.bins.upTo(at) : levelWords(column, at) };
     },
   };
 }
@@ -132,18 +145,27 @@ function readHistogram(words: JsonObject): Question {
   if (!(low < high)) throw new WireError("a task that says something impossible: low must be less than high");
   const bins = whole("bins", words.get("bins"), { atLeast: 1, atMost: 100_000 });
   const edge = (place: number): string => shown(low + ((high - low) * place) / bins);
+  const placeOf = (record: RecordValues): number => {
+    const place = Math.floor(((numberOrNothing(record, column) - low) / (high - low)) * bins);
+    return Math.min(Math.max(place, 0), bins - 1); // NaN stays NaN
+  };
   return {
     kind: "histogram",
     dim: bins,
     norm: 1,
     diameter: Math.SQRT2,
-    fields: [{ name: column, low, high, optional: true, whole: false }],
-    words: `how many people have which ${column}, counted in ${bins} equal bins from ${shown(low)} to ${shown(high)}`,
+    fields: [{ name: column, low, high, optional: true, outside: "nearest" }],
+    words: `how ${column} is spread among people: how many there are in each of ${shown(bins)} equal steps from ${shown(low)} to ${shown(high)}`,
+    note: "",
+    says: (record) => {
+      const place = placeOf(record);
+      return [{ part: column, counts: Number.isNaN(place) ? "nothing" : `${edge(place)} to ${edge(place + 1)}` }];
+    },
     vector: (record) => {
       requireColumns(record, [column]);
       const vector = new Float64Array(bins);
-      const place = ((numberOrNothing(record, column) - low) / (high - low)) * bins;
-      if (!Number.isNaN(place)) vector[Math.min(Math.max(Math.floor(place), 0), bins - 1)] = 1;
+      const place = placeOf(record);
+      if (!Number.isNaN(place)) vector[place] = 1;
       return vector;
     },
     coordinate: (place) => ({ part: column, counts: `${edge(place)} to ${edge(place + 1)}` }),
@@ -166,7 +188,7 @@ function unitRow(row: Float64Array): Float64Array {
 
 function readRegression(words: JsonObject): Question {
   names("query", words, ["kind", "schema"]);
-  const schema = readFacts(words.get("schema"));
+  const schema = readSchema(words.get("schema"));
   const { target, features, norm } = schema;
   if (!("range" in target)) throw new WireError("a regression on classes");
   const width = features.length + 1;
@@ -182,7 +204,9 @@ function readRegression(words: JsonObject): Question {
     norm: MOMENTS_NORM,
     diameter: Math.sqrt(Math.max(2 * a + 2 * b + (b * b) / (2 * a), 2 * a + b + c)),
     fields: fieldsOf(schema),
-    words: `how ${target.column} depends on ${schema.columns.map((column) => column.name).join(", ")}: averages of products of these numbers`,
+    words: `how ${target.column} depends on ${listed(schema.columns.map((column) => column.name))}: averages of products of these numbers, in pairs`,
+    note: "Each column is brought to between -1 and 1 first; “everybody” is a number that is the same for all.",
+    says: (record) => saysOf(every, record),
     vector: (record) => {
       requireColumns(record, every);
       const raw = new Float64Array(width).fill(1 / Math.SQRT2); // the constant, which is for everybody the same

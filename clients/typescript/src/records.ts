@@ -134,14 +134,26 @@ export interface Schema {
   norm: number;
 }
 
-export function readSchema(value: Json | undefined, optional: readonly string[] = []): Schema {
+/** Where a schema's ranges come from. Nobody was set aside for it: no client knows whether it was. */
+function readDescribed(words: JsonObject): void {
+  names("described", words, ["epsilon", "delta", "users"], ["private"]);
+  real("described.epsilon", words.get("epsilon"), { above: 0 });
+  real("described.delta", words.get("delta"), { above: 0, below: 1 });
+  whole("described.users", words.get("users"), { atLeast: 2 });
+  if (words.has("private")) flag("described.private", words.get("private"));
+}
+
+/** A schema may say who is whose and where its ranges come from: a client, whose rows are all its own, makes nothing of either. */
+export function readSchema(value: Json | undefined): Schema {
   const schema = object("schema", value);
-  names("schema", schema, ["target", "columns"], ["version", "rows", ...optional]);
+  names("schema", schema, ["target", "columns"], ["version", "rows", "user", "described"]);
+  if (schema.has("described")) readDescribed(object("described", schema.get("described")));
   if (schema.has("version") && whole("version", schema.get("version")) !== 1) throw new WireError("a schema of another version");
   const rows = schema.has("rows") ? oneOf("rows", schema.get("rows"), ["unit", "as-is"] as const) : "unit";
   const columns = list("columns", schema.get("columns")).map(readColumn);
   const target = readTarget(object("target", schema.get("target")));
   const used = [...columns.map((column) => column.name), target.column];
+  if (schema.has("user") && [...used, ""].includes(text("user", schema.get("user")))) throw new WireError("a user column with another role, too");
   if (columns.length === 0 || target.column === "" || new Set(used).size !== used.length) {
     throw new WireError("a schema with a column twice, or without any");
   }

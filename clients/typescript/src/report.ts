@@ -3,9 +3,10 @@ import { ascii, type Bytes, joined, littleEndian } from "./bytes.ts";
 import { type Engine, engine, keystream, label, randomBytes, seal } from "./crypto.ts";
 import { countWidth, packed, packedBytes, unpacked } from "./packing.ts";
 import { messagesOf, type SumPlan } from "./plan.ts";
-import { TRANSPORTS, type Transport } from "./task.ts";
-import { verifiedShares } from "./verified.ts";
+import { SEALED_BIT, SEALED_SEED, TRANSPORTS, type Transport } from "./task.ts";
+import { verifiedReport, verifiedShares } from "./verified.ts";
 
+const HEADER_BYTES = 48;
 const SEED_LABEL = 0xffffffff;
 
 const info = (transport: Transport, digest: Bytes, place: number): Bytes =>
@@ -13,6 +14,14 @@ const info = (transport: Transport, digest: Bytes, place: number): Bytes =>
 
 /** Numbers modulo 2^width that look random to whoever has not got the seed. */
 export const mask = (seed: Bytes, dim: number, width: number): bigint[] => unpacked(keystream(seed, packedBytes(dim, width)), dim, width);
+
+/** The length of a report without its token. */
+export function reportBytes(transport: Transport, plan: SumPlan): number {
+  const messages = messagesOf(plan);
+  if (transport === "messages") return HEADER_BYTES + plan.dim * messages * SEALED_BIT;
+  if (transport === "verified-sum") return HEADER_BYTES + verifiedReport(plan.dim, messages);
+  return HEADER_BYTES + SEALED_SEED + packedBytes(plan.dim, countWidth(plan.users, messages));
+}
 
 /** Seal counts for the round's key. Seals are random: keep the bytes for a retry. A token goes into the envelope of the seed. `seed` and `by` are for vectors alone. */
 export async function sealedReport(

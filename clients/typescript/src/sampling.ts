@@ -2,20 +2,13 @@
  * Exact samplers: each draws from its law without any error, and makes the same of the same random bytes as Python does
  * (src/croupier/protocol/sampling.py).
  */
-import { NoCertificateError } from "./errors.ts";
 import type { RandomSource } from "./random.ts";
+import { drawMany, MAX_TRIALS, MIN_TRIALS } from "./rejection.ts";
 
-// Trials from which on Python draws fair binomials by rejection, which is not built here; with fewer draws only from more.
-const MIN_REJECTION = 1 << 10;
 const FEW_BITS = 1 << 10;
 const FEW_BITS_IN_ALL = 1 << 22;
 const CHUNK_WORDS = 1 << 15;
 const TOGETHER = 1 << 16;
-
-/** Whether this client can draw the noise of a plan. */
-export function drawable(trials: number, dim: number): boolean {
-  return trials < Math.max(MIN_REJECTION, Math.floor(FEW_BITS_IN_ALL / 2 / Math.min(dim, TOGETHER)));
-}
 
 /** `size` draws of Bin(trials, probability), for any float probability in (0, 1). */
 export function binomial(source: RandomSource, trials: number, probability: number, size: number): number[] {
@@ -26,7 +19,7 @@ export function binomial(source: RandomSource, trials: number, probability: numb
     }
     return drawn;
   }
-  if (!drawable(trials, size)) throw new NoCertificateError(`${trials} noise bits are more than this client draws`);
+  if (!(trials <= MAX_TRIALS)) throw new RangeError(`${trials} trials are more than are drawn exactly`);
   const digits = binaryDigits(probability);
   if (size > 0 && trials >= 64 && trials * digits.length <= Math.max(FEW_BITS, Math.floor(FEW_BITS_IN_ALL / size))) {
     return countBelow(source, trials, digits, size);
@@ -47,10 +40,25 @@ export function binomial(source: RandomSource, trials: number, probability: numb
   return successes;
 }
 
-/** Draws of Bin(trials_i, 1/2): random bits, counted. */
+/** Draws of Bin(trials_i, 1/2): few random bits are counted, many are left to rejection. */
 export function fairBinomial(source: RandomSource, trials: number | readonly number[], size: number): number[] {
   if (size === 0) return [];
-  const least = typeof trials === "number" ? trials : Math.min(...trials);
+  const least = Math.max(MIN_TRIALS, Math.floor(FEW_BITS_IN_ALL / 2 / size));
+  if (typeof trials === "number") return trials >= least ? drawMany(source, new Array<number>(size).fill(trials)) : popcounted(source, trials, size);
+  const ones = new Array<number>(size).fill(0);
+  for (const many of [true, false]) {
+    const places = trials.flatMap((number, place) => (number >= least === many ? [place] : []));
+    const some = places.map((place) => trials[place]);
+    const drawn = many ? drawMany(source, some) : popcounted(source, some, some.length);
+    places.forEach((place, index) => (ones[place] = drawn[index]));
+  }
+  return ones;
+}
+
+/** Bin(trials_i, 1/2): random bits, counted. */
+function popcounted(source: RandomSource, trials: number | readonly number[], size: number): number[] {
+  if (size === 0) return [];
+  const least = typeof trials === "number" ? trials : trials.reduce((fewest, number) => Math.min(fewest, number), Infinity);
   const common = Math.floor(least / 64);
   const ones = popcountWords(source, common, size);
   if (typeof trials !== "number" || trials > 64 * common) {
@@ -136,7 +144,7 @@ function popcountWords(source: RandomSource, count: number, size: number): numbe
 
 /** Bin(trials_i, 1/2) in words of the smallest size that holds them, the bits not asked for shifted out. */
 function popcountMasked(source: RandomSource, trials: readonly number[]): number[] {
-  const longest = Math.max(...trials);
+  const longest = trials.reduce((most, number) => Math.max(most, number), 0);
   const width = [8, 16, 32, 64].find((bits) => longest <= bits) ?? 64;
   const rows = Math.ceil(longest / width);
   const together = Math.max(1, Math.floor(CHUNK_WORDS / Math.max(1, rows)));

@@ -1,4 +1,5 @@
 /** What a device remembers: which slots it has answered, and a report until the shuffler has it. */
+import type { BudgetLimit } from "./budget.ts";
 import type { Bytes } from "./bytes.ts";
 
 /** One answer, counted before it leaves: it may have been taken, whatever is heard of it. */
@@ -10,6 +11,12 @@ export interface Entry {
   /** What the whole task may reveal, for adding up over tasks: mu and slack of a Gaussian that bounds it. */
   mu: number;
   slack: number;
+  /** What the analyzer calls the task, and the analyzer's key. */
+  name?: string;
+  analyzer?: string;
+  /** When it was written down, and when it was last sent, in seconds since 1970; without them it counts in every period. */
+  first?: number;
+  last?: number;
   /** A report that says nothing, in a round that is not this user's lot: no answer. */
   cover?: boolean;
   /** The slot of the token that its report carries, in a task with an enroller; `keep` strikes it out. */
@@ -38,6 +45,12 @@ export interface Store {
    * `allowed` refuses the entries that are there, or the token that the report carries was used before.
    */
   keep(entry: Entry, report: Bytes, allowed: (entries: Entry[]) => boolean): Promise<boolean>;
+  /** Write down that the answer of a slot is sent again at this time; false, and nothing written, where `allowed` refuses. */
+  again(slot: string, moment: number, allowed: (entries: Entry[]) => boolean): Promise<boolean>;
+  /** Keep what the owner allows all tasks together to learn. */
+  keepLimit(limit: BudgetLimit): Promise<void>;
+  /** The limit that is kept; null where none is. */
+  limit(): Promise<BudgetLimit | null>;
   /** A report of the task that the shuffler is not known to have. */
   waiting(task: string): Promise<{ slot: string; report: Bytes } | null>;
   /** Forget a report; its answer stays counted. */
@@ -56,12 +69,17 @@ export interface Store {
   alone<Result>(work: () => Promise<Result>): Promise<Result | null>;
 }
 
+/** The entry as it is when its report is sent at this time. */
+export const sentAt = (entry: Entry, moment: number): Entry =>
+  entry.last === undefined ? entry : { ...entry, last: Math.max(entry.last, moment) };
+
 /** For tests and made-up people: forgets everything with the page. */
 export class MemoryStore implements Store {
   readonly #entries = new Map<string, Entry>();
   readonly #reports = new Map<string, { task: string; report: Bytes }>();
   readonly #lots = new Map<string, number | null>();
   readonly #wallets = new Map<string, Wallet>();
+  #limit: BudgetLimit | null = null;
   #busy = false;
 
   async entries(): Promise<Entry[]> {
@@ -78,6 +96,21 @@ export class MemoryStore implements Store {
     this.#entries.set(entry.slot, entry);
     this.#reports.set(entry.slot, { task: entry.task, report });
     return true;
+  }
+
+  async again(slot: string, moment: number, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
+    if (!allowed([...this.#entries.values()])) return false;
+    const entry = this.#entries.get(slot);
+    if (entry !== undefined) this.#entries.set(slot, sentAt(entry, moment));
+    return true;
+  }
+
+  async keepLimit(limit: BudgetLimit): Promise<void> {
+    this.#limit = limit;
+  }
+
+  async limit(): Promise<BudgetLimit | null> {
+    return this.#limit;
   }
 
   async waiting(task: string): Promise<{ slot: string; report: Bytes } | null> {
@@ -134,9 +167,9 @@ export class BrowserStore implements Store {
 
   #database(): Promise<IDBDatabase> {
     this.#opened ??= new Promise((resolve, reject) => {
-      const asked = indexedDB.open(this.#name, 2);
+      const asked = indexedDB.open(this.#name, 3);
       asked.onupgradeneeded = () => {
-        for (const [table, keyPath] of [["entries", "slot"], ["reports", "slot"], ["lots", "task"], ["wallets", "task"]]) {
+        for (const [table, keyPath] of [["entries", "slot"], ["reports", "slot"], ["lots", "task"], ["wallets", "task"], ["limits", "owner"]]) {
           if (!asked.result.objectStoreNames.contains(table)) asked.result.createObjectStore(table, { keyPath });
         }
       };
@@ -149,7 +182,7 @@ export class BrowserStore implements Store {
     return this.#opened;
   }
 
-  async #all<Kind>(table: "entries" | "reports" | "lots" | "wallets"): Promise<Kind[]> {
+  async #all<Kind>(table: "entries" | "reports" | "lots" | "wallets" | "limits"): Promise<Kind[]> {
     const database = await this.#database();
     return new Promise((resolve, reject) => {
       const asked = database.transaction(table).objectStore(table).getAll();
@@ -194,6 +227,39 @@ export class BrowserStore implements Store {
       change.oncomplete = () => resolve(true);
       change.onabort = () => (refused ? resolve(false) : reject(change.error));
     });
+  }
+
+  async again(slot: string, moment: number, allowed: (entries: Entry[]) => boolean): Promise<boolean> {
+    const database = await this.#database();
+    return new Promise((resolve, reject) => {
+      const change = database.transaction("entries", "readwrite", { durability: "strict" });
+      const entries = change.objectStore("entries");
+      const before = entries.getAll();
+      let may = false;
+      before.onsuccess = () => {
+        const known = before.result as Entry[];
+        may = allowed(known);
+        const entry = known.find((one) => one.slot === slot);
+        if (may && entry !== undefined) entries.put(sentAt(entry, moment));
+      };
+      change.oncomplete = () => resolve(may);
+      change.onabort = () => reject(change.error);
+    });
+  }
+
+  async keepLimit(limit: BudgetLimit): Promise<void> {
+    const database = await this.#database();
+    await new Promise<void>((resolve, reject) => {
+      const change = database.transaction("limits", "readwrite", { durability: "strict" });
+      change.objectStore("limits").put({ owner: "", ...limit });
+      change.oncomplete = () => resolve();
+      change.onabort = () => reject(change.error);
+    });
+  }
+
+  async limit(): Promise<BudgetLimit | null> {
+    const [kept] = await this.#all<BudgetLimit>("limits");
+    return kept === undefined ? null : { epsilon: kept.epsilon, delta: kept.delta, seconds: kept.seconds };
   }
 
   async waiting(task: string): Promise<{ slot: string; report: Bytes } | null> {

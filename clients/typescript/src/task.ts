@@ -22,8 +22,8 @@ const LONGEST_PACE = 30;
 const FEWEST_PACES = 4;
 const MOST_ROUND_SECONDS = 1e7;
 const MOST_BATCH_BYTES = 500_000_000;
-const SEALED_BIT = 49;
-const SEALED_SEED = 80;
+export const SEALED_BIT = 49;
+export const SEALED_SEED = 80;
 
 const TASK_WORDS = ["id", "name", "transport", "users", "problem", "schedule", "shuffler", "records", "patience", "pace"];
 const PHASE_WORDS = ["algorithm", "rounds", "batch", "users", "step", "damping", "smoothing", "distance", "gradient_std", "bound", "plan"];

@@ -83,6 +83,12 @@ function sizesOf(bits: number, elements: number, chunk: number): VerifiedSizes {
 /** Bytes of what the analyzer checks of a report: envelope, nonce, public share and the shuffler's verifier share. */
 export const verifiedPart = (dim: number, most: number): number => 112 + 16 + 64 + PROOFS * (2 * verifiedSizes(dim, most).chunk + 2) * 8 + SEED;
 
+/** Bytes of a report after its header: envelope, nonce, public share, the leader's share of measurement and proofs, and its blind. */
+export function verifiedReport(dim: number, most: number): number {
+  const { elements, chunk, points } = verifiedSizes(dim, most);
+  return 112 + 16 + 64 + 8 * (elements + PROOFS * (2 * chunk + 2 * points - 1)) + SEED;
+}
+
 /** Elements and seeds that the hash gives for a use in this round. */
 class Hash {
   readonly #context: Bytes;

@@ -124,8 +124,64 @@ test("a promise that is too weak, and a budget that is used up, are refused befo
   assert.ok((await made(shuffler, store, { budget }).budgetUse()) < 1);
   await store.keep({ slot: "other-task", task: "other", round: 1, phase: 1, mu: 9, slack: 0 }, new Uint8Array(1), () => true);
   assert.ok((await made(shuffler, store, { budget }).budgetUse()) > 1);
-  await assert.rejects(made(shuffler, store, { budget }).answer(rows), /with the tasks before it/);
+  await assert.rejects(made(shuffler, store, { budget }).answer(rows), /beyond the owner's limit/);
   assert.equal(shuffler.sent.length, 0);
+});
+
+for (const [kind, within] of Object.entries(stores)) {
+  test(`a budget has a sliding period, and the store remembers it (${kind})`, () =>
+    within(async (open) => {
+      const shuffler = played();
+      const fixed = open();
+      const store = () => (kind === "folder" ? open() : fixed);
+      const day = 86400;
+      let now = 1.8e9;
+      const clock = () => now;
+      const budget = { epsilon: 30, delta: 1e-1, period: "30d" };
+      const other = { slot: "other-task", task: "other", round: 1, phase: 1, mu: 9, slack: 0, first: now, last: now };
+      await store().keep(other, new Uint8Array(1), () => true);
+      now += 20 * day;
+      await assert.rejects(made(shuffler, store(), { budget, clock }).task(), /within any 30 days is beyond .* There is room for it after 2027-02-14 08:00 UTC/);
+      await assert.rejects(made(shuffler, store(), { clock }).answer(rows), { name: "RefusedTaskError" }); // the limit is remembered
+      assert.equal(shuffler.sent.length, 0);
+      now += 11 * day;
+      shuffler.answers["/v1/report"] = "lost";
+      await assert.rejects(made(shuffler, store(), { clock }).answer(rows), { status: null });
+      const { limit, tasks } = await made(shuffler, store(), { clock }).ledger();
+      assert.deepEqual(limit, { epsilon: 30, delta: 1e-1, seconds: 30 * day });
+      assert.deepEqual(tasks.map(({ last, answers }) => [last, answers]), [[1.8e9, 1], [now, 1]]);
+      // an answer counts from when it is sent, and is sent again only while there is room
+      now += 20 * day;
+      await assert.rejects(made(shuffler, store(), { clock }).answer(rows), { status: null });
+      assert.equal((await made(shuffler, store(), { clock }).ledger()).tasks[1].last, now);
+      await store().keep({ ...other, slot: "third-task", task: "third", first: now, last: now }, new Uint8Array(1), () => true);
+      await assert.rejects(made(shuffler, store(), { clock }).answer(rows), { name: "RefusedTaskError" });
+      assert.equal(shuffler.sent.length, 2);
+      assert.equal((await made(shuffler, store(), { clock }).ledger()).tasks.find(({ task }) => task !== "other" && task !== "third").answers, 1);
+      // an answer of before there were times counts in every period
+      const old = { slot: "old-task", task: "old", round: 1, phase: 1, mu: 9, slack: 0 };
+      await store().keep(old, new Uint8Array(1), () => true);
+      now += 1000 * day;
+      await assert.rejects(made(shuffler, store(), { clock }).task(), { name: "RefusedTaskError" });
+    }));
+}
+
+test("a budget that is none is refused before anything is asked", () => {
+  for (const wrong of [{ epsilon: 0, delta: 1e-5 }, { epsilon: 1, delta: 1 }, { epsilon: NaN, delta: 0.1 }, { epsilon: 1, delta: 0.1, period: "365" }, { epsilon: 1, delta: 0.1, period: "0d" }, { epsilon: 1, delta: 0.1, period: -1 }]) {
+    assert.throws(() => made(played(), new client.MemoryStore(), { budget: wrong }), RangeError);
+  }
+  for (const wrong of [{ maxDelta: 1 }, { maxEpsilon: NaN }, { maxEpsilonIfWatched: NaN }, { maxReportBytes: 0.5 }]) {
+    assert.throws(() => made(played(), new client.MemoryStore(), wrong), RangeError);
+  }
+});
+
+test("a report that would be too long is not made", async () => {
+  const shuffler = played();
+  await made(shuffler, new client.MemoryStore()).answer(rows);
+  const [{ length }] = shuffler.sent;
+  await made(shuffler, new client.MemoryStore(), { maxReportBytes: length }).answer(rows);
+  await assert.rejects(made(shuffler, new client.MemoryStore(), { maxReportBytes: length - 1 }).answer(rows), { name: "RefusedTaskError", message: /asks for reports of/ });
+  assert.equal(shuffler.sent.length, 2);
 });
 
 test("a record that is not valid is refused without a word of it, and nothing is sent", async () => {

@@ -180,6 +180,18 @@ test("whoever has no invitation, or one that is not taken, is told so, and nothi
   assert.deepEqual(servers.sent["/v1/report"], []);
 });
 
+test("an invitation goes to the enroller that its owner knows, and to no other", async () => {
+  const servers = played();
+  for (const address of ["https://other.example", "https://enroller.example", "https://enroller.example/at/more"]) {
+    await assert.rejects(made(servers, new client.MemoryStore(), { enroller: address }).task(), /names the enroller https:\/\/enroller.example\/at; .* is demanded/);
+  }
+  assert.equal((await made(servers, new client.MemoryStore(), { enroller: "https://enroller.example/at/" }).task()).id, id);
+  const without = played({ "/v1/task": () => fromHex(documents.task.bytes) });
+  await assert.rejects(made(without, new client.MemoryStore(), { enroller: "https://enroller.example/at" }).task(), /has no enroller/);
+  assert.throws(() => made(servers, new client.MemoryStore(), { enroller: "http://enroller.example" }), RangeError);
+  assert.deepEqual(servers.sent["/at/v1/tokens"], []);
+});
+
 test("neither a token nor an invitation travels in clear to another machine", async () => {
   for (const address of ["http://shuffler.example", "http://10.0.0.1:8801", "ftp://a", "shuffler.example", "", "http://localhost.example", "http://[::2]"]) {
     assert.throws(() => made(played(), new client.MemoryStore(), { shuffler: address }), RangeError);

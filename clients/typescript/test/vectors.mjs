@@ -22,6 +22,73 @@ const fraction = (text) => {
   return above / below;
 };
 
+/** Draws by rejection, the paper's plans, and budgets within a period. */
+async function checkPromises({ parts, fromHex, toHex, ...client }, load) {
+  const text = await load("service/vectors/promises.json");
+  const own = JSON.parse(text);
+  const typed = parts.parseJson(text); // numbers such as 1.0 must stay floats on their way through JSON
+  const { tolerance } = own;
+  for (const one of own.samplers) {
+    const source = new parts.KeyedRandom(fromHex(one.seed));
+    const draws = parts.binomial(source, one.trials, one.probability, one.size);
+    same(`draws of Bin(${one.trials}, ${one.probability})`, toHex(parts.sha256(new TextEncoder().encode(draws.join(",")))), one.digest);
+    same("bytes used", toHex(source.draw(8)), one.next);
+  }
+  own.paper.forEach((one, place) => {
+    const { guarantee } = parts.readPlan(typed.get("paper")[place].get("plan"));
+    const bound = client.gaussianBound(guarantee);
+    near("the paper's slack and epsilon", [guarantee.slack, guarantee.pure.epsilon], [one.slack, one.pure_epsilon], tolerance);
+    near("an epsilon of the paper's", [client.epsilonOf(guarantee, one.delta)], [one.epsilon], tolerance);
+    near("a bound on a plan of the paper's", [bound.mu, bound.slack], [one.bound.mu, one.bound.slack], tolerance);
+    for (const { epsilon, delta } of one.deltas) safely("a delta of the paper's", client.deltaOf(guarantee, epsilon), delta, tolerance);
+  });
+  own.paper_refused.forEach((one, place) => {
+    let answer = "taken";
+    try {
+      parts.readPlan(typed.get("paper_refused")[place].get("plan"));
+    } catch (problem) {
+      answer = problem.name;
+    }
+    same(`a plan of the paper's with ${JSON.stringify(one.change)}`, answer, "WireError");
+  });
+  for (const { epsilon, mu } of own.responses) near("mu of randomized response", [parts.responseMu(epsilon)], [mu], tolerance);
+  for (const one of own.periods) same("a period", [client.periodOf(one.text), client.periodText(one.seconds)], [one.seconds, one.said]);
+  for (const one of own.budgets) await checkBudget(one, { parts, ...client }, tolerance);
+  return own.samplers.length + own.paper.length + own.paper_refused.length + own.budgets.length;
+}
+
+/** Answers that come one after the other, as Python's ledger took or refused them. */
+async function checkBudget({ limit, promises, events }, { parts, ...client }, tolerance) {
+  const store = new client.MemoryStore();
+  const caps = new client.Budget(limit.epsilon, limit.delta);
+  const guarantees = Object.fromEntries(
+    Object.entries(promises).map(([task, { mu, slack, pure_epsilon: epsilon, pure_rounds: rounds }]) => [
+      task,
+      { mu, slack, neighbours: "replace-one", allocation: null, watched: null, ...(rounds > 0 && { pure: { epsilon, rounds } }) },
+    ]),
+  );
+  let number = 0;
+  for (const { now, task, again, refusal, counted, used, answers, spent } of events) {
+    const asked = { id: task, guarantee: guarantees[task] };
+    let said = null;
+    const allowed = (entries) => (said = parts.beyondBudget(limit, parts.ledgerOf(entries), asked, now)) === null;
+    number += 1;
+    const slot = again ? (await store.entries()).find((entry) => entry.task === task).slot : `${task}-${number}`;
+    const entry = { slot, task, round: 1, phase: 1, ...client.gaussianBound(guarantees[task]), first: now, last: now };
+    const taken = again ? await store.again(slot, now, allowed) : await store.keep(entry, new Uint8Array(1), allowed);
+    same("an answer within the budget", taken, refusal === null);
+    if (refusal !== null) same("why it is refused", said, refusal.replace(/e-0/g, "e-"));
+    const ledger = parts.ledgerOf(await store.entries());
+    const within = parts.counted(limit, ledger, now);
+    same("tasks that count", within.map((one) => one.task).sort(), counted);
+    near("parts of the budget", within.length === 0 ? [0, 0] : caps.parts(within), used, tolerance);
+    same("answers on the ledger", ledger.reduce((sum, one) => sum + one.answers, 0), answers);
+    const all = parts.spent(ledger, limit.delta);
+    if (spent === null) same("an epsilon for everything", all, Infinity);
+    else near("an epsilon for everything", [all], [spent], tolerance);
+  }
+}
+
 /** How many vectors there were. `load(name)` gives the text of a file under tests. */
 export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   const shared = async (name) => JSON.parse(await load(name));
@@ -114,6 +181,8 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   const budget = new client.Budget(accounting.budget.epsilon, accounting.budget.delta);
   near("use of a budget", [budget.use(accounting.budget.bounds)], [accounting.budget.use], 1e-9);
 
+  checked += await checkPromises({ parts, fromHex, toHex, ...client }, load);
+
   const certificates = await shared("privacy/vectors/certificates.json");
   let refused = 0;
   for (const one of certificates.constants) {
@@ -158,6 +227,11 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     const random = fromHex(one.nonce + one["seeds (helper, helper's blind, leader's blind, prove)"]);
     const shares = parts.verifiedShares(one.counts, one["messages a coordinate"], fromHex(proofs.round), random, one["chunk length"]);
     same("a helper's share", toHex(shares.helper), one["helper share"]);
+    const shape = { dim: one.counts.length, levels: 0, noiseBits: one["messages a coordinate"] };
+    if (one["chunk length"] === parts.verifiedSizes(shape.dim, shape.noiseBits).chunk) {
+      same("the length of a verified report", parts.reportBytes("verified-sum", shape), one.report.length / 2);
+      checked += 1;
+    }
     same("what goes to the shuffler", one.report.endsWith(toHex(shares.open)), true);
     checked += 1;
   }
@@ -199,6 +273,7 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   const fixed = parts.nobleEngine(() => ephemeral(0, "seed"));
   const sealed = await parts.sealedReport("masked-sum", fromHex(reports.round), masked.counts, plan, fromHex(reports.recipient.public), undefined, fromHex(masked.seed), fixed);
   same("a masked report", toHex(sealed), masked.bytes);
+  same("its length", parts.reportBytes("masked-sum", plan), sealed.length);
   // A vector's bits stand in their own order; a client's ones come first. So envelopes are compared one by one.
   const bits = reports.messages.bits;
   const expected = reports.messages.bytes;
@@ -212,6 +287,6 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     }
   }
   const length = (await parts.sealedReport("messages", fromHex(reports.round), bits.map((row) => [...row].filter((bit) => bit === "1").length), plan, round.key)).length;
-  same("the length of a report by messages", length, expected.length / 2);
+  same("the length of a report by messages", [length, parts.reportBytes("messages", plan)], [expected.length / 2, length]);
   return checked;
 }

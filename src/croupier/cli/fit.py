@@ -18,7 +18,7 @@ from ..optimizer.log import left_over
 from ..population import UnreachableError
 from ..privacy.words import watched_line
 from ..report import described_lines, promise_lines
-from ..table import TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
+from ..table import INTERVALS, TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
 from ..validation import ArgumentError, one_of
 from .class_weights import class_weights
 from .data_options import Decimal, Encoding, Sep
@@ -35,7 +35,9 @@ def fit(
     target: Annotated[str | None, typer.Option(help="Column to predict; the schema's unless given.")] = None,
     schema: Annotated[Path | None, typer.Option(help="TOML file of public facts; see croupier schema.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")] = Path("model.json"),
-    task: Annotated[str | None, typer.Option(help=f"{', '.join(TASKS)}; by the schema's target unless given.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help=f"{', '.join((*TASKS, *INTERVALS))}; by the schema's target unless given.")
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="Privacy loss of a user: 1 is a strong promise, 4 a moderate one.")] = 1.0,
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     interactivity: Annotated[
@@ -53,6 +55,10 @@ def fit(
     rule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
     schedule: Annotated[str | None, typer.Option(hidden=True)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds; by the rule unless given.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Of --task regress-mean: moments (one round), rounds, or auto (whichever is better)."),
+    ] = None,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
     class_weight: Annotated[
         list[str] | None, typer.Option(help="CLASS=WEIGHT, a public weight for a rare class; may be given several times.")
@@ -93,19 +99,18 @@ def fit(
     facts = _facts(source, schema, target, user_column, data_is_public, console)
     parameters: dict[str, Any] = {
         "epsilon": epsilon,
-        "interactivity": one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits."),
-        "lots": lots,
         "honest": honest,
-        "rule": rule,
-        "rounds": rounds,
         "random_state": seed,
         "data_is_public": data_is_public,
         "invalid": invalid,
     }
-    parameters |= ({} if radius is None else {"radius": radius}) | _quantile(task, quantile)
+    interactivity = one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits.")
+    parameters |= _of_rounds(task, interactivity=interactivity, lots=lots, rule=rule, rounds=rounds, radius=radius)
+    parameters |= _only_for(task, "quantile", quantile=quantile)
+    parameters |= _only_for(task, "regress-mean", method=method)
     parameters |= {} if account is None else {"account": PrivacyAccount(account)}
     parameters |= class_weights(class_weight or (), facts)
-    options = named_as_options("task", "delta", "engine", "work_dir", "address", "workers", "user_column")
+    options = named_as_options("task", "checkpoint", "rounds", "delta", "engine", "work_dir", "address", "workers", "user_column")
     with options, warnings_said(console), announced(console, not (quiet or as_json)):
         model = fit_table(
             source,
@@ -118,13 +123,14 @@ def fit(
             **parameters,
         )
     model.save(output)
-    if checkpoint is not None and not model.estimator.result_.stopped:
+    stopped = _stopped(model)
+    if checkpoint is not None and not stopped:
         checkpoint.resolve().unlink(missing_ok=True)
     if as_json:
         typer.echo(json.dumps(model_figures(model, output), indent=2))
     elif not quiet:
         _tell(model, output, checkpoint, Console())
-    if model.estimator.result_.stopped:
+    if stopped:
         raise typer.Exit(CUT_SHORT)
 
 
@@ -169,12 +175,26 @@ _PUBLIC_WARNING = (
 )
 
 
-def _quantile(task: str | None, quantile: float | None) -> dict[str, float]:
-    if quantile is None:
+def _of_rounds(task: str | None, **options: Any) -> dict[str, Any]:
+    """The options of training in rounds; a regression with intervals has none of them."""
+    usual = {"interactivity": "sequential", "lots": "auto", "rule": "practical"}
+    if task not in INTERVALS:
+        return {name: value for name, value in options.items() if value is not None or name != "radius"}
+    for name, value in options.items():
+        if value != usual.get(name):
+            remedy = "Everybody is asked once: there are no rounds to be trained in."
+            raise ArgumentError(f"--{name}", value, f"left out for --task {task}", remedy)
+    return {}
+
+
+def _only_for(task: str | None, needed: str, **option: Any) -> dict[str, Any]:
+    """An option that one task has, if it was given."""
+    ((name, value),) = option.items()
+    if value is None:
         return {}
-    if task != "quantile":
-        raise ArgumentError("--quantile", quantile, "left out but for --task quantile", "Add --task quantile.")
-    return {"quantile": quantile}
+    if task != needed:
+        raise ArgumentError(f"--{name}", value, f"left out but for --task {needed}", f"Add --task {needed}.")
+    return option
 
 
 class _Watching(Shown):
@@ -212,7 +232,11 @@ def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
 def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
     """What a fitted model is and promises, for programs."""
     estimator = model.estimator
-    result, guarantee = estimator.result_, estimator.guarantee_
+    result, guarantee = getattr(estimator, "result_", None), estimator.guarantee_
+    how: dict[str, Any] = {"users": estimator.n_users_, "users_asked": estimator.n_users_, "method": _method(estimator)}
+    if result is not None:
+        rounds = {"rounds": result.rounds, "rounds_planned": result.schedule.rounds, "stopped": result.stopped}
+        how |= {"users_asked": _users_asked(result)} | rounds
     return {
         "model": str(output),
         "task": model.task,
@@ -222,12 +246,22 @@ def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
         "guarantee": guarantee.to_dict() if guarantee else None,
         "if_watched": watched_line(guarantee, estimator.promise_.delta) if guarantee and guarantee.watched else None,
         "not_covered": list(estimator.read_off_data_),
-        "users": result.users,
-        "users_asked": _users_asked(result),
-        "rounds": result.rounds,
-        "rounds_planned": result.schedule.rounds,
-        "stopped": result.stopped,
-    }
+        **({"coefficients": model.summary().to_dict()} if model.task in INTERVALS else {}),
+    } | how
+
+
+def _method(estimator: Any) -> str:
+    """How the model was made: by an algorithm in rounds, from one round of moments, or in three groups."""
+    result: Result | None = getattr(estimator, "result_", None)
+    if result is not None:
+        return result.method
+    return "moments" if hasattr(estimator, "plan_") else "three groups"
+
+
+def _stopped(model: TableModel) -> bool:
+    """Whether training was cut short; what has no rounds cannot be."""
+    result: Result | None = getattr(model.estimator, "result_", None)
+    return result is not None and result.stopped
 
 
 def _users_asked(result: Result) -> int:
@@ -238,18 +272,26 @@ def _users_asked(result: Result) -> int:
 
 
 def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Console) -> None:
-    result = model.estimator.result_
-    if result.schedule.secret_lots:
-        people = f"{result.users:,} users, each asked once at most, by secret lots"
-    elif result.schedule.interactivity == "sequential":
-        people = f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
+    result: Result | None = getattr(model.estimator, "result_", None)
+    if result is None:
+        say(console, f"Asked {model.estimator.n_users_:,} users. {model.estimator._asked_how()[1]}")
     else:
-        people = f"{result.users:,} users, all asked in every round"
-    say(console, f"Trained on {people}, in {result.rounds} rounds.")
-    for line in [*promise_lines(model.estimator), *described_lines(model.schema, model.estimator)]:
+        say(console, f"Trained on {_people(result)}, in {result.rounds} rounds.")
+    chosen = model.estimator._meaning() if hasattr(model.estimator, "method_") else []  # which way was taken, and why
+    for line in [*chosen, *promise_lines(model.estimator), *described_lines(model.schema, model.estimator)]:
         say(console, line)
-    if result.stopped and checkpoint is not None:
+    if model.task in INTERVALS:
+        typer.echo(f"\n{model.summary()}\n")
+    if _stopped(model) and checkpoint is not None:
         say(console, f"To go on, the same command with --force: its rounds are in {checkpoint}, SECRET until the run ends.")
     name = shlex.quote(str(output))
     say(console, f"Model: {output}. What it means: croupier show {name}")
     say(console, f"Next: croupier predict {name} NEW.csv -o predictions.csv, or croupier evaluate {name} TEST.csv", "dim")
+
+
+def _people(result: Result) -> str:
+    if result.schedule.secret_lots:
+        return f"{result.users:,} users, each asked once at most, by secret lots"
+    if result.schedule.interactivity == "sequential":
+        return f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
+    return f"{result.users:,} users, all asked in every round"

@@ -13,7 +13,7 @@ from rich.console import Console
 from ..estimator import load_model
 from ..files import write_whole
 from ..report import html_report, schema_facts
-from ..table import Dialect, Schema, Source, TableModel, read_table
+from ..table import INTERVALS, Dialect, Encoder, Schema, Source, TableModel, read_table
 from ..validation import ArgumentError
 from .data_options import Decimal, Encoding, Sep
 from .files import check_output
@@ -40,6 +40,8 @@ def report(
     check_output(output, force)
     _check_options(data, data_is_public, sweep)
     (estimator, schema), console = load_any(model), messages()
+    if schema is not None and not hasattr(estimator, "result_"):
+        estimator.feature_names_in_ = np.array(Encoder(schema).names, dtype=object)  # what the page calls the columns
     if data is not None and schema is None:
         remedy = "Only croupier fit writes the schema down; for other models, give html_report the rows in Python."
         raise ArgumentError("--data", str(data), "left out for a model without a schema", remedy)
@@ -55,6 +57,7 @@ def report(
             title=title or ("What this model promises" if schema is None else f"A private model of {schema.target.column}"),
             epsilons=_EPSILONS if sweep else (),
             public_facts=schema_facts(schema) if schema else {},
+            tables=[TableModel(schema, estimator).summary()] if schema and type(estimator) in INTERVALS.values() else (),
         )
     write_whole(output, page.encode())
     say(Console(), f"Report: {output}. Open it in a browser; it is one file and loads nothing.")

@@ -168,6 +168,7 @@ def analyzer(
     """Train a model on people whose records never leave them, or ask them one question. The same command goes on where it was."""
     from ..service import store  # noqa: PLC0415
     from ..service.analyzer import RemotePopulation  # noqa: PLC0415
+    from ..service.margin import no_room  # noqa: PLC0415
     from ..service.outcomes import EndedError  # noqa: PLC0415
     from ..service.roles import Served, signing_key  # noqa: PLC0415
     from ..service.web import analyzer_app  # noqa: PLC0415
@@ -181,6 +182,8 @@ def analyzer(
     tls = _tls(folder, host, certificate, private_key, dev)
     role_key = signing_key(folder)
     served_task = task_file.task()
+    if (warning := no_room(served_task)) is not None:
+        say(messages(), warning, "yellow")
     kept = _opened(database or _sqlite(folder, "analyzer"), store.ANALYZER)
     pool = None
     if served_task.transport == "messages":

@@ -12,7 +12,7 @@ from rich.console import Console
 from ..estimator import PrivacyAccount
 from ..estimator.account_file import is_account
 from ..report import described_lines, promise_lines, summaries_of
-from ..table import TableModel
+from ..table import INTERVALS, TableModel
 from .fit import model_figures
 from .progress import say
 from .report import load_any
@@ -41,6 +41,8 @@ def show(
     facts = table_model.schema
     say(console, f"{table_model.task} of {facts.target.column!r} from {', '.join(facts.columns)}")
     promises = [*promise_lines(table_model.estimator), *described_lines(facts, table_model.estimator)]
+    if table_model.task in INTERVALS:
+        typer.echo(f"\n{table_model.summary()}\n")
     for line in [*promises, "", table_model.estimator.explain()]:
         say(console, line)
 

@@ -7,7 +7,8 @@ from .logit import ShuffleLogit
 from .private import PublicDataWarning, WeakPrivacyWarning
 from .regression import ShuffleLinearRegression
 from .regression_table import RegressionTable
-from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
+from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor
+from .ridge import ShuffleRidge
 from .scaler import ShuffleScaler
 from .total import total_guarantee
 from .warnings import FewPeopleWarning, MostlyNoiseWarning, RadiusWarning

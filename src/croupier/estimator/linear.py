@@ -31,7 +31,7 @@ class LinearModel(PrivateEstimator):
     """A linear model that the optimizers train: rows of norm at most `feature_norm`, weights in a ball."""
 
     feature_norm: float | None = 1.0
-    radius: float = 50.0
+    radius: float | None = 50.0
     l2: float = 0.0
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
@@ -257,22 +257,28 @@ class LinearModel(PrivateEstimator):
             invalid=self.invalid,
             pay=lambda name: self._charge(population, planned.guarantee, name),
         )
-        warn_of_radius(self.result_, problem, self.radius)
+        warn_of_radius(self.result_, problem, self._radius())
         self.constant_ = constant
         self._set_theta()
         self.promise_ = self._promise()
         return self
 
     def _set_theta(self) -> None:
-        """coef_ and intercept_ from the result's theta."""
-        theta = self.result_.theta.reshape(self._loss().outputs, -1)
+        """coef_ and intercept_ from theta."""
+        theta = self._theta().reshape(self._loss().outputs, -1)
         intercepts = theta[:, -1] * self.constant_ if self.constant_ else np.zeros(len(theta))
         self._set_weights(theta[:, : self.n_features_in_] / self.feature_norm_, intercepts)
 
+    def _theta(self) -> Floats:
+        """The weights of rows as `records` makes them, all outputs in a row."""
+        return self.result_.theta
+
     def check_learned(self) -> None:
         """Refuse coefficients that are not those of the result's theta."""
-        if "result_" not in vars(self):
-            return
+        if "result_" in vars(self):
+            self._check_theta()
+
+    def _check_theta(self) -> None:
         again = copy.copy(self)
         again._set_theta()
         stored, derived = (np.append(np.ravel(m.coef_), m.intercept_) for m in (self, again))
@@ -296,9 +302,12 @@ class LinearModel(PrivateEstimator):
 
     def _problem(self, features: int, constant: float) -> Problem:
         loss = self._loss()
-        radius = real("radius", self.radius, above=0, remedy="50 suits classifiers, 2 regressors.") * math.sqrt(loss.outputs)
-        domain = Ball(dim=loss.outputs * (features + bool(constant)), radius=radius)
+        domain = Ball(dim=loss.outputs * (features + bool(constant)), radius=self._radius() * math.sqrt(loss.outputs))
         return Problem(loss=loss, domain=domain, feature_norm=math.hypot(1.0, constant), l2=self.l2)
+
+    def _radius(self) -> float:
+        """The largest norm of the weights of one output."""
+        return real("radius", self.radius, above=0, remedy="50 suits classifiers, 2 regressors.")
 
     def _schedule_options(self) -> dict[str, Any]:
         remedy = "'sequential' asks each user once, 'full' asks all users in every round; for streams there is PanPrivate."

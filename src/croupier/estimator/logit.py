@@ -101,7 +101,7 @@ class ShuffleLogit(DeclaredClasses):
         self._declare(X.shape[1], y, lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)))
         return self._train(self._population(self._rows(X), self._targets(y), groups, refused))
 
-    def fit_population(self, population: Population, features: int) -> Self:
+    def fit_population(self, population: Population, features: int, *, read_off: tuple[str, ...] = ()) -> Self:
         """Ask people whose records are not in memory. Public facts must be declared.
 
         Parameters
@@ -110,6 +110,8 @@ class ShuffleLogit(DeclaredClasses):
             The people, wherever they are; their records are as `records` makes them.
         features : int
             Columns of X, without the constant.
+        read_off : tuple of str, optional
+            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
 
         Returns
         -------
@@ -125,6 +127,7 @@ class ShuffleLogit(DeclaredClasses):
         require_population(population)
         self._declare(features, None, None)
         self.check_request(population.users)
+        self.read_off_data_ = read_off
         return self._train(population)
 
     def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
@@ -251,6 +254,7 @@ class ShuffleLogit(DeclaredClasses):
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
             method="Logistic regression in three groups",
+            covariance=solution.covariance * np.outer(scale, scale),
         )
 
     def check_request(self, users: int) -> None:  # as of every estimator

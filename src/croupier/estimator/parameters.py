@@ -62,6 +62,11 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "The largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm, and for "
         "targets scaled to [-1, 1]. Steps are in proportion to it: too large is noisy, too small is biased towards 0.",
     ),
+    "ShuffleRidge.radius": (
+        "float",
+        "The largest norm of the weights, for rows divided by feature_norm, and for targets scaled to [-1, 1]. Unless given, it is "
+        "2 in rounds, and moments have no bound. Steps are in proportion to it: too large is noisy, too small is biased towards 0.",
+    ),
     "l2": ("float", "Adds (l2 / 2) |weights|^2 to the mean loss, the intercept included, for rows divided by feature_norm."),
     "fit_intercept": ("bool", "Whether the model has an intercept."),
     "intercept_scaling": ("float", "The constant beside a row of norm 1 whose weight is the intercept."),
@@ -73,6 +78,12 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "str",
         'The algorithm: "acsa", "smoothed-acsa", and with rule="bound" also "sgd", "phased", "gd" and "phased-gd". "auto" chooses '
         "by the loss, as in the paper's Table 1.",
+    ),
+    "ShuffleRidge.method": (
+        "str",
+        '"moments" asks everybody once, for second moments; "rounds" trains by gradients, as does the name of an algorithm '
+        '("acsa", and with rule="bound" also "sgd", "phased", "gd" and "phased-gd"). "auto" takes whichever is better by a public '
+        "rule; `method_` and `explain()` say which it was.",
     ),
     "rule": (
         '{"practical", "bound"}',
@@ -152,6 +163,11 @@ _ATTRIBUTES: dict[str, tuple[str, str]] = {
         "What the fit reveals about one user; None where it was seeded or had stand-ins.",
     ),
     "schedule_": ("Schedule", "The schedule that was run, with the plan of every round."),
+    "method_": ("str", '"moments" or "rounds": which was taken.'),
+    "ShuffleRidge.schedule_": ("Schedule", "In rounds: the schedule that was run, with the plan of every round."),
+    "ShuffleRidge.result_": ("Result", "In rounds: the transcript, every round's point and private mean gradient."),
+    "ShuffleRidge.plan_": ("SumPlan", "By moments: the plan of the one round."),
+    "ShuffleRidge.estimate_": ("SumEstimate", "By moments: the noisy sum that the round released."),
     "plan_": ("SumPlan", "The plan of the one round."),
     "estimate_": ("SumEstimate", "The noisy sum that the round released."),
     "result_": ("Result", "The transcript: every round's point and private mean gradient."),
@@ -178,8 +194,8 @@ def documented(*learned: str) -> Callable[[Estimator], Estimator]:
 
     Examples
     --------
-    >>> from croupier.estimator import ShuffleRidge
-    >>> "radius : float, default 2.0" in ShuffleRidge.__doc__
+    >>> from croupier.estimator import ShuffleHuberRegressor
+    >>> "radius : float, default 2.0" in ShuffleHuberRegressor.__doc__
     True
     """
 
@@ -187,7 +203,9 @@ def documented(*learned: str) -> Callable[[Estimator], Estimator]:
         text = inspect.cleandoc(estimator.__doc__ or "")
         opening, *sections = _FIRST_SECTION.split(text, maxsplit=1)
         parameters = _section("Parameters", (_parameter(estimator, field) for field in fields(estimator)))
-        attributes = _section("Attributes", (_entry(name, *_ATTRIBUTES[name]) for name in (*learned, *_OF_ALL)))
+        kind = estimator.__name__
+        meanings = ((name, _ATTRIBUTES.get(f"{kind}.{name}") or _ATTRIBUTES[name]) for name in (*learned, *_OF_ALL))
+        attributes = _section("Attributes", (_entry(name, *meaning) for name, meaning in meanings))
         estimator.__doc__ = "\n\n".join([opening.rstrip(), parameters, attributes, *sections])
         return estimator
 

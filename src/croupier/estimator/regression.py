@@ -15,14 +15,13 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from ..invalid import finite_rows, numbers_or_nan, zeroed
-from ..population import Population
+from ..population import Population, require_population
 from ..privacy import Guarantee, words
 from ..problem.rows import clip_rows, row_norms
-from ..statistics import LeastSquares, Moments, MomentSums, least_squares, plan_for
-from ..statistics.asking import answered
+from ..statistics import LeastSquares, Moments, MomentSums, least_squares
 from ..validation import ArgumentError, real, whole
 from .blank import validated
-from .files import require_range
+from .one_round import ask_once, check_once, plan_once
 from .parameters import documented
 from .private import Floats, PrivateEstimator
 from .regression_table import RegressionTable
@@ -118,7 +117,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             allowed = f"{len(self.target_range_)} column(s), as target_range has pairs"
             raise ArgumentError("y.shape", y.shape, allowed, "Declare one pair per target.")
 
-    def fit_population(self, population: Population, features: int) -> Self:
+    def fit_population(self, population: Population, features: int, *, read_off: tuple[str, ...] = ()) -> Self:
         """Ask people whose records are not in memory. Public facts must be declared.
 
         Parameters
@@ -127,16 +126,25 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             The people, wherever they are; their records are as `records` makes them.
         features : int
             Columns of X, without the constant.
+        read_off : tuple of str, optional
+            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
 
         Returns
         -------
         self
             Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            As in `fit`, and for what is not a population.
         """
         self._forget()
+        require_population(population)
         self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
         self._declare(None, None)
         self.check_request(population.users)
+        self.read_off_data_ = read_off
         return self._train(population)
 
     def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any] | None]:
@@ -250,14 +258,14 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             r2=self._r2(solution, moments, target),
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
+            covariance=solution.covariance * np.outer(scale, scale),
         )
 
     def check_learned(self) -> None:
         """Refuse coefficients that do not follow from the round beside them, and a plan for vectors of another range."""
         if "estimate_" not in vars(self):
             return
-        query = self._query()
-        require_range(self.plan_, query.dim, query.norm, min(query.diameter, 2 * query.norm))
+        check_once(self.plan_, self._query())
         again = copy.copy(self)
         again._set_coefficients()
         for name in ("coef_", "intercept_"):
@@ -280,18 +288,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
 
     def _train(self, population: Population) -> Self:
         query = self._query()
-        self.plan_ = plan_for(
-            query,
-            population.users,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            honest=self.honest,
-            neighbours=self.neighbours,
-            calibration=self.calibration,
-        )
-        population.prepare(query.check_records)
-        self._charge(population, self.plan_.guarantee)
-        self.estimate_ = answered(query, population, self.plan_, self.random_state)
+        self.plan_ = plan_once(self, query, population.users)
+        self.estimate_ = ask_once(self, query, population, self.plan_)
         self._set_coefficients()
         self.promise_ = self._promise()
         return self

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..statistics import Coefficients
+from ..validation import ArgumentError
 from .private import Floats
 
 
@@ -39,6 +42,8 @@ class RegressionTable:
         The guarantee, in brief.
     method : str, default "Least squares in one private round"
         How it was made, for the first line.
+    covariance : ndarray of shape (coefficients, coefficients), optional
+        Of the coefficients, sampling and privacy noise together.
 
     Examples
     --------
@@ -61,6 +66,47 @@ class RegressionTable:
     users: int
     promise: str
     method: str = "Least squares in one private round"
+    covariance: Floats | None = None
+
+    def transformed(self, matrix: Floats, names: Sequence[str]) -> RegressionTable:
+        """Return the same regression for linear combinations of its coefficients, as in other units.
+
+        Parameters
+        ----------
+        matrix : ndarray of shape (new, coefficients)
+            The combinations.
+        names : sequence of str
+            Of the new coefficients.
+
+        Returns
+        -------
+        RegressionTable
+            With standard errors from the covariance. A combination is told from noise where all of its parts are.
+
+        Raises
+        ------
+        ArgumentError
+            Where the table has no covariance.
+        """
+        if self.covariance is None:
+            raise ArgumentError("covariance", None, "given", "Take the table that summary() of a model returns.")
+        parts = np.asarray(matrix) != 0
+        combined = Coefficients(
+            coef=matrix @ self.coef,
+            covariance=matrix @ self.covariance @ matrix.T,
+            determined=np.array([bool(self.determined[some].all()) for some in parts]),
+            users=self.users,
+        )
+        return replace(
+            self,
+            names=tuple(names),
+            coef=combined.coef,
+            std=combined.std,
+            intervals=combined.intervals(self.level),
+            p_values=combined.p_values,
+            determined=combined.determined,
+            covariance=combined.covariance,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table in plain JSON types.

@@ -1,4 +1,4 @@
-"""Regressors: least squares, Huber's loss and quantiles, for targets in a declared range."""
+"""Regressors trained in rounds: Huber's loss and quantiles, for targets in a declared range."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
 from ..invalid import numbers_or_nan
-from ..problem import Huber, Loss, Pinball, Squared
+from ..problem import Huber, Loss, Pinball
 from ..validation import ArgumentError, real
 from .linear import LinearModel
 from .parameters import documented
 from .private import Floats
-
-# Columns up to which one round of moments was measured to be more exact than training (docs/statistics.md).
-_ONE_ROUND = 107
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -25,7 +22,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     """Targets clipped to a declared range and scaled to [-1, 1] for training; predictions in the target's own units."""
 
     target_range: tuple[float, float] | None = None
-    radius: float = 2.0
+    radius: float | None = 2.0
 
     _numeric_target = True
 
@@ -77,50 +74,6 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             Before `fit`.
         """
         return self._scores(X)
-
-
-@documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")
-@dataclass(kw_only=True, eq=False, repr=False)
-class ShuffleRidge(LinearRegressor):
-    """The mean of a bounded target, by least squares, from people who keep their records.
-
-    Algorithm: AC-SA on the mean over users of (prediction - target)^2 / 2 + (l2 / 2) |weights|^2, rows and target scaled to norm 1
-    and [-1, 1]. scikit-learn's Ridge(alpha) on such rows is l2 = alpha / users.
-
-    Choose it where the mean is wanted, with l2 or more than about a hundred columns; with fewer ShuffleLinearRegression, which asks
-    for moments once, is more exact; where targets do not fill their range, ShuffleHuberRegressor, which needs less noise.
-
-    Guarantee
-    ---------
-    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
-
-    References
-    ----------
-    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.estimator import ShuffleRidge
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
-    >>> model = ShuffleRidge(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
-    >>> bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 15)
-    True
-    """
-
-    def _loss(self) -> Loss:
-        return Squared(target_bound=1.0)
-
-    def _meaning(self) -> list[str]:
-        """A public rule: interactivity, l2 and the number of columns alone."""
-        few = 1 <= getattr(self, "n_features_in_", 0) <= _ONE_ROUND
-        if self.l2 or not few or self.interactivity != "sequential":
-            return []
-        return [
-            f"Trained by gradients. Up to {_ONE_ROUND} columns and without l2, ShuffleLinearRegression asks everybody once for "
-            "second moments instead: more exact in what was measured (docs/statistics.md), and with standard errors."
-        ]
 
 
 @documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")

@@ -30,13 +30,13 @@ class RadiusWarning(UserWarning):
     """The weights press against `radius`: a larger one may fit better."""
 
 
-def people_needed(chosen: Schedule, epsilon: float) -> int:
+def people_needed(weights: int, epsilon: float) -> int:
     """How many people one pass of training needs to be worth having, by the rule of thumb of docs/choosing.md.
 
     Parameters
     ----------
-    chosen : Schedule
-        What is to be run; its plans say how many weights there are.
+    weights : int
+        How many are learned.
     epsilon : float
         What each user is promised.
 
@@ -45,7 +45,7 @@ def people_needed(chosen: Schedule, epsilon: float) -> int:
     int
         300 sqrt(weights) / epsilon, rounded up. No data is touched.
     """
-    return math.ceil(_PEOPLE_TIMES * _PEOPLE_FACTOR * math.sqrt(chosen.phases[0].plan.dim) / epsilon)
+    return math.ceil(_PEOPLE_TIMES * _PEOPLE_FACTOR * math.sqrt(weights) / epsilon)
 
 
 def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
@@ -59,7 +59,12 @@ def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
             MostlyNoiseWarning,
         )
         return
-    needed, weights = people_needed(chosen, epsilon), chosen.phases[0].plan.dim
+    warn_of_few_people(users, chosen.phases[0].plan.dim, epsilon)
+
+
+def warn_of_few_people(users: int, weights: int, epsilon: float) -> None:
+    """Warn where people are fewer than the rule of thumb asks for."""
+    needed = people_needed(weights, epsilon)
     if users < needed:
         warn_caller(
             f"{users:,} users are few for {weights:,} weights: by the rule of thumb, 300 sqrt(weights) / epsilon, a model is "
@@ -79,9 +84,14 @@ def presses(result: Result, radius: float) -> bool:
 def warn_of_radius(result: Result, problem: Problem, radius: float) -> None:
     """Warn where the weights press against the radius. The weights are released, so that saying it costs nothing."""
     if presses(result, problem.domain.norm_bound):
-        warn_caller(
-            f"the weights press against radius = {radius:g}: a larger one, say {2 * radius:g}, may fit better. The radius is a "
-            f"public choice, and this warning follows from the released weights, so acting on it reveals no more; but a fit "
-            f"anew spends budget anew. With few people it may also be the noise that drives them there.",
-            RadiusWarning,
-        )
+        warn_of_pressing(radius)
+
+
+def warn_of_pressing(radius: float) -> None:
+    """Say that the weights press against the radius."""
+    warn_caller(
+        f"the weights press against radius = {radius:g}: a larger one, say {2 * radius:g}, may fit better. The radius is a "
+        f"public choice, and this warning follows from the released weights, so acting on it reveals no more; but a fit "
+        f"anew spends budget anew. With few people it may also be the noise that drives them there.",
+        RadiusWarning,
+    )

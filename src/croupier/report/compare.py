@@ -147,7 +147,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
             scores(model, X[test], y[test]),
             epsilon=promise.epsilon if promise and model.guarantee_ is not None else None,
             trust="a shuffler",
-            bits_per_user=model.schedule_.bits_per_user,
+            bits_per_user=bits_per_user(model),
             kind="ours",
         ),
     )
@@ -256,6 +256,8 @@ def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]
         Rounds and scores.
     """
     model, X = _without_names(model, X)
+    if not hasattr(model, "result_"):  # not trained in rounds
+        return ()
     history = model.result_.history[1:] or model.result_.history
     places = sorted({round(i * (len(history) - 1) / (_MOST_ROUNDS - 1)) for i in range(_MOST_ROUNDS)})
     return tuple((history[i].index, next(iter(scores(_at(model, history[i].theta), X, y).values()))) for i in places)
@@ -279,6 +281,25 @@ def as_trained(model: Any, X: Any) -> Any:
     from ..problem.rows import clip_rows  # noqa: PLC0415  (needed here for public data only)
 
     return clip_rows(X, model.feature_norm_)
+
+
+def bits_per_user(model: Any) -> int:
+    """What a person sends at most.
+
+    Parameters
+    ----------
+    model : PrivateEstimator
+        A fitted one, trained in rounds or not.
+
+    Returns
+    -------
+    int
+        Bits.
+    """
+    if hasattr(model, "result_"):
+        return int(model.schedule_.bits_per_user)
+    plans = [model.plan_] if hasattr(model, "plan_") else model.rounds_.planned.plans
+    return max(int(plan.bits_per_user) for plan in plans)
 
 
 def _at(model: Any, theta: NDArray[np.float64]) -> Any:

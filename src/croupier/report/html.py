@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from ..estimator import RegressionTable
 from ..optimizer import Phase, Result
 from ..privacy import Guarantee, round_up, words
 from ..validation import ArgumentError
@@ -23,7 +24,7 @@ from .figures import (
     plans_over_epsilon,
     sweep_figure,
 )
-from .intervals import has_intervals, intervals_page
+from .intervals import intervals_page, summaries_of, without_rounds
 from .pieces import bytes_text, facts_table, figure_item, ours_class, rendered, score_text, unbroken, value_text, wide_table
 
 # Parameters that are objects of the process which fitted, or said elsewhere on the page.
@@ -40,6 +41,7 @@ def html_report(
     epsilons: Iterable[float] = (),
     public_facts: Mapping[str, str] | None = None,
     comparison: Comparison | None = None,
+    tables: Sequence[RegressionTable] = (),
 ) -> str:
     """Show a fitted estimator, or the Result of a run, as one self-contained HTML page.
 
@@ -61,6 +63,8 @@ def html_report(
         Shown beside the parameters, as columns and their ranges.
     comparison : Comparison, optional
         Takes the place of the one with X and y.
+    tables : sequence of RegressionTable, optional
+        Of a regression with intervals: shown in place of its own, as those in the units of a schema (`TableModel.summary`).
 
     Returns
     -------
@@ -82,14 +86,17 @@ def html_report(
     >>> page.startswith("<!DOCTYPE html>"), "accuracy" in page
     (True, False)
     """
-    if has_intervals(model):
-        if X is not None or y is not None or comparison is not None:
-            remedy = "Leave X, y and comparison out; croupier.evaluate scores it on other people, privately."
-            raise ArgumentError("X", "given", "left out for a regression with intervals", remedy)
-        return intervals_page(model, title, public_facts or {})
-    shown = _Shown.of(model, public_facts or {})
     if X is not None or y is not None or comparison is not None:
+        if len(summaries_of(model)) > 1:
+            remedy = "Leave X, y and comparison out; croupier.evaluate scores it on other people, privately."
+            raise ArgumentError("X", "given", "left out for a regression with several targets", remedy)
         comparison = public_comparison(model, X, y, data_is_public, epsilons, comparison)
+    if without_rounds(model):
+        how_good = _how_good(comparison)
+        if comparison is not None and comparison.sweep:
+            how_good += sweep_figure(model.promise_.epsilon, comparison)
+        return intervals_page(model, title, public_facts or {}, tables, how_good, comparison is not None)
+    shown = _Shown.of(model, public_facts or {})
     sections = [
         _promise(shown),
         _how_good(comparison),
@@ -149,7 +156,7 @@ class _Shown:
             parameters | {name: getattr(model, f"{name}_") for name in ("classes", "feature_norm") if hasattr(model, f"{name}_")},
             facts,
             promise.invalid,
-            model.radius * math.sqrt(len(model.result_.theta) / (model.n_features_in_ + bool(model.constant_))),
+            model._radius() * math.sqrt(len(model.result_.theta) / (model.n_features_in_ + bool(model.constant_))),
         )
 
     @property

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from ..privacy import round_up, words
+from .compare import bits_per_user
 from .pieces import bytes_text, facts_table, figure_item, rendered, unbroken, value_text, wide_table
 from .svg import WIDTH, Axis, number
 
@@ -28,9 +29,25 @@ def has_intervals(model: Any) -> bool:
     Returns
     -------
     bool
-        Whether `intervals_page` takes it.
+        Whether `summaries_of` has tables of it.
     """
     return hasattr(type(model), "summary") and hasattr(model, "promise_")
+
+
+def without_rounds(model: Any) -> bool:
+    """Tell whether a model is a fitted regression that was not trained in rounds.
+
+    Parameters
+    ----------
+    model : object
+        What a report is wanted of.
+
+    Returns
+    -------
+    bool
+        Whether `intervals_page` takes it.
+    """
+    return all(hasattr(model, name) for name in ("promise_", "coef_")) and not hasattr(model, "result_")
 
 
 def summaries_of(model: Any) -> list[Any]:
@@ -59,17 +76,25 @@ def summaries_of(model: Any) -> list[Any]:
     return [model.summary(target=target) for target in range(targets)] if targets > 1 else [model.summary()]
 
 
-def intervals_page(model: Any, title: str, public_facts: Mapping[str, str]) -> str:
-    """Show a fitted regression with intervals as one self-contained HTML page. All of it is covered by the guarantee.
+def intervals_page(
+    model: Any, title: str, public_facts: Mapping[str, str], tables: Sequence[Any] = (), how_good: str = "", compared: bool = False
+) -> str:
+    """Show a regression that was not trained in rounds as one self-contained HTML page. The guarantee covers all but `how_good`.
 
     Parameters
     ----------
-    model : ShuffleLinearRegression or ShuffleLogit
-        Fitted.
+    model : ShuffleLinearRegression, ShuffleLogit or ShuffleRidge
+        Fitted; a ShuffleRidge from one round of moments.
     title : str
         Headline.
     public_facts : mapping of str to str
         Shown beside the parameters.
+    tables : sequence of RegressionTable, optional
+        Shown in place of the model's own.
+    how_good : str, optional
+        A section about scores.
+    compared : bool, default False
+        Whether these are of a comparison on public data.
 
     Returns
     -------
@@ -86,23 +111,25 @@ def intervals_page(model: Any, title: str, public_facts: Mapping[str, str]) -> s
     >>> "Coefficients" in page, "x0" in page
     (True, True)
     """
-    tables = summaries_of(model)
+    tables = tables or summaries_of(model)
     alarms = []
     if model.guarantee_ is None:
         alarms.append("<strong>NOT PRIVATE</strong>: made with a seed or a stand-in. This model promises nothing.")
     if model.read_off_data_:
         alarms.append(escape(words.not_covered(model.read_off_data_)))
-    private = model.guarantee_ is not None
+    private, but = model.guarantee_ is not None, ", but for the comparison on data declared public," if compared else ""
     return rendered(
         title=escape(title),
         subtitle=escape(f"{type(model).__name__}, learned from {model.n_users_:,} people. {model._asked_how()[1]}"),
         alarms="\n".join(f'<p class="alarm">{alarm}</p>' for alarm in alarms),
         sections=[
             _promise(model),
+            how_good,
             *(_coefficients(model, table, i, len(tables)) for i, table in enumerate(tables)),
+            *([] if tables else [_weights(model)]),
             _assumed(model, public_facts),
         ],
-        footer="Everything on it follows from what the analyzer saw and the promise covers: showing it costs nothing."
+        footer=f"Everything on it{but} follows from what the analyzer saw and the promise covers: showing it costs nothing."
         if private
         else "It comes from a model that is not private: treat the page as you treat the data.",
     )
@@ -120,8 +147,7 @@ def _words(model: Any) -> words.PromiseWords:
 
 def _promise(model: Any) -> str:
     stated, promise = model.promise_, _words(model)
-    plans = [model.plan_] if hasattr(model, "plan_") else list(model.rounds_.planned.plans)
-    bits = max(plan.bits_per_user for plan in plans)
+    bits = bits_per_user(model)
     return f"""<h2>The promise</h2>
 <p class="big">{escape(promise.difference)}</p>
 <p>{unbroken(promise.headline)} {unbroken(promise.meaning)}</p>
@@ -159,6 +185,16 @@ def _coefficients(model: Any, table: Any, which: int, targets: int) -> str:
     )
 
 
+def _weights(model: Any) -> str:
+    """The coefficients of a model that has no standard errors."""
+    names = getattr(model, "feature_names_in_", [f"x{column}" for column in range(model.n_features_in_)])
+    rows = [(escape(str(name)), {"coefficient": f"{coef:.4g}"}, False) for name, coef in zip(names, model.coef_, strict=True)]
+    rows += [("(intercept)", {"coefficient": f"{model.intercept_:.4g}"}, False)] if model.constant_ else []
+    said = " ".join(escape(line) for line in model._meaning())
+    said += " Each coefficient is for one unit of a column of the rows as they were sent."
+    return f"<h2>Coefficients</h2>\n<p>{said}</p>\n{wide_table('column', rows, left=())}"
+
+
 def _picture(table: Any, which: int, unit: str) -> str:
     """One line per coefficient that can be told from noise, about a line at 0; the intercept is in the table alone."""
     drawn = [i for i, name in enumerate(table.names) if table.determined[i] and name != "(intercept)"]
@@ -180,7 +216,8 @@ def _picture(table: Any, which: int, unit: str) -> str:
     parts.append(f'<path class="rule" d="M{across(0.0):.1f} {_TOP} V{bottom}"/>')
     for row, i in enumerate(kept):
         down, (low, high) = _TOP + _ROW * (row + 0.5), table.intervals[i]
-        column = table.names[i] if len(table.names[i]) <= 22 else table.names[i][:21] + "…"
+        column = table.names[i].split(" (against ")[0]  # the table says against what
+        column = column if len(column) <= 20 else column[:19] + "…"
         parts.append(f'<text class="label" x="{_NAMES - 8}" y="{down + 4:.1f}" text-anchor="end">{escape(column)}</text>')
         parts.append(f'<path class="line main" d="M{across(low):.1f} {down:.1f} H{across(high):.1f}"/>')
         parts.append(f'<circle class="dot main" cx="{across(table.coef[i]):.1f}" cy="{down:.1f}" r="4"/>')
@@ -205,9 +242,11 @@ def _assumed(model: Any, facts: Mapping[str, str]) -> str:
         f"<b>The records.</b> {escape(words.RECORDS.get(stated.invalid, words.RECORDS['refuse']))}",
         f"<b>The machines.</b> {escape(words.MACHINES)}",
         f"<b>Once.</b> {escape(words.ONCE)}",
-        "<b>The intervals</b> take the model for true of the rows as they were sent: longer ones scaled down to feature_norm"
-        + (", targets clipped to their range." if hasattr(model, "target_range_") else "."),
     ]
+    if has_intervals(model):
+        clipped = ", targets clipped to their range." if hasattr(model, "target_range_") else "."
+        sent = "longer ones scaled down to feature_norm"
+        items.append(f"<b>The intervals</b> take the model for true of the rows as they were sent: {sent}{clipped}")
     names = ("classes", "target_range", "feature_norm", "fit_intercept", "invalid")
     public = {name: value_text(getattr(model, f"{name}_", getattr(model, name, None))) for name in names if hasattr(model, name)}
     listed = "\n".join(f"<li>{item}</li>" for item in items)

@@ -31,7 +31,7 @@ def promise_lines(estimator: Any) -> list[str]:
     >>> promise_lines(model)[0].startswith("Guarantee: ")
     True
     """
-    result, guarantee = estimator.result_, estimator.guarantee_
+    result, guarantee = getattr(estimator, "result_", None), estimator.guarantee_
     if guarantee is None:
         lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
     else:
@@ -39,11 +39,11 @@ def promise_lines(estimator: Any) -> list[str]:
         if guarantee.watched is not None:
             known = watched_line(guarantee, estimator.promise_.delta)
             lines.append(f"That is with secret lots. To somebody who also knows when each user answered: {known}.")
-    if result.stopped:
+    if result is not None and result.stopped:
         lines.append(
             f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
         )
-    if result.stopped and guarantee is not None:
+    if result is not None and result.stopped and guarantee is not None:
         lines.append("The guarantee counts all planned rounds, so it holds even if what was shown made you stop.")
     return lines
 
@@ -105,6 +105,7 @@ def schema_facts(schema: Schema) -> dict[str, str]:
 def _fact(column: Column) -> str:
     if isinstance(column, Category):
         some = ", ".join(column.levels[:12])
-        return some if len(column.levels) <= 12 else f"{some} and {len(column.levels) - 12} more"
+        more = "" if len(column.levels) <= 12 else f" and {len(column.levels) - 12} more"
+        return f"{some}{more}" if column.reference is None else f"{some}{more}; counted against {column.reference}"
     how = ", in equal ratios" if column.scale == "log" else ""
     return f"{column.low:g} to {column.high:g}{how}{', or missing' if column.missing else ''}"

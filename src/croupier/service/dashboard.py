@@ -25,7 +25,7 @@ from ..optimizer.progress import noise_norms
 from ..privacy import round_up, words
 from ..problem import Problem
 from .analyzer import RemotePopulation
-from .margin import fewest, most_excluded
+from .margin import fewest, most_excluded, room
 from .outcomes import Answered
 from .queries import AskedQuery
 from .task import Task, TaskRound
@@ -273,6 +273,8 @@ def _honest_words(task: Task, phase: Phase, unit: str) -> str:
     most, plan = most_excluded(task, phase), phase.plan
     held = words.honest_users(plan.honest_users + most, plan.users, unit)
     rest = f"; whichever {most:,} reports are left out, {plan.honest_users:,} of them are in the sum" if most else ""
+    if not room(task, phase):
+        rest = "; one bad report ends the task"
     return f"{held} are counted on to add their noise{rest}"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy import Connection, insert, select
 
@@ -17,8 +15,8 @@ from .wire import Document, WireError
 _KEPT = 8
 
 
-def open_round(connection: Connection, task_round: TaskRound, document: Document) -> None:
-    """Write down a round that takes reports from now on; the same again changes nothing."""
+def open_round(connection: Connection, task_round: TaskRound, document: Document, now: float) -> None:
+    """Write down a round that takes reports from `now` on; the same again changes nothing."""
     rounds = tables.rounds.c
     same = (rounds.id == task_round.id) | (rounds.number == task_round.number)
     known = connection.execute(select(rounds.id, rounds.document).where(same)).first()
@@ -29,7 +27,7 @@ def open_round(connection: Connection, task_round: TaskRound, document: Document
             "document": document.to_bytes(),
             "digest": document.digest.hex(),
         }
-        connection.execute(insert(tables.rounds).values(**values, state="open", arrived=0, opened=time.time()))
+        connection.execute(insert(tables.rounds).values(**values, state="open", arrived=0, opened=now))
     elif known.id != task_round.id:
         raise WireError(
             f"a second round {task_round.number}: one was opened before, which the analyzer has forgotten. Its users are not asked "

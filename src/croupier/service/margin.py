@@ -7,7 +7,9 @@ honest users as the plan's proof needs.
 
 from __future__ import annotations
 
-from ..optimizer.phases import Phase, held_in_batch
+from ..optimizer.phases import Phase, Schedule, held_in_batch
+from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
+from .checked import checked_transport
 from .task import Task
 
 
@@ -54,3 +56,60 @@ def fewest(task: Task, phase: Phase) -> int:
     if phase.lots is not None:
         return phase.plan.users
     return phase.plan.honest_users + most_excluded(task, phase)
+
+
+def no_room(task: Task) -> str | None:
+    """Say that one bad report ends a task, where that is so, and from which size of a round it is not.
+
+    Parameters
+    ----------
+    task : Task
+        The task.
+
+    Returns
+    -------
+    str or None
+        A sentence for its operator; None where every round can do without a report.
+    """
+    schedule = task.schedule
+    tight = [phase for phase in schedule.phases if not room(task, phase)]
+    if not tight:
+        return None
+    line = f"One bad report ends the task: the plan of a round of {tight[0].batch:,} has no room for any."
+    if schedule.honest == 1:
+        return f"{line} With honest below 1 there is room for some."
+    if tight[0].lots is not None:
+        return f"{line} Fewer rounds, or more users, leave room for some."
+    alone = tight[0].batch == task.users  # everybody is in the round: more people are a larger round
+    enough = next((size for size in range(2, 10_000) if _would_leave_room(size, size if alone else task.users, schedule)), None)
+    more = f"rounds of {enough:,} and more" if enough is not None and (alone or enough <= task.users) else "fewer rounds"
+    return f"{line} With honest = {schedule.honest:g}, {more} leave room for some."
+
+
+def room(task: Task, phase: Phase) -> int:
+    """Count the users of a round who may send what is bad before the task ends.
+
+    Parameters
+    ----------
+    task : Task
+        The task.
+    phase : Phase
+        The round's phase.
+
+    Returns
+    -------
+    int
+        E; by "messages", where nothing is left out, those beyond the users that the plan counts on.
+    """
+    if checked_transport(task.transport) is None:
+        return phase.plan.users - phase.plan.honest_users
+    return most_excluded(task, phase)
+
+
+def _would_leave_room(batch: int, users: int, schedule: Schedule) -> bool:
+    """Whether such rounds would be planned with E of at least 1, as `Budget.honest_of` and `AskedQuery.schedule` plan them."""
+    if batch > users:
+        return False
+    chance = schedule.shortfall
+    held = honest_in_batch(users, schedule.honest, batch, chance) if chance else honest_total(batch, schedule.honest)
+    return exclusions_in_batch(users, schedule.honest, batch, held) > 0

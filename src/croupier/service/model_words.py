@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from ..arithmetic import row_dots
-from ..estimator import ShuffleLogisticRegression
+from ..estimator import ShuffleLogisticRegression, ShuffleQuantileRegressor
 from ..estimator.classifiers import log_odds
 from ..problem import Weighted
 from ..problem.rows import clip_rows, row_norms
@@ -195,7 +195,7 @@ def model_words(model: TableModel) -> dict[str, Any]:
         "intercept": np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)).tolist(),
         "feature_norm": float(estimator.feature_norm_),
     }
-    if model.task == "quantile":
+    if isinstance(estimator, ShuffleQuantileRegressor):
         words["quantile"] = float(estimator.quantile)
     if isinstance(estimator, ShuffleLogisticRegression) and not estimator.capped_:
         loss = estimator._loss()

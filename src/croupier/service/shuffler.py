@@ -142,7 +142,7 @@ class ShufflerRole:
         """
         task_round = TaskRound.read(document, self._serving, self._analyzer)
         with self.store.begin() as connection:
-            open_round(connection, task_round, document)
+            open_round(connection, task_round, document, time.time())
         return task_round
 
     def current(self) -> Document | None:

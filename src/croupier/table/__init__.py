@@ -8,19 +8,22 @@ from .draft import draft
 from .encode import Encoder
 from .fit import fit_table
 from .guess_file import TableGuess, guess_for
-from .model import TASKS, Request, TableModel, task_for
+from .intervals import INTERVALS, IntervalRequest, in_schema_units, interval_schema
+from .model import TASKS, Request, TableModel, request_for, task_for
 from .people import Engine, TableBlock, TableWarning, Watcher
 from .read import Piece, Source
 from .schema import Category, Numeric, Schema, Target
 from .store import RowStore
 
 __all__ = [
+    "INTERVALS",
     "TASKS",
     "Category",
     "Described",
     "Dialect",
     "Encoder",
     "Engine",
+    "IntervalRequest",
     "Numeric",
     "Piece",
     "PlainScores",
@@ -40,9 +43,12 @@ __all__ = [
     "evaluate_table",
     "fit_table",
     "guess_for",
+    "in_schema_units",
+    "interval_schema",
     "predict_table",
     "prediction_columns",
     "read_table",
+    "request_for",
     "schema_from",
     "task_for",
 ]

@@ -15,9 +15,10 @@ from pyarrow import compute
 
 from ..invalid import blanks
 from ..validation import ArgumentError, FileError, FileRecordError
+from .columns import Category, Column, Numeric, as_text
 from .lenient import decoded, is_text, numbers
 from .read import Piece
-from .schema import Category, Numeric, Schema, as_text
+from .schema import Schema
 
 Floats = NDArray[np.float64]
 # float32 is right to 6e-8 of every entry: rows divided by this much more than their length are at most 1 long once rounded.
@@ -59,7 +60,7 @@ class Encoder:
 
     def __init__(self, schema: Schema, invalid: str = "refuse") -> None:
         self.schema, self._blank = schema, blanks(invalid)
-        self.names = tuple(name for column in schema.columns for name in _features(schema, column))
+        self.names = tuple(name for column in schema.columns for name in features_of(column, schema.columns[column]))
         self.norm = 1.0 if schema.rows == "unit" else math.sqrt(len(schema.columns))
 
     def types(self, *, target: bool = False, user: bool = False) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class Encoder:
         rows, valid = np.zeros((len(piece), len(self.names))), np.ones(len(piece), dtype=bool)
         place = 0
         for name, column in self.schema.columns.items():
-            width = len(_features(self.schema, name))
+            width = len(features_of(name, column))
             part = rows[:, place : place + width]
             place += width
             if isinstance(column, Category):
@@ -227,10 +228,10 @@ class Encoder:
         return targets
 
 
-def _features(schema: Schema, name: str) -> tuple[str, ...]:
-    column = schema.columns[name]
+def features_of(name: str, column: Column) -> tuple[str, ...]:
+    """The features that a column becomes: a number, with whether it is missing; or levels, but for the reference."""
     if isinstance(column, Category):
-        return tuple(f"{name}={level}" for level in column.levels)
+        return tuple(f"{name}={level}" for level in column.levels if level != column.reference)
     return (name, f"{name} missing") if column.missing else (name,)
 
 
@@ -270,7 +271,12 @@ def _one_hot(piece: Piece, name: str, column: Category, out: Floats, blank: bool
             'Declare it if everybody may know that it occurs, or say unknown = "zero" in the schema; nobody was asked.',
             public=f"{piece.file}, column {name!r}",
         )
-    out[known, codes[known]] = 1.0
+    if column.reference is not None:  # it has no feature; those of levels after it stand one place earlier
+        place = column.levels.index(column.reference)
+        known = known[codes[known] != place]
+        out[known, codes[known] - (codes[known] > place)] = 1.0
+    else:
+        out[known, codes[known]] = 1.0
     return codes >= 0 if refused else np.ones(len(codes), dtype=bool)
 
 

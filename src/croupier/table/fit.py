@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..estimator import ShuffleRidge
 from ..estimator.linear import LinearModel
 from ..population import Population, Question
 from ..population.population import Test
 from ..protocol import SumEstimate
 from ..statistics import Part
+from ..validation import ArgumentError
 from .encode import Encoder
-from .model import Request, TableModel, task_for
+from .intervals import IntervalRequest, TableEstimator, interval_schema
+from .model import TableModel, request_for
 from .people import Engine, TableWarning, Watcher
 from .read import Source
 from .schema import Schema
@@ -44,8 +47,9 @@ def fit_table(
         CSV or Parquet, a file or a folder of files. `Source(path, Dialect(...))` says how a CSV file writes its values.
     schema : Schema or path-like
         The public facts: columns with their ranges or levels, and the target. A path is that of a TOML file.
-    task : {"classify", "svm", "regress-huber", "regress-mean", "quantile"}, optional
-        What to predict and how; by the schema's target unless given.
+    task : {"classify", "svm", "logit", "regress-huber", "regress-mean", "quantile", "linear"}, optional
+        What to predict and how; by the schema's target unless given. "linear" and "logit" are regressions with standard errors and
+        intervals, whose rows are left as they are and whose categories have a reference (the first level unless the schema says).
     delta : float, optional
         Of the guarantee; 1e-6, or 0.1 / users if that is less, unless given.
     engine : Engine, optional
@@ -99,7 +103,12 @@ def fit_table(
     """
     source = source if isinstance(source, Source) else Source(source)
     facts = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
-    request = Request(task_for(facts, task), parameters, delta)
+    request = request_for(facts, task, parameters, delta)
+    if isinstance(request, IntervalRequest):
+        facts = interval_schema(facts)
+        if checkpoint is not None:
+            remedy = "Everybody is asked once: there are no rounds to go on from."
+            raise ArgumentError("checkpoint", str(checkpoint), f"left out for the task {task!r}", remedy)
     engine, watcher = engine or Engine(), watcher or Watcher()
     encoder = Encoder(facts, parameters.get("invalid", "refuse"))
     source.require(list(encoder.types(target=True, user=True)))
@@ -129,21 +138,35 @@ def _counted_on(estimator: LinearModel, others: Part | None) -> Iterator[None]:
 
 
 def _trained(
-    estimator: LinearModel,
+    estimator: TableEstimator,
     people: Population,
     features: int,
     checkpoint: str | os.PathLike[str] | None,
     watcher: Watcher,
     covered: bool,
-) -> LinearModel:
+) -> TableEstimator:
     read_off = _READ_OFF if estimator.data_is_public or not covered else ()
-    given, watched = estimator.callbacks, _WatchedPeople(people, watcher)
+    watched = _WatchedPeople(people, watcher)
+    if not isinstance(estimator, LinearModel):
+        with watcher.waiting("asking everybody once"):
+            return estimator.fit_population(watched, features, read_off=read_off)
+    if _from_moments(estimator, people.users, features, checkpoint):
+        with watcher.waiting("asking everybody once"):
+            return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint)
+    given = estimator.callbacks
     with watcher.training(estimator.schedule_for(people.users, features), estimator.delta):
         estimator.callbacks = (*given, watcher.after_round)
         try:
             return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint)
         finally:
             estimator.callbacks = given
+
+
+def _from_moments(estimator: LinearModel, users: int, features: int, checkpoint: object) -> bool:
+    """Whether there are no rounds to be watched."""
+    if not isinstance(estimator, ShuffleRidge) or (checkpoint is not None and estimator.method != "moments"):
+        return False
+    return estimator.method_for(users, features) == "moments"
 
 
 class _WatchedPeople:

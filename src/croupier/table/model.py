@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import __version__
 from ..estimator import (
+    RegressionTable,
     ShuffleHuberRegressor,
     ShuffleLinearSVC,
     ShuffleLogisticRegression,
@@ -22,6 +23,7 @@ from ..estimator.linear import LinearModel
 from ..files import write_whole
 from ..validation import ArgumentError, one_of, real
 from .encode import Encoder
+from .intervals import INTERVALS, IntervalRequest, in_schema_units
 from .schema import Schema
 
 FORMAT, VERSION = "croupier table model", 2
@@ -59,13 +61,36 @@ class TableModel:
 
     @property
     def task(self) -> str:
-        """What is predicted and how: one of `TASKS`."""
-        return next(task for task, kind in TASKS.items() if kind is type(self.estimator))
+        """What is predicted and how: one of `TASKS` or `INTERVALS`."""
+        return next(task for task, kind in (TASKS | INTERVALS).items() if kind is type(self.estimator))
 
     @property
     def classifies(self) -> bool:
         """Whether the target is one of several classes."""
         return self.schema.target.classes is not None
+
+    def summary(self, level: float = 0.95) -> RegressionTable:
+        """Return coefficients with standard errors, p-values and intervals in the units of the schema. No privacy is spent.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The intervals' coverage.
+
+        Returns
+        -------
+        RegressionTable
+            One row per number, in its own units, and per level of a category, against the reference; the intercept last.
+
+        Raises
+        ------
+        ArgumentError
+            For a model that is no regression with intervals.
+        """
+        if self.task not in INTERVALS:
+            remedy = "Fit with task='linear' or task='logit' for standard errors."
+            raise ArgumentError("task", self.task, " or ".join(map(repr, INTERVALS)), remedy)
+        return in_schema_units(self.estimator.summary(level), self.schema)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file, which is there in full or not at all.
@@ -158,7 +183,9 @@ class TableModel:
         if target.classes is not None:
             fits = fits and np.array_equal(np.unique(target.classes), getattr(estimator, "classes_", []))
         else:
-            fits = fits and tuple(getattr(estimator, "target_range_", ())) == target.range
+            fits = fits and np.ravel(getattr(estimator, "target_range_", ())).tolist() == list(target.range or ())
+        if type(estimator) in INTERVALS.values():
+            fits = fits and self.schema.rows == "as-is" and estimator.feature_norm_ == Encoder(self.schema).norm
         if not fits:
             raise ArgumentError(f"{path}: schema", "another model's", "that of the estimator beside it", "Do not use this file.")
         return self
@@ -247,14 +274,64 @@ def task_for(facts: Schema, task: str | None = None) -> str:
     >>> task_for(Schema.from_dict(facts)), task_for(Schema.from_dict(facts), "svm")
     ('classify', 'svm')
     """
-    classes = facts.target.classes is not None
-    fitting = ("classify", "svm") if classes else ("regress-huber", "regress-mean", "quantile")
-    kind = "classes" if classes else "a range"
-    return fitting[0] if task is None else one_of("task", task, fitting, f"The schema's target has {kind}.")
+    fitting = _fitting(facts)
+    return fitting[0] if task is None else one_of("task", task, fitting, f"The schema's target has {_kind(facts)}.")
+
+
+def request_for(facts: Schema, task: str | None, parameters: dict[str, Any], delta: float | None) -> Request | IntervalRequest:
+    """Which estimator is wanted of a table: trained in rounds, or a regression with intervals.
+
+    Parameters
+    ----------
+    facts : Schema
+        The public facts, of which the target's count.
+    task : str or None
+        One of `TASKS` or `INTERVALS`; by the target unless given.
+    parameters : dict
+        The estimator's.
+    delta : float or None
+        Of the guarantee.
+
+    Returns
+    -------
+    Request or IntervalRequest
+        By the task.
+
+    Raises
+    ------
+    ArgumentError
+        Where the task is not one for this target.
+
+    Examples
+    --------
+    >>> from croupier.table import Schema
+    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
+    >>> request_for(Schema.from_dict(facts), "logit", {}, None).task
+    'logit'
+    """
+    classes = facts.target.classes
+    fitting = "linear" if classes is None else "logit"
+    if task not in INTERVALS:
+        if task is not None:
+            one_of("task", task, (*_fitting(facts), fitting), f"The schema's target has {_kind(facts)}.")
+        return Request(task_for(facts, task), parameters, delta)
+    if task != fitting or (classes is not None and len(classes) != 2):
+        allowed = f"{fitting!r} for this target" if classes is None or len(classes) == 2 else "one for more than two classes"
+        raise ArgumentError("task", task, allowed, f"The schema's target has {_kind(facts)}.")
+    return IntervalRequest(task, parameters, delta)
+
+
+def _fitting(facts: Schema) -> tuple[str, ...]:
+    """The tasks of rounds for such a target, the usual one first."""
+    return ("classify", "svm") if facts.target.classes is not None else ("regress-huber", "regress-mean", "quantile")
+
+
+def _kind(facts: Schema) -> str:
+    return "a range" if facts.target.classes is None else f"{len(facts.target.classes)} classes"
 
 
 def _estimator(values: Any, path: Path) -> Any:
-    kinds = {kind.__name__: kind for kind in TASKS.values()}
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in (*TASKS.values(), *INTERVALS.values())}
     kind = values.get("kind") if isinstance(values, dict) else None
     if kind not in kinds:
         raise ArgumentError(f"{path}: estimator", kind, " or ".join(kinds), "Pass a file that croupier fit wrote.")

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimator.linear import LinearModel
 from ..optimizer import Round, Schedule
 from ..population import ArrayPopulation, BlockPopulation, Population, RayPopulation, UnreachableError, row_group_runs
 from ..validation import ArgumentError, one_of
 from .described import Described
 from .dialect import Dialect
 from .encode import Encoder
+from .intervals import TableEstimator
 from .others import not_aside_by_name, not_aside_by_place, others
 from .read import Piece, Source
 from .store import RowStore
@@ -147,7 +147,9 @@ class Engine:
                 raise ArgumentError(option, str(value), allowed, "It is an option of the other engine.")
 
     @contextmanager
-    def people(self, source: Source, encoder: Encoder, maker: LinearModel, watcher: Watcher | None = None) -> Iterator[Population]:
+    def people(
+        self, source: Source, encoder: Encoder, maker: TableEstimator, watcher: Watcher | None = None
+    ) -> Iterator[Population]:
         """The people of a file, as a population for as long as the context is open; a block of them is the same on either engine.
 
         Parameters
@@ -156,7 +158,7 @@ class Engine:
             The files.
         encoder : Encoder
             Makes rows of their records.
-        maker : LinearModel
+        maker : TableEstimator
             An estimator, by whose public facts rows and targets are prepared for training.
         watcher : Watcher, optional
             Hears how it goes.
@@ -204,7 +206,7 @@ class TableBlock:
         How many records.
     encoder : Encoder
         Makes rows of them.
-    maker : LinearModel
+    maker : TableEstimator
         Prepares rows and targets, by public facts alone.
     dialect : Dialect, optional
         How a CSV file writes them: with commas, in UTF-8, unless given.
@@ -231,7 +233,7 @@ class TableBlock:
     row_groups: tuple[int, ...] | None
     users: int
     encoder: Encoder = field(repr=False)
-    maker: LinearModel = field(repr=False)
+    maker: TableEstimator = field(repr=False)
     dialect: Dialect = field(default_factory=Dialect)
     first: int = 0
 
@@ -284,7 +286,7 @@ def piece_rows(encoder: Encoder) -> int:
     return max(1, _PIECE_ENTRIES // len(encoder.names))
 
 
-def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: RowStore, watcher: Watcher) -> ArrayPopulation:
+def _stored(source: Source, encoder: Encoder, maker: TableEstimator, store: RowStore, watcher: Watcher) -> ArrayPopulation:
     """Everything is read and encoded before anybody is asked, so that a broken file costs nothing."""
     rows: Counter[Path] = Counter()
     described = encoder.schema.described
@@ -305,7 +307,7 @@ def _stored(source: Source, encoder: Encoder, maker: LinearModel, store: RowStor
     return ArrayPopulation(store.rows, store.targets, groups=store.users, blocks=sizes)
 
 
-def _blocks(source: Source, encoder: Encoder, maker: LinearModel) -> list[TableBlock]:
+def _blocks(source: Source, encoder: Encoder, maker: TableEstimator) -> list[TableBlock]:
     rows = source.count_rows(next(iter(encoder.types(target=True))))
     described = encoder.schema.described
     if described is not None:
@@ -343,6 +345,6 @@ def _runs(source: Source, rows: Counter[Path]) -> Iterable[tuple[Path, tuple[int
             yield file, None, rows[file]
 
 
-def _records(encoder: Encoder, maker: LinearModel, piece: Piece) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+def _records(encoder: Encoder, maker: TableEstimator, piece: Piece) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     rows, targets = maker.records(encoder.rows(piece), encoder.targets(piece))
-    return rows.astype(np.float32, copy=False), targets.astype(np.float64, copy=False)
+    return rows.astype(np.float32, copy=False), np.asarray(targets, dtype=np.float64)

@@ -2,74 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tomllib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..validation import ArgumentError, one_of, real
+from ..validation import ArgumentError, one_of
+from .columns import Category, Column, Label, Numeric, as_text, column_facts, column_from, labels_from, range_from
 from .described import Described
 from .toml_text import PUBLIC, Keys, key_text, value_text
 
+__all__ = ["Category", "Column", "Label", "Numeric", "Schema", "Target", "as_text"]
 VERSION = 1
 ROWS = ("unit", "as-is")
-UNKNOWN = ("zero", "refuse")
-Label = str | int | bool
-# Beyond this a number has no float32 beside it that is told apart; also keeps high - low finite.
-_LIMIT = 1e30
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A number between `low` and `high`: mapped to [-1, 1], clipped there. Missing is the middle.
-
-    Parameters
-    ----------
-    low, high : float
-        The range.
-    missing : bool, default False
-        Whether one more feature is 1 where the number is missing.
-    scale : {"linear", "log"}, default "linear"
-        With "log" equal ratios of (value - low + 1) are equal steps, for amounts and counts that spread over orders of magnitude.
-
-    Examples
-    --------
-    >>> Numeric(0, 100)
-    Numeric(low=0, high=100, missing=False, scale='linear')
-    """
-
-    low: float
-    high: float
-    missing: bool = False
-    scale: str = "linear"
-
-
-@dataclass(frozen=True)
-class Category:
-    """One of the declared levels, as text.
-
-    Parameters
-    ----------
-    levels : tuple of str
-        All that count.
-    unknown : {"zero", "refuse"}, default "zero"
-        Whether anything else counts as none of them, or is refused.
-
-    Examples
-    --------
-    >>> Category(("f", "m"))
-    Category(levels=('f', 'm'), unknown='zero')
-    """
-
-    levels: tuple[str, ...]
-    unknown: str = "zero"
-
-
-Column = Numeric | Category
 
 
 @dataclass(frozen=True)
@@ -253,7 +200,7 @@ class Schema:
             raise ArgumentError(f"{name}: version", version, str(VERSION), remedy)
         columns = keys.get("columns", {})
         schema = cls(
-            columns={column: _column(f"{name}: columns.{column}", facts) for column, facts in Keys(name, columns).items()},
+            columns={column: column_from(f"{name}: columns.{column}", facts) for column, facts in Keys(name, columns).items()},
             target=_target(f"{name}: target", keys.need("target")),
             user=keys.get("user", None),
             rows=one_of(f"{name}: rows", keys.get("rows", "unit"), ROWS, "'unit' divides every row by its own length."),
@@ -280,7 +227,7 @@ class Schema:
         plain: dict[str, Any] = {"version": VERSION, "rows": self.rows}
         plain |= {"user": self.user} if self.user is not None else {}
         plain |= {} if self.described is None else {"described": self.described.to_dict()}
-        return plain | {"target": target, "columns": {name: _facts(column) for name, column in self.columns.items()}}
+        return plain | {"target": target, "columns": {name: column_facts(column) for name, column in self.columns.items()}}
 
     def to_toml(self, notes: Mapping[str, str] | None = None) -> str:
         """Write the schema as TOML.
@@ -308,26 +255,6 @@ class Schema:
         return "\n".join(lines) + "\n"
 
 
-def _column(name: str, values: Any) -> Column:
-    keys = Keys(name, values)
-    column: Column
-    if "levels" in values:
-        levels = _labels(f"{name}.levels", keys.need("levels"), at_least=1)
-        unknown = one_of(f"{name}.unknown", keys.get("unknown", "zero"), UNKNOWN, "'zero' counts it as none of the levels.")
-        column = Category(tuple(as_text(level) for level in levels), unknown)
-    elif "low" in values or "high" in values:
-        low, high = _range(name, [keys.need("low"), keys.need("high")])
-        scale = one_of(f"{name}.scale", keys.get("scale", "linear"), ("linear", "log"), "'log' is for amounts and counts.")
-        column = Numeric(low, high, _flag(f"{name}.missing", keys.get("missing", False)), scale)
-    else:
-        for key in ("low", "high", "levels"):
-            keys.get(key, None)
-        keys.nothing_else()
-        raise ArgumentError(name, values, "low and high of a number, or levels of a category", PUBLIC)
-    keys.nothing_else()
-    return column
-
-
 def _target(name: str, values: Any) -> Target:
     keys = Keys(name, values)
     column, classes, ends = keys.need("column"), keys.get("classes", None), keys.get("range", None)
@@ -336,38 +263,8 @@ def _target(name: str, values: Any) -> Target:
         remedy = "Classes are all labels that may occur; a range is [low, high], and targets outside are clipped to it."
         raise ArgumentError(name, values, "a column with either classes or a range", remedy)
     if classes is not None:
-        return Target(column, classes=_labels(f"{name}.classes", classes, at_least=2))
-    return Target(column, range=_range(f"{name}.range", ends))
-
-
-def _labels(name: str, values: Any, at_least: int) -> tuple[Label, ...]:
-    """Texts, whole numbers or truth values: all of one kind, each once."""
-    kinds = {type(value) for value in values} if isinstance(values, list | tuple) else set()
-    if len(kinds) != 1 or not kinds <= {str, int, bool} or len(values) < at_least:
-        allowed = f"a list of at least {at_least}, all texts, all whole numbers or all true/false"
-        raise ArgumentError(name, values, allowed, PUBLIC)
-    text, times = Counter(as_text(value).strip() for value in values).most_common(1)[0]
-    if times > 1:
-        raise ArgumentError(
-            name, f"{text!r} {times} times", "a list in which everything is there once", "Spaces around do not count."
-        )
-    return tuple(value.strip() if isinstance(value, str) else value for value in values)
-
-
-def _range(name: str, ends: Any) -> tuple[float, float]:
-    if not isinstance(ends, list | tuple) or len(ends) != 2:
-        raise ArgumentError(name, ends, "[low, high]", PUBLIC)
-    low, high = (real(name, end, above=-_LIMIT, below=_LIMIT, remedy=PUBLIC) for end in ends)
-    if not (low < high and math.isfinite(2 / (high - low))):
-        remedy = "A column that is the same for everybody says nothing: leave it out."
-        raise ArgumentError(name, f"low = {low:g}, high = {high:g}", "low < high", remedy)
-    return low, high
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ArgumentError(name, value, "true or false", "true adds a feature that says where the number is missing.")
-    return value
+        return Target(column, classes=labels_from(f"{name}.classes", classes, at_least=2))
+    return Target(column, range=range_from(f"{name}.range", ends))
 
 
 def _checked(schema: Schema, name: str = "schema") -> Schema:
@@ -387,16 +284,3 @@ def _checked(schema: Schema, name: str = "schema") -> Schema:
     if not schema.columns:
         raise ArgumentError(f"{name}: columns", "none", "at least one feature", PUBLIC)
     return schema
-
-
-def as_text(value: Label) -> str:
-    """A label as it stands in a file."""
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
-
-
-def _facts(column: Column) -> dict[str, Any]:
-    if isinstance(column, Category):
-        return {"levels": list(column.levels)} | ({} if column.unknown == "zero" else {"unknown": column.unknown})
-    facts: dict[str, Any] = {"low": column.low, "high": column.high}
-    facts |= {"missing": True} if column.missing else {}
-    return facts | ({} if column.scale == "linear" else {"scale": column.scale})

@@ -1,0 +1,277 @@
+"""Ridge regression: from one round of second moments, or trained in rounds, whichever is better by a public rule."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+from scipy.optimize import brentq
+
+from ..optimizer import Schedule
+from ..optimizer.methods import METHODS
+from ..population import Population
+from ..privacy import Guarantee, NoCertificateError, SumPlan
+from ..problem import Loss, Squared
+from ..protocol import SumEstimate
+from ..statistics import Moments, MomentSums
+from ..statistics.linear import raised_spectrum
+from ..validation import ArgumentError, one_of, real, whole
+from .one_round import ask_once, check_once, plan_once
+from .parameters import documented
+from .private import Floats, warn_caller
+from .regressors import LinearRegressor
+from .warnings import MostlyNoiseWarning, warn_of_few_people, warn_of_pressing
+
+# The rule, from `python -m benchmarks ridge_choice`: moments where the noise's edge is at most so many mean eigenvalues.
+LARGEST_EDGE = {"sequential": 1.0, "full": 0.25}
+_MOST_COLUMNS = 128
+# In rounds, unless a radius is given.
+_RADIUS = 2.0
+# What rounds alone have: parameters, and their values where nothing is asked of them.
+_OF_ROUNDS = {"rounds": None, "clip": None, "curvature": None, "rule": "practical", "lots": "auto", "callbacks": ()}
+
+
+@dataclass(frozen=True)
+class _LongMoments(Moments):
+    """Second moments of rows that are up to `length` long, as the problems of rounds have them: of the rows divided by it."""
+
+    length: float = 1.0
+
+    def _records(self, X: Any, y: Any) -> tuple[Floats, Floats]:
+        return super()._records(X if self.length == 1 else X * (1 / self.length), y)
+
+
+@documented("coef_", "intercept_", "target_range_", "feature_norm_", "method_", "plan_", "estimate_", "schedule_", "result_")
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleRidge(LinearRegressor):
+    """The mean of a bounded target, by least squares, from people who keep their records.
+
+    Algorithm: the minimum over weights of at most `radius` of the mean over users of (prediction - target)^2 / 2 + (l2 / 2)
+    |weights|^2, rows and target scaled to norm 1 and [-1, 1]; scikit-learn's Ridge(alpha) on such rows is l2 = alpha / users.
+    Either everybody sends second moments once, and the noisy equations are solved with eigenvalues raised to the edge of the noise;
+    or AC-SA trains in rounds. method="auto" takes moments where they were measured to be better: for at most 128 columns with the
+    constant, where the edge of their noise is at most 1 (with interactivity="full" 1/4) of the mean eigenvalue that rows of norm 1
+    can have. That follows from users, columns, epsilon, delta, honest and neighbours, and no data is touched. What only rounds
+    have (a checkpoint, callbacks, `rounds`, `clip`, `curvature`, rule="bound", chosen `lots`, a calibration of the paper, a
+    deployed task) takes rounds.
+
+    Choose it where the mean is wanted; where coefficients are to have standard errors, ShuffleLinearRegression; where targets do
+    not fill their range, ShuffleHuberRegressor, which needs less noise.
+
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleRidge
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
+    >>> model = ShuffleRidge(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
+    >>> model.method_, bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 5)
+    ('moments', True)
+    """
+
+    radius: float | None = None
+
+    def _loss(self) -> Loss:
+        return Squared(target_bound=1.0)
+
+    def method_for(self, users: int, features: int) -> str:
+        """Return which way a fit would take, by public facts alone; no data is touched.
+
+        Parameters
+        ----------
+        users : int
+            How many people.
+        features : int
+            Columns of X, without the constant.
+
+        Returns
+        -------
+        str
+            "moments" or "rounds".
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is outside its range, or method="moments" stands beside what only rounds have.
+        """
+        whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
+        declared = copy.copy(self)
+        declared.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
+        return "rounds" if declared._moments_plan(users) is None else "moments"
+
+    def schedule_for(self, users: int, features: int) -> Schedule:  # of rounds, whichever way method="auto" would take
+        if self.method == "moments":
+            raise ArgumentError("method", self.method, "'rounds' or 'auto' for a schedule", "One round of moments has none.")
+        return super().schedule_for(users, features)
+
+    def check_learned(self) -> None:
+        """Refuse coefficients that do not follow from what was released, and a plan for vectors of another range."""
+        released = [name for name in ("result_", "estimate_") if name in vars(self)]
+        wrong = {"result_": self.method == "moments", "estimate_": self.method not in ("auto", "moments")}
+        if len(released) > 1 or any(wrong[name] for name in released):
+            raise ArgumentError("method", self.method, f"one that releases {' and '.join(released)}", "Do not use this file.")
+        if "estimate_" in released:
+            check_once(self.plan_, self._query())
+            self._check_theta()
+        super().check_learned()
+
+    @property
+    def method_(self) -> str:
+        """Which was taken: "moments" or "rounds"."""
+        return "moments" if "estimate_" in vars(self) else "rounds" if self.result_ else ""
+
+    @property
+    def n_users_(self) -> int:
+        """How many people the model was trained on."""
+        return int(self._released().users)
+
+    @property
+    def guarantee_(self) -> Guarantee | None:
+        """What the fit reveals about one user; None where it was seeded."""
+        return self._covering(self._released().guarantee)
+
+    def _released(self) -> Any:
+        return vars(self).get("estimate_") or self.result_
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("result_", "schedule_") and "estimate_" in vars(self):
+            text = "it was made from one round of moments, of which there are plan_ and estimate_; method='rounds' has result_"
+            raise AttributeError(f"this {type(self).__name__} has no result_ and no schedule_: {text}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _train(self, population: Population, checkpoint: str | os.PathLike[str] | None) -> Self:
+        remote = hasattr(population, "turnout")  # of a deployed task, whose clients know of rounds alone
+        plan = self._moments_plan(population.users, checkpoint=checkpoint, deployed=remote)
+        if plan is None:
+            return super()._train(population, checkpoint)
+        self.constant_, query = self._constant(), self._query()
+        ratio = self._edge_ratio(plan, query)
+        warn_of_few_people(population.users, query.features, self.epsilon)
+        if ratio > LARGEST_EDGE[self.interactivity]:
+            text = (
+                f"the edge of the noise is {ratio:.2g} mean eigenvalues of the rows: in what was measured, method='rounds' is then"
+            )
+            warn_caller(f"{text} better. The guarantee holds, the model may say little.", MostlyNoiseWarning)
+        self.plan_, self.estimate_ = plan, ask_once(self, query, population, plan)
+        self._set_theta()
+        if self.radius is not None and float(np.linalg.norm(self._theta())) >= self._radius() * (1 - 1e-9):
+            warn_of_pressing(self._radius())
+        self.promise_ = self._promise()
+        return self
+
+    def _moments_plan(self, users: int, *, checkpoint: Any = None, deployed: bool = False) -> SumPlan | None:
+        """The plan of one round of moments; None where rounds are to be taken. No data is touched."""
+        remedy = "'auto' takes one round of moments, or training in rounds, whichever is better."
+        algorithms = dict.fromkeys(chain(*METHODS.values()))
+        one_of("method", self.method, ("auto", "moments", "rounds", *algorithms), remedy)
+        remedy = "'sequential' asks each user once, 'full' asks all users in every round."
+        interactivity = one_of("interactivity", self.interactivity, tuple(LARGEST_EDGE), remedy)
+        self._problem(self.n_features_in_, self._constant())  # refuses a radius or l2 that is none
+        if self.method not in ("auto", "moments"):
+            return None
+        of_rounds = {name: getattr(self, name) for name, usual in _OF_ROUNDS.items() if getattr(self, name) != usual}
+        of_rounds |= {} if self.calibration == "tight" else {"calibration": self.calibration}
+        of_rounds |= {} if checkpoint is None else {"checkpoint": os.fspath(checkpoint)}
+        of_rounds |= {"population": "a deployed task"} if deployed or self._exclusions else {}
+        if self.method == "moments":
+            for name, value in of_rounds.items():
+                raise ArgumentError(name, value, "left out with method='moments'", "Only rounds have it: take method='rounds'.")
+            return plan_once(self, self._query(), users)
+        if of_rounds or self._columns() > _MOST_COLUMNS:
+            return None
+        try:
+            plan = plan_once(self, self._query(), users)
+        except NoCertificateError:
+            return None
+        return plan if self._edge_ratio(plan, self._query()) <= LARGEST_EDGE[interactivity] else None
+
+    def _columns(self) -> int:
+        return self.n_features_in_ + bool(self._constant())
+
+    def _query(self) -> _LongMoments:
+        return _LongMoments(self._columns(), length=math.hypot(1.0, self._constant()))
+
+    @staticmethod
+    def _edge_ratio(plan: SumPlan, query: Moments) -> float:
+        """The edge of the noise, over the mean eigenvalue of rows of norm 1: their eigenvalues add up to 1."""
+        silent = SumEstimate(sum=np.zeros(query.dim), users=plan.users, noise_std=plan.noise_std, guarantee=None)
+        return query.decode(silent).edge * query.features
+
+    def _theta(self) -> Floats:
+        if "estimate_" not in vars(self):
+            return super()._theta()
+        length = math.hypot(1.0, self.constant_)
+        bound = math.inf if self.radius is None else self._radius() * length
+        l2 = real("l2", self.l2, at_least=0, remedy="0 is none.")
+        return _solved(self._query().decode(self.estimate_), l2 / length**2, bound) / length
+
+    def _radius(self) -> float:
+        return _RADIUS if self.radius is None else super()._radius()
+
+    def _schedule_options(self) -> dict[str, Any]:
+        options = super()._schedule_options()
+        return options | ({"method": "auto"} if self.method == "rounds" else {})
+
+    def _asked_how(self) -> tuple[str, str]:
+        if "estimate_" in vars(self) or ("result_" not in vars(self) and self.method == "moments"):
+            return "one round", "Each user is asked once, for the noisy sum of products of its features and target."
+        return super()._asked_how()
+
+    def _meaning(self) -> list[str]:
+        if "estimate_" in vars(self):
+            ratio = self._edge_ratio(self.plan_, self._query())
+            rule = f"the edge of its noise is {ratio:.2g} mean eigenvalues of the rows"
+            limit = (
+                "" if self.method == "moments" else f", and up to {LARGEST_EDGE[self.interactivity]:g} it was measured to be better"
+            )
+            return [f"Made from one round of second moments: {rule}{limit}. method='rounds' trains by gradients instead."]
+        if self.method != "auto":
+            return []
+        if "result_" not in vars(self):
+            return [
+                "Either everybody is asked once, for second moments, or training goes in rounds: whichever is better by a public "
+                "rule. It needs the number of users, and is decided before anybody is asked (method_for)."
+            ]
+        return [f"Trained in rounds: {self._why_rounds()}."]
+
+    def _why_rounds(self) -> str:
+        """Of a fit that took rounds by itself."""
+        if self._columns() > _MOST_COLUMNS:
+            return f"moments of {self._columns()} columns are too many, the rule goes up to {_MOST_COLUMNS}"
+        try:
+            needed = self._moments_plan(self.n_users_) is not None or any(
+                getattr(self, name) != usual for name, usual in (*_OF_ROUNDS.items(), ("calibration", "tight"))
+            )
+            ratio = 0.0 if needed else self._edge_ratio(plan_once(self, self._query(), self.n_users_), self._query())
+        except NoCertificateError:
+            return "no plan of one round of moments can be proved"
+        if needed:
+            return "something was asked for that only rounds have"
+        limit = LARGEST_EDGE[self.interactivity]
+        return f"the edge of the noise of one round of moments is {ratio:.2g} mean eigenvalues of the rows, above {limit:g}"
+
+
+def _solved(moments: MomentSums, l2: float, bound: float) -> Floats:
+    """Minimise w'Aw / 2 - b'w + l2 |w|^2 / 2 over |w| <= bound, eigenvalues of A raised to the edge of its noise."""
+    _, vectors, raised = raised_spectrum(moments.matrix, 2 * moments.edge)
+    turned, curvatures = vectors.T @ moments.products[:, 0], raised + l2
+
+    def excess(more: float) -> float:
+        return float(np.linalg.norm(turned / (curvatures + more))) - bound
+
+    if excess(0.0) > 0:  # on the sphere: a multiplier of the constraint, at most |b| / bound
+        curvatures = curvatures + brentq(excess, 0.0, float(np.linalg.norm(turned)) / bound, xtol=1e-14)
+    return np.asarray(vectors @ (turned / curvatures))
