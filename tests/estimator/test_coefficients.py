@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from scipy.special import expit, log_softmax, softmax
+from sklearn.metrics import roc_auc_score
 
+import croupier as cr
 from croupier.estimator import ShuffleLogisticRegression, load_model
 from croupier.population import SurrogatePopulation
+from croupier.validation import ArgumentError
 
 
 def fitted(X, y, **options):
@@ -68,6 +73,52 @@ def test_the_largest_probability_is_the_label_whatever_the_rule_clips():
         slopes = np.sqrt(np.sum(p**2, axis=1, keepdims=True) - 2 * p + 1) / np.sqrt(1 - 1 / classes)
         first = np.argmax(p * np.maximum(1, slopes), axis=1)
         np.testing.assert_array_equal(first, p.argmax(axis=1))
+
+
+@pytest.mark.parametrize("options", [{"clip": 0.3}, {"clip": 0.3, "class_weight": {True: 1.0, False: 0.2}}, {}])
+def test_predict_is_the_likelier_class(options):
+    """Also where the log-odds undo clipping; alike they are where both classes' gradients were clipped."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5_000, 3)) / 3
+    y = rng.random(5_000) < expit(3 * X[:, 0] - 1.5)
+    model = ShuffleLogisticRegression(classes=[False, True], epsilon=4.0, random_state=0, **options).fit(X, y)
+    likelier, alike = model.predict_proba(X)[:, 1] - 0.5, np.abs(model.decision_function(X)) < 1e-9
+    np.testing.assert_array_equal(model.predict(X)[~alike], likelier[~alike] > 0)
+    np.testing.assert_array_equal(model.predict(X)[alike], model._scores(X)[alike, 0] > 0)
+    evaluation = cr.evaluate(model, (X, y), epsilon=50.0, delta=1e-9, seed=0)
+    assert evaluation.scores["accuracy"].value == pytest.approx(np.mean(model.predict(X) == y), abs=0.002)
+    assert evaluation.scores["AUC"].value == pytest.approx(roc_auc_score(y, model.predict_proba(X)[:, 1]), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "edit"),
+    [
+        ({}, {"capped_": False}),
+        ({"clip": 0.3}, {"capped_": True}),
+        ({"rule": "bound"}, {"capped_": True}),
+        ({}, {"capped_": "yes"}),
+        ({}, {"capped_": 1}),
+    ],
+)
+def test_an_edited_word_about_the_loss_is_refused(options, edit):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(3_000, 2))
+    model = ShuffleLogisticRegression(classes=[False, True], rounds=5, **options).fit(X, X[:, 0] > 0)
+    values = json.loads(model.to_json())
+    ShuffleLogisticRegression.from_json(json.dumps(values))
+    values["fitted"] |= edit
+    with pytest.raises(ArgumentError, match="capped_"):
+        ShuffleLogisticRegression.from_json(json.dumps(values))
+
+
+def test_a_loss_that_the_plans_do_not_fit_is_refused():
+    """Gradients that were clipped at 5, in a file that says they were those of the capped loss."""
+    X = np.random.default_rng(3).normal(size=(3_000, 2))
+    model = ShuffleLogisticRegression(classes=[False, True], rounds=5, clip=5.0).fit(X, X[:, 0] > 0)
+    values = json.loads(model.to_json())
+    values["fitted"]["capped_"], values["parameters"]["clip"] = True, None
+    with pytest.raises(ArgumentError, match="capped_"):
+        ShuffleLogisticRegression.from_json(json.dumps(values))
 
 
 def test_a_file_keeps_what_was_minimised(tmp_path):

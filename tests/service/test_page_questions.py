@@ -148,7 +148,7 @@ def test_a_question_on_the_page_is_in_plain_words_and_its_noise_is_shown(tmp_pat
         page = tabs[0].page
         asked_words = page.inner_text("#asked")
         assert "12 people are asked how age, smokes, income and ill are spread among people" in asked_words
-        assert "a number, expected between 0 and 120" in asked_words
+        assert "a number, expected between 0 and 120, counted in 124 bins" in asked_words
         assert "once, in the only round" in asked_words
         assert "the answer, or of everything" in page.inner_text("#promise")
         page.click("#take-part")

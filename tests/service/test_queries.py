@@ -133,7 +133,7 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
             assert state["question"] is True
             named = {name for name, _ in state["plan"]}
             assert {"question", "vectors"} <= named
-            assert not {"model", "gradients"} & named
+            assert not {"model", "gradients", "phase", "bound on the loss"} & named
             assert "Whoever sees the answer" in state["promise"]["words"]
             assert "model" not in state["promise"]["words"] + state["promise"]["if"]
             assert "<svg" in fetched(f"{analyzer.url}/answer")

@@ -306,6 +306,9 @@ def test_classes_may_be_in_any_order():
         def predict_proba(self, X):
             return super().predict_proba(X)[:, ::-1]
 
+        def predict(self, X):
+            return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
     X = np.random.default_rng(0).normal(size=(5_000, 1))
     y = np.where(2 * X[:, 0] > 0.5, "yes", "no")
     assert cr.evaluate(Backwards(), (X, y), epsilon=4.0, delta=1e-6, seed=0).scores["accuracy"].value > 0.95
@@ -361,3 +364,34 @@ def test_people_without_a_score_are_not_counted_among_the_others(model):
     assert abs(found.users - kept.sum()) < 60
     few = query(ROWS, y).sum(axis=0) + noise
     assert query.decode(SumEstimate(sum=few, users=len(ROWS), noise_std=2.0, guarantee=None)).users == len(ROWS)
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("states_it", [True, False])
+def test_accuracy_is_that_of_what_the_model_says(threshold, states_it):
+    """A model that decides elsewhere than at 1/2: as scikit-learn's that states its threshold, and one that does not."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(20_000, 1))
+    y = rng.random(20_000) < expit(2 * X[:, 0] - 0.5)
+
+    class Deciding:
+        classes_ = np.array([False, True])
+
+        def predict_proba(self, X):
+            return np.column_stack([expit(0.5 - 2 * X[:, 0]), expit(2 * X[:, 0] - 0.5)])
+
+        def predict(self, X):
+            return self.predict_proba(X)[:, 1] >= threshold
+
+    model = Deciding()
+    if states_it:
+        model.best_threshold_ = threshold
+    found = cr.evaluate(model, (X, y), epsilon=50.0, delta=1e-9, seed=0)
+    said = model.predict(X)
+    assert found.scores["accuracy"].value == pytest.approx(np.mean(said == y), abs=0.001)
+    recalls = np.mean([np.mean(said[y]), np.mean(~said[~y])])
+    assert found.scores["balanced accuracy"].value == pytest.approx(recalls, abs=0.001)
+    np.testing.assert_allclose(found.counts.confusion, metrics.confusion_matrix(y, said), atol=30)
+    if states_it:  # otherwise scores between 1/2 and the threshold are in one bin
+        assert found.scores["AUC"].value == pytest.approx(metrics.roc_auc_score(y, model.predict_proba(X)[:, 1]), abs=0.003)
+        assert found.scores["log-loss"].value == pytest.approx(metrics.log_loss(y, model.predict_proba(X)), abs=0.005)

@@ -20,10 +20,13 @@ export const count = (number: number): string => number.toLocaleString("en");
 /** What is asked of each column, as terms and their explanations. */
 export function columnWords({ fields }: Question): HTMLElement[] {
   return fields.flatMap((field) => {
-    const words =
-      "levels" in field
-        ? `one of ${field.levels.slice(0, 12).join(", ")}${field.levels.length > 12 ? ", …" : ""}${field.others ? "; anything else counts as something else" : ""}`
-        : `a number, ${field.outside === "counted" ? "expected" : "taken to be"} between ${count(field.low)} and ${count(field.high)}`;
+    if ("levels" in field) {
+      const more = field.others ? `; anything else counts as ${field.nothing ? "something else" : "none of them"}` : "";
+      const levels = `${field.levels.slice(0, 12).join(", ")}${field.levels.length > 12 ? ", …" : ""}`;
+      return [made("dt", field.name), made("dd", `one of ${levels}${more}`)];
+    }
+    const bins = field.bins === undefined ? "" : `, counted in ${count(field.bins)} ${field.bins === 1 ? "bin" : "bins"}`;
+    const words = `a number, ${field.outside === "counted" ? "expected" : "taken to be"} between ${count(field.low)} and ${count(field.high)}${bins}`;
     return [made("dt", field.name), made("dd", words)];
   });
 }

@@ -18,6 +18,8 @@ export type Field =
       optional: boolean;
       /** What becomes of a number outside: it is taken for the nearer end, or counted as below or above. */
       outside: "nearest" | "counted";
+      /** How many bins it is counted in, where it is. */
+      bins?: number;
     };
 
 export interface Question {

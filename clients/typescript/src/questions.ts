@@ -106,7 +106,7 @@ function readDescribe(words: JsonObject): Question {
     diameter: Math.SQRT2,
     fields: columns.map((column) =>
       "bins" in column
-        ? { name: column.name, low: column.bins.low, high: column.bins.high, optional: true, outside: "counted" }
+        ? { name: column.name, low: column.bins.low, high: column.bins.high, optional: true, outside: "counted", bins: column.bins.size }
         : { name: column.name, levels: column.levels, others: true, nothing: true },
     ),
     words: `how ${listed(every)} ${every.length > 1 ? "are" : "is"} spread among people: averages, medians and shares, and what is missing`,
@@ -154,7 +154,7 @@ function readHistogram(words: JsonObject): Question {
     dim: bins,
     norm: 1,
     diameter: Math.SQRT2,
-    fields: [{ name: column, low, high, optional: true, outside: "nearest" }],
+    fields: [{ name: column, low, high, optional: true, outside: "nearest", bins }],
     words: `how ${column} is spread among people: how many there are in each of ${shown(bins)} equal steps from ${shown(low)} to ${shown(high)}`,
     note: "",
     says: (record) => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,15 @@ from ..problem import (
     SquaredHinge,
     Weighted,
 )
-from ..validation import one_of
+from ..validation import ArgumentError, one_of
 from .declared_classes import DeclaredClasses
 from .linear import LinearModel
 from .parameters import documented
 from .private import Floats
 from .weights import weighted_loss
+
+# Log-odds this close to 0 are 0 but for rounding.
+_ALIKE = 1e-9
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -124,7 +128,21 @@ class ShuffleLogisticRegression(LinearClassifier):
 
     def _declare_target(self, y: NDArray[Any] | None) -> None:
         super()._declare_target(y)
-        self.capped_ = self.rule == "practical" and self.clip is None
+        self.capped_ = self._caps()
+
+    def _caps(self) -> bool:
+        """Whether these parameters train on the capped loss."""
+        return self.rule == "practical" and self.clip is None
+
+    def check_learned(self) -> None:
+        """Refuse coefficients that are not those of the result, and another loss than rule, clip and the plans say."""
+        if "result_" in vars(self) and "capped_" in vars(self):  # older files do not say; their gradients were clipped
+            steepest = self._problem(self.n_features_in_, self.constant_).lipschitz if self.capped_ is True else math.inf
+            longer = any(phase.plan.norm > steepest * (1 + 1e-9) for phase in self.schedule_.phases)
+            if self.capped_ is not self._caps() or longer:
+                allowed = f"{self._caps()}, by rule = {self.rule!r}, clip = {self.clip} and the plans beside them"
+                raise ArgumentError("capped_", self.capped_, allowed, "Do not use this file.")
+        super().check_learned()
 
     def _loss(self) -> Loss:
         classes = len(self.classes_)
@@ -181,6 +199,33 @@ class ShuffleLogisticRegression(LinearClassifier):
         loss = self._loss()
         weights = np.asarray(loss.weights if isinstance(loss, Weighted) else np.ones(len(self.classes_)))
         return log_odds(scores, self._row_lengths(X), weights, self.schedule_.phases[-1].plan.norm)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the likeliest class.
+
+        Where clipped gradients leave two classes alike, the score decides that was trained.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            Rows; longer ones are scaled down to feature_norm, as in training.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            One of `classes_` for every row.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
+        if self.capped_:
+            return super().predict(X)
+        odds = self.decision_function(X)
+        if odds.ndim == 1:
+            return np.asarray(self.classes_[(np.where(np.abs(odds) > _ALIKE, odds, self._scores(X)[:, 0]) > 0).astype(int)])
+        return np.asarray(self.classes_[odds.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
         """Return one probability per row and class.

@@ -116,7 +116,7 @@ class PromiseWords:
     Parameters
     ----------
     claim : Claim
-        The figures, for whoever sees what is released and everything that the analyzer saw.
+        The figures, for whoever sees the model and everything that the analyzer saw.
     neighbours : str
         "replace-one" or "zero-out".
     honest : float
@@ -125,8 +125,8 @@ class PromiseWords:
         False where the randomness was seeded: the sentences then say what secure randomness would have promised.
     watched : str
         Where lots are secret, what `watched_line` says; else empty.
-    released : str
-        What is released: "model", or "answer" of a question by which nothing is trained.
+    release : str
+        "model", or "answer" where a question is asked.
     """
 
     claim: Claim
@@ -134,14 +134,15 @@ class PromiseWords:
     honest: float
     kept: bool = True
     watched: str = ""
-    released: str = "model"
+    release: str = "model"
 
     @property
     def headline(self) -> str:
         """Epsilon and delta, and to whom."""
         promises = "It promises" if self.kept else "With secure randomness it would promise"
-        epsilon, delta = round_up(self.claim.epsilon), round_up(self.claim.delta)
-        return f"{promises} epsilon = {epsilon} and delta = {delta} to every single person."
+        return (
+            f"{promises} epsilon = {round_up(self.claim.epsilon)} and delta = {round_up(self.claim.delta)} to every single person."
+        )
 
     @property
     def if_watched(self) -> str:
@@ -160,7 +161,7 @@ class PromiseWords:
         size = "little" if self.claim.guess < 0.65 else "a limited"
         makes = f"makes {size} difference" if self.kept else f"would make {size} difference, with secure randomness,"
         return (
-            f"Whether your record says one thing or another {makes} to what anybody can see of this {self.released}, or of "
+            f"Whether your record says one thing or another {makes} to what anybody can see of this {self.release}, or of "
             f"everything that the analyzer saw while it was made."
         )
 
@@ -168,8 +169,8 @@ class PromiseWords:
     def meaning(self) -> str:
         """What epsilon and delta say of conclusions."""
         return (
-            f"Whoever sees the {self.released}, or everything that the analyzer saw while it was made: exchanging one person's "
-            f"data for {_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
+            f"Whoever sees the {self.release}, or everything that the analyzer saw while it was made: exchanging one person's data "
+            f"for {_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
             f"{self.claim.factor} (e^epsilon), but for a probability of {round_up(self.claim.delta)} (delta), "
             f"{one_in(self.claim.delta)}."
         )
@@ -177,8 +178,8 @@ class PromiseWords:
     @property
     def guess(self) -> str:
         """What somebody can guess who knows all the others."""
-        whether = "whether a person's record was used"
-        question = "which of two records was a person's" if self.neighbours == "replace-one" else whether
+        replaced = self.neighbours == "replace-one"
+        question = "which of two records was a person's" if replaced else "whether a person's record was used"
         return (
             f"Somebody who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is right "
             f"at most {self.claim.best_guess} of the time. Tossing a coin is right 50 % of the time."
@@ -187,8 +188,7 @@ class PromiseWords:
     @property
     def crowd(self) -> str:
         """The honest people that are counted on."""
-        everyone = crowd(self.honest)
-        lies = f"Lies about their data spoil the {self.released}, and nobody's privacy."
+        everyone, lies = crowd(self.honest), f"Lies about their data spoil the {self.release}, and nobody's privacy."
         return f"{everyone[0].upper()}{everyone[1:]} add the noise that they should. {lies}"
 
 

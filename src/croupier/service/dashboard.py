@@ -265,6 +265,8 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "noise": f"{of_mean:.3g} in a coordinate of the mean, {plan.inflation:.4g} times a trusted curator's",
         "bound on the loss": bound,
     }
+    if isinstance(problem, AskedQuery):  # there is one round, and nothing is minimised
+        rows = {name: text for name, text in rows.items() if name not in ("phase", "method", "bound on the loss")}
     return [[name, text] for name, text in rows.items()]
 
 
@@ -286,14 +288,14 @@ def bad_words(answered: Sequence[Answered]) -> list[list[str]]:
     return rows + ([["lost rounds", f"{numbers}: counts that no users could have sent"]] if dropped else [])
 
 
-def promise_words(schedule: Schedule, released: str) -> dict[str, str]:
-    """What the whole run promises, in words and in figures that can be checked; `released` is a "model" or an "answer"."""
+def promise_words(schedule: Schedule, release: str = "model") -> dict[str, str]:
+    """What the whole run promises, in words and in figures that can be checked."""
     guarantee, delta = schedule.guarantee, _delta(schedule)
     epsilon = max((phase.lots or phase.plan).epsilon for phase in schedule.phases)
     claim = words.Claim.of(epsilon, delta, guarantee)
     watched = words.watched_line(guarantee, delta) if guarantee.watched else ""
     promise = words.PromiseWords(
-        claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest, watched=watched, released=released
+        claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest, watched=watched, release=release
     )
     lots = f" Assumed of the lots. {words.DEPLOYED_LOTS}" if watched else ""
     return {

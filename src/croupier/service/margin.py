@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..optimizer.phases import Phase, Schedule, held_in_batch
 from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
+from ..privacy.rounding import exact
 from .checked import checked_transport
 from .task import Task
 
@@ -83,7 +84,7 @@ def no_room(task: Task) -> str | None:
     alone = tight[0].batch == task.users  # everybody is in the round: more people are a larger round
     enough = next((size for size in range(2, 10_000) if _would_leave_room(size, size if alone else task.users, schedule)), None)
     more = f"rounds of {enough:,} and more" if enough is not None and (alone or enough <= task.users) else "fewer rounds"
-    return f"{line} With honest = {schedule.honest:g}, {more} leave room for some."
+    return f"{line} With honest = {exact(schedule.honest)}, {more} leave room for some."
 
 
 def room(task: Task, phase: Phase) -> int:

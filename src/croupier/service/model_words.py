@@ -117,6 +117,22 @@ class ProbabilityModel(MarginModel):
 
     clipped: tuple[float, float, Floats] | None = None
 
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the likelier of two classes, the first where they are alike; of more the class of the largest score.
+
+        Parameters
+        ----------
+        X : array_like of shape (rows, features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            Labels.
+        """
+        two = len(self.classes_) == 2
+        return np.asarray(self.classes_[(self.predict_proba(X)[:, 1] > 0.5).astype(int)]) if two else super().predict(X)
+
     def predict_proba(self, X: Any) -> Floats:
         """Return one probability per row and class.
 

@@ -90,10 +90,25 @@ class Classification:
 
     @cached_property
     def edges(self) -> Floats:
-        """Of score bins in [0, 1]: finer at the ends, one edge at 1/2."""
+        """Of score bins in [0, 1]: finer at the ends, one edge where the model decides."""
         edges = np.sin(np.linspace(0, np.pi / 2, self.bins + 1)) ** 2
         edges[self.bins // 2] = 0.5  # as computed it is less, and a score of 1/2, which predicts the first class, lay above it
+        if self.threshold != 0.5:  # as many bins on either side of where the model decides
+            middle = self.bins // 2
+            edges[: middle + 1] *= 2 * self.threshold
+            edges[middle:] = 1 - 2 * (1 - self.threshold) * (1 - edges[middle:])
+            edges[middle] = self.threshold
         return np.asarray(edges)
+
+    @cached_property
+    def threshold(self) -> float:
+        """The score above which the model says the second class: 1/2, or one that it states as scikit-learn's do."""
+        for name in ("best_threshold_", "threshold"):
+            stated = getattr(self.model, name, None)
+            if isinstance(stated, Real) and not isinstance(stated, bool):
+                score = float(stated) if self.probabilities else float(expit(float(stated)))
+                return score if 0.01 < score < 0.99 else 0.5
+        return 0.5
 
     @property
     def cells(self) -> int:
@@ -158,6 +173,9 @@ class Classification:
             return np.where((label < 0) | (self.classes[answer] != said), -1, answer * len(self.classes) + label)
         score = self._class_probabilities(X)[:, 1] if self.probabilities else expit(self._margins(X))
         place = np.clip(np.searchsorted(self.edges, score, side="left") - 1, 0, self.bins - 1)
+        # on the side of what the model says: it may decide elsewhere than where its scores are alike
+        half, said = self.bins // 2, _one_a_row("predict", self.model.predict(X), len(label)) == self.classes[1]
+        place = np.where(said, np.maximum(place, half), np.minimum(place, half - 1))
         return np.where((label < 0) | np.isnan(score), -1, label * self.bins + place)
 
     def _class_probabilities(self, X: Any) -> Floats:
