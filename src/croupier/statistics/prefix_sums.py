@@ -53,7 +53,7 @@ def scored_total(measured: Floats, sums: Floats, noise_std: float, users: int) -
     total = float(counts.sum())
     if total >= users - _BEYOND_DOUBT * noise_std * float(np.sqrt(inverse.sum())):
         return *known_total(measured, sums, noise_std, users), users
-    return counts, noise_std**2 * inverse, max(round(total), 1)
+    return counts, np.asarray(noise_std**2 * inverse, dtype=np.float64), max(round(total), 1)
 
 
 def possible_shares(measured: Floats, sums: Floats, counts: Floats, users: int) -> Floats:
