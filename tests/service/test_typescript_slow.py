@@ -56,7 +56,7 @@ def test_of_ten_thousand_changed_tasks_none_is_taken_that_python_refuses(tmp_pat
 def test_two_hundred_clients_a_third_each_make_one_model(tmp_path, chromium):
     """Python, Node and pages: the analyzer's counts are the sum of what the clients say they sent."""
     users = 200
-    world = World(tmp_path, users=users)
+    world = World(tmp_path, users=users, delta=1e-3)
     kinds = [[user for user in range(users) if user % 3 == which] for which in range(3)]
     with world.running(), ThreadPoolExecutor(24) as pool:
         promise = {"key": world.key, "epsilon": 8.01, "delta": 1e-2, "wait": 1200}
