@@ -46,7 +46,8 @@ from croupier.protocol.shuffler import BatchTooSmallError
 from croupier.report import html_report
 from croupier.service.dashboard import page, run_state
 from croupier.service.task import Task
-from croupier.table import TableModel
+from croupier.statistics import Part, SetAside
+from croupier.table import Described, Schema, TableModel
 from croupier.validation import ArgumentError
 
 SOURCE = Path(cr.__file__).parent
@@ -393,6 +394,44 @@ def account(made: Made) -> Surface:
     return text, together({"epsilon": 2 * made.case.epsilon, "delta": made.case.delta}, all_watched(counted))
 
 
+def account_of_parts(made: Made) -> Surface:
+    """Two sides of a split: what each has, and the worse of both."""
+    aside = Part(SetAside(0.25, "3" * 32), "aside", rows=USERS)
+    counted = PrivacyAccount(delta=made.case.delta)
+    counted.of_part(aside).charge("a description", aside.users, made.estimate.guarantee)
+    counted.of_part(aside.other).charge("a fit", aside.other.users, made.plan.guarantee)
+    counted.charge("a score", USERS, made.plan.guarantee)
+    people = {"users": (aside.users, aside.other.users)}
+    epsilons = {"epsilon": (counted.spent(), counted.spent(part=aside), counted.spent(part=aside.other))}
+    return str(counted), together(epsilons, {"delta": made.case.delta}, people)
+
+
+def described(made: Made, *options: str) -> Surface:
+    """What `croupier describe` says of those who were set aside, in the terminal, in the schema, and in a fit with it."""
+    guesses = ["--range", "x=-4..4", "--range", "z=-4..4", "--target", "ill", "--levels", "ill=no,yes", "--share", "0.5"]
+    text = made.croupier("describe", "people.csv", *made.case.options, *guesses, "-o", "described.toml", "--force", *options)
+    schema = (made.case.folder / "described.toml").read_text()
+    asked = Schema.load(made.case.folder / "described.toml").described.users
+    promised = {"epsilon": made.case.epsilon, "delta": made.case.delta, "users": (asked, USERS)}
+    if options:  # JSON: exactly the values
+        values = json.loads(text)
+        return json.dumps({"users": values["users"], "guarantee": values["guarantee"]}), together(
+            {"users": asked, "pure epsilon": 0.0}, all_fields(Guarantee.from_dict(values["guarantee"]))
+        )
+    words = "\n".join(line for line in (*text.splitlines(), *schema.splitlines()) if "epsilon" in line or "people" in line)
+    return words, together(promised)
+
+
+def described_fit(made: Made) -> Surface:
+    """What a fit with a described schema says of both sides."""
+    release = Described(made.case.epsilon, made.case.delta, 8_303, aside=SetAside(0.5, "3" * 32), rows=USERS)
+    everybody = Described(made.case.epsilon, made.case.delta, USERS)
+    twice = {"epsilon": (made.case.epsilon, 2 * made.case.epsilon), "delta": (made.case.delta, 2 * made.case.delta)}
+    lines = [release.origin, everybody.origin, *release.lines((1.0, 1e-6))]
+    lines += everybody.lines((made.case.epsilon, made.case.delta))
+    return "\n".join(lines), together(twice, {"users": (8_303, USERS)})
+
+
 def all_watched(counted: PrivacyAccount) -> Values:
     """What all fits of an account leave to somebody who watches, where lots were secret; never less than to others."""
     if not counted.has_secret_lots:
@@ -481,6 +520,10 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
     "print(result)": lambda made: (str(made.model.result_), together(proof(made.model.guarantee_), CROWD)),
     "print(estimate)": lambda made: (str(made.estimate), together(proof(made.plan.guarantee), CROWD)),
     "print(account)": account,
+    "print(account), parts": account_of_parts,
+    "croupier describe": described,
+    "croupier describe --json": lambda made: described(made, "--json"),
+    "a schema that was described": described_fit,
     "print(audit)": audited,
     "HTML report": report,
     "HTML report on public rows": public_report,

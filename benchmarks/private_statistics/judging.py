@@ -13,7 +13,7 @@ TIMED, TIME = "covtype", 5.0
 INTERVALS, LOGISTIC, BARS = (0.92, 0.98), (0.92, 0.99), (0.90, 0.99)
 # Error of default logistic coefficients over their length, everybody asked in every round.
 COEFFICIENTS_OF, COEFFICIENTS = "full", 0.1
-# Root mean square errors in points, at this epsilon.
+# Root mean square errors of a classifier's scores in points, at this epsilon.
 POINTS_AT, POINTS = 0.5, {"accuracy": 0.45, "AUC": 0.7}
 # Noise by diameter over noise by norm, for a diameter of sqrt 2 norms.
 NOISE = 0.72
@@ -54,8 +54,8 @@ def _logistic(results: Results) -> Iterator[Verdict]:
 
 def _evaluations(results: Results) -> Iterator[Verdict]:
     for row in results["evaluations"]:
-        where = f"{row['score']} at epsilon {row['epsilon']:g}"
-        if row["epsilon"] == POINTS_AT:
+        where = f"{row['score']} of {row['model']} at epsilon {row['epsilon']:g}"
+        if row["epsilon"] == POINTS_AT and row["score"] in POINTS:
             points, limit = row["rmse_points"], POINTS[row["score"]]
             yield Verdict(f"error of {where}", f"at most {limit:g} points", f"{points:.2f} points", points <= limit)
         yield _covers(f"bars of {where} cover", row["covered"], BARS)

@@ -12,20 +12,19 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 from sklearn.linear_model import Ridge
-from sklearn.metrics import roc_auc_score
 
 import croupier as cr
 from croupier.estimator import ShuffleLinearRegression
-from croupier.population import SurrogatePopulation
+from croupier.estimator.scaler import ColumnMoments
 from croupier.protocol import NotPrivateWarning
-from croupier.statistics import Moments, least_squares, plan_for
+from croupier.statistics import Moments, Newton, least_squares, plan_for
 
 from ..cells import Cells, fingerprint
 from ..datasets import loader
 from ..protocol import Results
 from .describing import schemas, summaries
+from .evaluating import evaluations
 from .judging import R2
 from .logistic import LOGISTIC
 
@@ -110,49 +109,12 @@ def coverage(quick: bool) -> list[dict[str, Any]]:
     return found
 
 
-class Truth:
-    """A model that knows the probabilities."""
-
-    classes_ = np.array([False, True])
-
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """The probabilities of both classes."""
-        p = expit(2.5 * X[:, 0] - 0.5)
-        return np.column_stack([1 - p, p])
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        """The likelier class."""
-        return self.predict_proba(X)[:, 1] > 0.5
-
-
-def evaluations(quick: bool) -> list[dict[str, Any]]:
-    """Errors of private scores of a model on 10 000 people of a million, and how often their bars cover."""
-    rng, model = np.random.default_rng(5), Truth()
-    X = rng.normal(size=(1_000_000, 1))
-    p = model.predict_proba(X)[:, 1]
-    y = rng.random(len(X)) < p
-    truth = {"accuracy": float(np.mean(model.predict(X) == y)), "AUC": float(roc_auc_score(y, p))}
-    found = []
-    for epsilon in (0.1, 0.5, 1.0):
-        errors: dict[str, list[float]] = {name: [] for name in truth}
-        inside: dict[str, list[bool]] = {name: [] for name in truth}
-        for seed in range(50 if quick else 300):
-            some = rng.integers(len(X), size=10_000)
-            people = SurrogatePopulation(X[some], y[some])
-            scores = cr.evaluate(model, people, epsilon=epsilon, delta=DELTA, seed=seed).scores
-            for name, exact in truth.items():
-                errors[name].append(scores[name].value - exact)
-                inside[name].append(scores[name].interval[0] <= exact <= scores[name].interval[1])
-        for name in truth:
-            points = 100 * float(np.sqrt(np.mean(np.square(errors[name]))))
-            found.append({"epsilon": epsilon, "score": name, "rmse_points": points, "covered": float(np.mean(inside[name]))})
-    return found
-
-
 def diameters() -> list[dict[str, Any]]:
     """Noise of plans by diameter over that of plans by norm."""
     found = []
-    for name, diameter in (("histogram", float(np.sqrt(2))), ("moments", Moments(10).diameter / Moments(10).norm)):
+    ranges = {"moments": Moments(10), "Newton": Newton((0.0,) * 10), "scaler": ColumnMoments(np.zeros(10), np.ones(10))}
+    claims = {"histogram": float(np.sqrt(2))} | {name: query.diameter / query.norm for name, query in ranges.items()}
+    for name, diameter in claims.items():
         for users, dim in ((1_000, 100), (100_000, 1_000)):
             asked = {"epsilon": 1.0, "delta": DELTA, "users": users, "dim": dim, "max_inflation": 1.01}
             ratio = cr.plan_sum(**asked, diameter=diameter).noise_std / cr.plan_sum(**asked).noise_std
@@ -192,7 +154,11 @@ def measure(arguments: argparse.Namespace) -> Results:
     for task in TASKS:
         if not (folder / f"{task}.npz").exists():
             arguments.error(f"--data: there is no {task}.npz in {folder}")
-    settings = {"quick": quick, "code": fingerprint(Path(__file__)), "data": fingerprint(folder / "load.py")}
+    settings = {
+        "quick": quick,
+        "code": [fingerprint(path) for path in sorted(Path(__file__).parent.glob("*ing.py"))],
+        "data": fingerprint(folder / "load.py"),
+    }
     cells = Cells(arguments.folder / "private_statistics.cells.jsonl", settings, fresh=arguments.fresh)
     jobs = [
         *(("regressions", task) for task in TASKS),

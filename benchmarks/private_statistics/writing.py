@@ -23,8 +23,9 @@ Coefficients of default `ShuffleLogisticRegression`s where the truth is [1, -0.5
 error over that of the truth.
 """
 EVALUATIONS = """\
-Evaluation of a classifier on 10,000 people: root mean square error in points, sampling included, and how often
-95 % bars cover.
+Evaluation of a model on 10,000 people: root mean square error in points, sampling included, and how often 95 % bars
+cover. AUC of three classes is the mean of each against the rest. Of a model that predicts the 80 % quantile: the share
+of people at or below its prediction, of all people and of those in bins of the prediction that hold 5 % of them or more.
 """
 DIAMETERS = """\
 Noise of a plan by diameter over that of a plan by norm, both within 1 % of the central mechanism's.
@@ -132,10 +133,10 @@ def logistic_tables(results: Results) -> list[str]:
 def evaluations_table(results: Results) -> str:
     """Errors of scores, and how often their bars cover."""
     rows = [
-        (row["score"], f"{row['epsilon']:g}", f"{row['rmse_points']:.2f}", f"{row['covered']:.0%}")
+        (row["model"], row["score"], f"{row['epsilon']:g}", f"{row['rmse_points']:.2f}", f"{row['covered']:.0%}")
         for row in results["evaluations"]
     ]
-    return table(("score", "epsilon", "error, points", "covered"), rows, left=1)
+    return table(("model", "score", "epsilon", "error, points", "covered"), rows, left=2)
 
 
 def diameters_table(results: Results) -> str:

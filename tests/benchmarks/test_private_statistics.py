@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import command
 from benchmarks import private_statistics as benchmark
-from benchmarks.private_statistics import describing, judging, measuring
+from benchmarks.private_statistics import describing, evaluating, judging, measuring
 
 RESULTS = {
     "version": "0",
@@ -23,7 +23,10 @@ RESULTS = {
         {"features": 5, "users": 30_000, "epsilon": 1.0, "covered": 0.95, "told": 1.0, "width": 2.0, "coefficients": 600}
     ],
     "logistic_coefficients": [{"interactivity": "full", "users": 100_000, "epsilon": 4.0, "coef": [1.0, -0.5], "error": 0.02}],
-    "evaluations": [{"epsilon": 0.5, "score": "AUC", "rmse_points": 0.6, "covered": 0.95}],
+    "evaluations": [
+        {"model": "a quantile", "epsilon": 0.5, "score": "at or below", "rmse_points": 6.0, "covered": 0.95},
+        {"model": "three classes", "epsilon": 0.5, "score": "AUC", "rmse_points": 0.6, "covered": 0.95},
+    ],
     "diameters": [{"query": "histogram", "diameter": 2**0.5, "users": 9, "dim": 9, "noise_ratio": 0.71}],
     "summaries": [{"point": 0.5, "epsilon": 1.0, "error": 0.4}],
     "schemas": [{"task": "adult", "interactivity": "full", "users": 9, "epsilon": 1.0, "described": 0.848, "by_hand": 0.85}],
@@ -65,8 +68,21 @@ def test_what_is_worse_than_claimed_is_noticed(part, name, value):
 
 def test_diameters_are_measured():
     found = measuring.diameters()
-    assert {cell["query"] for cell in found} == {"histogram", "moments"}
+    assert {cell["query"] for cell in found} == {"histogram", "moments", "Newton", "scaler"}
     assert all(cell["noise_ratio"] <= judging.NOISE * cell["diameter"] / 2**0.5 for cell in found)
+
+
+@pytest.mark.parametrize("model", [evaluating.TwoClasses(), evaluating.ThreeClasses(), evaluating.Quantile()])
+def test_scores_are_measured_beside_those_of_the_whole_population(model, monkeypatch):
+    """A few rounds at an epsilon of no noise: errors are those of having asked 10 000 people, a point or less."""
+    monkeypatch.setattr(evaluating, "QUICK_ROUNDS", 3)
+    monkeypatch.setattr(evaluating, "EPSILONS", (50.0,))
+    monkeypatch.setattr(evaluating, "PEOPLE", 100_000)
+    rows = evaluating.rows(model, True)
+    assert [row["model"] for row in rows] == [model.name] * 2
+    for row in rows:
+        assert 0 < row["rmse_points"] < (6 if "bins" in row["score"] else 2)
+        assert row["covered"] > 0.5
 
 
 def test_the_fit_without_privacy_is_least_squares():

@@ -19,8 +19,10 @@ def _unit_plan(**request):
     return cr.plan_sum(**request)
 
 
-def remembered_plan(*, norm=1.0, **request):
-    """plan_sum, computed once per request: the certificate does not depend on the norm."""
+def remembered_plan(*, norm=1.0, diameter=None, **request):
+    """plan_sum, computed once per request: without a diameter the certificate does not depend on the norm."""
+    if diameter is not None:
+        return _unit_plan(norm=norm, diameter=diameter, **request)
     return dataclasses.replace(_unit_plan(**request), norm=norm)
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import scipy.sparse
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
 
-from croupier.estimator import ShuffleScaler
+from croupier.estimator import ShuffleScaler, load_model
+from croupier.estimator.scaler import ColumnMoments
+from croupier.privacy import plan_sum
 from croupier.validation import ArgumentError
 
 RANGES = [(0, 100), (-10, 0), (0, 1)]
@@ -52,6 +58,45 @@ def test_no_row_is_longer_than_the_plan_says():
     u = np.linspace(-1, 1, 2001)
     lengths = np.hypot(u, 2 * u**2 - 1)
     assert lengths.max() == pytest.approx(np.sqrt(2), rel=1e-12)
+
+
+def test_no_two_rows_are_further_apart_than_the_plan_says():
+    """A grid and a climb over both values, and odd rows; blank ones are zero. The bound is attained, so no less would hold."""
+    u = np.linspace(-1, 1, 2001)
+    curve = np.column_stack([u, 2 * u**2 - 1])
+    asked = ColumnMoments(np.zeros(1), np.ones(1))
+    furthest = cdist(curve, np.vstack([curve, np.zeros((1, 2))])).max()
+    climb = max(
+        -minimize(lambda z: -np.linalg.norm(np.subtract(*asked(z.reshape(2, 1), None))), start, method="Nelder-Mead").fun
+        for start in np.random.default_rng(0).uniform(-2, 2, (20, 2))
+    )
+    assert max(furthest, climb) <= asked.diameter * (1 + 1e-12)
+    assert climb == pytest.approx(asked.diameter, rel=1e-7)
+    rng = np.random.default_rng(1)
+    many = ColumnMoments(np.array([50.0, -5.0, 0.5]), np.array([50.0, 5.0, 0.5]))
+    odd = rng.choice([0.0, 100.0, -10.0, 1e300, -1e300, np.nan, np.inf, 27.1, 0.93], size=(300, 3))
+    vectors = many(np.vstack([odd, rng.normal(size=(300, 3)) * [50, 5, 1]]), None)
+    assert cdist(vectors, vectors).max() <= many.diameter
+    assert np.linalg.norm(vectors, axis=1).max() <= many.norm * (1 + 1e-12)
+
+
+def test_noise_is_for_the_diameter_and_a_plan_without_one_is_read(table, tmp_path, monkeypatch):
+    scaler = ShuffleScaler(feature_range=RANGES).fit(table)
+    by_norm = plan_sum(epsilon=1.0, delta=1e-6, users=20_000, dim=6, norm=scaler.plan_.norm)
+    assert scaler.plan_.noise_std == pytest.approx(0.802 * by_norm.noise_std, rel=0.03)
+    scaler.save(tmp_path / "by_diameter.json")
+    assert load_model(tmp_path / "by_diameter.json").plan_ == scaler.plan_
+    monkeypatch.setattr("croupier.estimator.scaler.MOST_COORDINATES", 1)
+    earlier = ShuffleScaler(feature_range=RANGES).fit(table)  # as before diameters
+    assert earlier.plan_.diameter is None
+    earlier.save(tmp_path / "by_norm.json")
+    assert load_model(tmp_path / "by_norm.json").plan_ == earlier.plan_
+    claimed = json.loads((tmp_path / "by_diameter.json").read_text())
+    text = json.dumps(claimed).replace(f'"diameter": {scaler.plan_.diameter!r}', f'"diameter": {scaler.plan_.norm!r}')
+    assert text != json.dumps(claimed)
+    (tmp_path / "claimed.json").write_text(text)
+    with pytest.raises(ArgumentError):
+        load_model(tmp_path / "claimed.json")
 
 
 def test_a_constant_column_does_not_explode(table):

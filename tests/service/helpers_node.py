@@ -28,7 +28,7 @@ def why_no_node() -> str | None:
 needs_node = pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))
 
 
-def node(*arguments: str | Path, text: str = "", timeout: float = 120) -> str:
+def node(*arguments: str | Path, text: str = "", timeout: float = 600) -> str:
     """What a program in Node prints; an error with what it complained about."""
     command = ["node", *map(str, arguments)]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout, check=False)

@@ -47,12 +47,13 @@ def person(user: int) -> dict[str, str]:
 class World:
     """A table task for some users on sockets, its page served, and an analyzer that trains."""
 
-    def __init__(self, folder, interactivity="sequential", rounds=2, enroller=None) -> None:
-        self.folder, self.enroller = folder, enroller
+    def __init__(self, folder, interactivity="sequential", rounds=2, enroller=None, users=USERS, schema=SCHEMA, **more) -> None:
+        self.folder, self.enroller, self.users = folder, enroller, users
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        (folder / "schema.toml").write_text(SCHEMA)
+        (folder / "schema.toml").write_text(schema)
         words = {"name": "A trial", "schema": "schema.toml", "interactivity": interactivity}
-        numbers = {"users": USERS, "epsilon": 8.0, "delta": 1e-2, "rounds": rounds, "pace": 0.5, "honest": 1.0, "patience": 600.0}
+        numbers = {"users": users, "epsilon": 8.0, "delta": 1e-2, "rounds": rounds, "pace": 0.5, "honest": 1.0, "patience": 600.0}
+        numbers |= more
         if enroller is not None:
             (folder / "enroller.json").write_text(json.dumps(enroller.words()))
             words["enroller"] = "enroller.json"
@@ -70,7 +71,7 @@ class World:
     @contextmanager
     def running(self):
         kept = Database(f"sqlite:///{self.folder / 'shuffler'}.db", tables.SHUFFLER)
-        self.tokens = [tables.enrol(kept, f"user-{user}") for user in range(USERS)]
+        self.tokens = [tables.enrol(kept, f"user-{user}") for user in range(self.users)]
         store = Database(f"sqlite:///{self.folder / 'analyzer'}.db", tables.ANALYZER)
         population = RemotePopulation(self.task, store, self.analyzer_key)
         shuffler = ShufflerRole(kept, self.shuffler_key, self.analyzer_key.public_key())

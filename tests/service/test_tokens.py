@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from croupier.service.checked import MaskedSum, batch_of
 from croupier.service.enroller import EnrollerRole, new_invitation
 from croupier.service.enroller_web import enroller_app
 from croupier.service.enrolment import EnrollerKeys
+from croupier.service.memory import Memory
 from croupier.service.packing import modulo, width_for
 from croupier.service.roles import Errands, Served
 from croupier.service.store import Database
@@ -338,6 +340,42 @@ def test_clients_collect_tokens_and_answer(tmp_path):
     for user in range(12):
         [file] = (tmp_path / f"client{user}").glob("*.tokens")
         assert file.read_text() == '[""]'  # used, and forgotten
+    database.close()
+    there.world.close()
+
+
+def test_a_client_that_is_killed_around_its_report_keeps_neither_its_token_nor_what_links_it(tmp_path, monkeypatch):
+    """The token is struck out before the report is there: an analyzer that asks the same number again would tell a person by it."""
+    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", tables.ENROLLER)
+    role = EnrollerRole(database, SIGNERS[:3])
+    invitation = new_invitation()
+    role.admit([invitation])
+    with Served(enroller_app(role)) as enroller:
+        there = Deployment.__new__(Deployment)
+        there.world = World(tmp_path, enroller=keys_of(3, enroller.url), interactivity="full")
+        there.task = there.world.task
+        key = there.world.analyzer_key.public_key().public_bytes_raw().hex()
+        with there.running() as running:
+            there.round(running, 1)
+            about = {"folder": tmp_path / "client", "max_epsilon": 8.01, "max_delta": 1e-2, "at_once": True}
+            client = Client(there.url, there.world.tokens[0], key, invitation=invitation, **about)
+            client.collect()
+            requests = tmp_path / "client" / f"{there.task.id}.requests"
+            requests.write_text("[]")  # as after a kill between the tokens' writing and its deletion
+            write = Memory.write
+
+            def killed(memory, path, data) -> None:
+                if path.suffix == ".report":
+                    raise KeyboardInterrupt
+                write(memory, path, data)
+
+            monkeypatch.setattr(Memory, "write", killed)
+            with pytest.raises(KeyboardInterrupt):
+                client.take_part(there.world.X[0], there.world.y[:1])
+    [first, *others] = json.loads((tmp_path / "client" / f"{there.task.id}.tokens").read_text())
+    assert first == ""
+    assert all(others)
+    assert not requests.exists()
     database.close()
     there.world.close()
 

@@ -18,7 +18,7 @@ from test_deployed import deployed, devices_of, members
 
 import croupier as cr
 import croupier.problem as problems
-from croupier import plan_sum
+from croupier import SumPlan, plan_sum
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
 from croupier.service.secrecy import SecretRounds
@@ -99,19 +99,42 @@ def test_every_vector_passes_in_node_and_the_client_keeps_its_word(name):
 
 @needs_node
 def test_random_vectors_under_random_plans_make_the_same_counts_in_both():
-    generator = np.random.default_rng(7)
+    check_encodings(np.random.default_rng(7), plans=16, many=40)
+
+
+def random_plan(generator) -> SumPlan:
+    """A plan of any calibration, for gradients or questions, for many noise bits or few."""
+    asked_for = {"epsilon": float(generator.uniform(0.3, 4)), "delta": 1e-6, "norm": float(generator.uniform(0.1, 3))}
+    asked_for |= {"users": int(generator.integers(50, 4000)), "dim": int(generator.integers(1, 60)), "max_inflation": 1.5}
+    kind = generator.integers(8)
+    if kind == 0:  # thousands of noise bits, and more
+        asked_for |= {"users": int(generator.integers(2, 20)), "max_inflation": 1.001, "dim": int(generator.integers(1, 6))}
+    elif kind == 1:
+        asked_for |= {"honest": float(generator.uniform(0.4, 1)), "rounds": int(generator.integers(1, 9))}
+    elif kind == 2:
+        asked_for |= {"diameter": asked_for["norm"] * float(generator.uniform(1, 2))}
+    elif kind == 3:
+        calibration = str(generator.choice(["paper", "paper-scaled"]))
+        asked_for |= {"calibration": calibration, "epsilon": 4.0, "norm": 0.3, "delta": 1e-3, "dim": int(generator.integers(1, 4))}
+    elif kind == 4:
+        asked_for |= {"neighbours": "zero-out"}
+    return plan_sum(**asked_for)
+
+
+def check_encodings(generator, plans: int, many: int) -> int:
+    """Random vectors under random plans, in both languages; how many there were. Of plans with long reports there are few."""
     cases, wanted = [], []
-    for _ in range(12):
-        dim, users = int(generator.integers(1, 60)), int(generator.integers(50, 4000))
-        epsilon, norm = float(generator.uniform(0.3, 4)), float(generator.uniform(0.1, 3))
-        plan = plan_sum(epsilon=epsilon, delta=1e-6, users=users, dim=dim, norm=norm, max_inflation=1.5)
-        vectors = generator.normal(size=(100, dim)) * generator.choice([0.01, 0.5, 5.0, 1e200], size=(100, 1))
+    for _ in range(plans):
+        plan = random_plan(generator)
+        size = many if plan.bits_per_user < 100_000 else max(1, many // 50)
+        vectors = generator.normal(size=(size, plan.dim)) * generator.choice([0.01, 0.5, 5.0, 1e200], size=(size, 1))
         seeds = [generator.bytes(32) for _ in vectors]
         sources = [KeyedRandom(seed, private=False) for seed in seeds]
         wanted.append([VectorSum(plan).randomize(v, s).bits.sum(axis=1).tolist() for v, s in zip(vectors, sources, strict=True)])
         given = [{"vector": v.tolist(), "seed": s.hex()} for v, s in zip(vectors, seeds, strict=True)]
         cases.append({"plan": plan.to_dict(), "vectors": given})
     assert asked("encodings", cases=cases) == wanted
+    return sum(map(len, wanted))
 
 
 def mutated(values, generator):
@@ -172,7 +195,8 @@ def test_a_changed_task_is_never_taken_that_python_refuses(lots):
     check_refusals(fuzzed(values, 400, seed=11))
 
 
-def check_refusals(documents: list[Document]) -> None:
+def check_refusals(documents: list[Document]) -> int:
+    """Whatever Python refuses is refused in Node; what both take has the same promise. How many both take."""
     key = ANALYZER.public_key()
     answers = asked("tasks", documents=[d.to_bytes().hex() for d in documents], key=key.public_bytes_raw().hex(), delta=1e-2)
     taken = 0
@@ -192,6 +216,7 @@ def check_refusals(documents: list[Document]) -> None:
             else:
                 assert answer["watched"] == pytest.approx(promise.watched.epsilon(1e-2), rel=1e-6)
     assert taken > len(documents) / 50
+    return taken
 
 
 def rows_of(world: World, user: int):

@@ -167,7 +167,7 @@ def by_python(query: AskedQuery, path: Path) -> np.ndarray | None:
 @needs_node
 def test_random_records_have_the_same_vector_under_random_questions_and_are_refused_alike(tmp_path):
     generator, cases, wanted = np.random.default_rng(5), [], []
-    for _ in range(60):
+    for _ in range(48):
         words, names, makers = random_question(generator)
         files = []
         for size in [1] * 12 + [3, 9]:  # alone, and several of one user
@@ -190,7 +190,7 @@ def test_random_records_have_the_same_vector_under_random_questions_and_are_refu
             got = dense(made, statistic.dim)
             assert np.array_equal(got, vector) if exact else np.allclose(got, vector, rtol=1e-9, atol=1e-12), (case["words"], file)
             compared += 1
-    assert compared > 400
+    assert compared > 300
 
 
 # --- changed tasks ----------------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_a_changed_question_is_never_taken_that_python_refuses():
     generator, documents = np.random.default_rng(17), []
     for one in STORED:
         values = json.loads(task_of(one["words"]).document(ANALYZER).text)
-        documents += [Document.signed(TASK, values, ANALYZER), *fuzzed(values, 40, generator)]
+        documents += [Document.signed(TASK, values, ANALYZER), *fuzzed(values, 25, generator)]
     check_refusals(documents)
 
 

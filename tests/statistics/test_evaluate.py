@@ -13,6 +13,7 @@ from sklearn import metrics
 import croupier as cr
 from croupier.estimator import PrivacyAccount
 from croupier.population import SurrogatePopulation
+from croupier.protocol import SumEstimate
 from croupier.statistics import Moments, check
 from croupier.statistics.evaluation import Classification, Regression
 from croupier.validation import ArgumentError
@@ -314,6 +315,55 @@ def test_classes_may_be_in_any_order():
     three = np.array(["b", "c", "a"])
     query = Classification(type("Three", (), {"classes_": three, "predict": lambda self, X: three[X[:, 0].astype(int)]})())
     assert query.cell_of(np.array([[0.0], [1.0], [2.0]]), three).tolist() == [0, 4, 8]
+
+
+def answering(base, **methods):
+    """A model of some class whose methods answer otherwise."""
+    return type("Odd", (base,), {name: lambda self, X, act=act: act(X) for name, act in methods.items()})()
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        (answering(Logit, predict_proba=lambda X: np.ones((len(X), 1))), "predict_proba"),
+        (answering(Logit, predict_proba=lambda X: np.full((len(X), 3), 1 / 3)), "predict_proba"),  # its second column was taken
+        (answering(Logit, predict_proba=lambda X: np.ones(len(X))), "predict_proba"),
+        (answering(Logit, predict_proba=lambda X: [["likely", "no"]] * len(X)), "predict_proba"),
+        (answering(Margin, decision_function=lambda X: np.ones((len(X), 2))), "decision_function"),
+        (answering(Three, predict=lambda X: np.zeros((len(X), 2))), "predict"),
+        (answering(Line, predict=lambda X: np.zeros((len(X), 2))), "predict"),
+        (answering(Line, predict=lambda X: np.zeros(len(X) - 1)), "predict"),
+        (answering(Line, predict=lambda X: 3.0), "predict"),
+    ],
+)
+def test_a_model_that_answers_in_another_shape_costs_nothing(model, method):
+    account, y = PrivacyAccount(), LABELS if hasattr(model, "decision_function") else WHOLE
+    with pytest.raises(ArgumentError, match=rf"model\.{method}\(X\).*nothing was spent"):
+        cr.evaluate(model, (ROWS, y), epsilon=1.0, delta=1e-6, account=account)
+    assert account.fits == ()
+
+
+def test_a_single_column_of_answers_is_one_answer_a_row():
+    column = answering(Line, predict=lambda X: Line().predict(X)[:, np.newaxis])
+    plain, found = (cr.evaluate(model, (ROWS, ROWS[:, 0]), epsilon=1.0, delta=1e-6, seed=0) for model in (Line(), column))
+    assert plain.scores == found.scores
+
+
+@pytest.mark.parametrize("model", [Logit(), Three()])
+def test_people_without_a_score_are_not_counted_among_the_others(model):
+    """Devices whose record has no score send zero, here every third: the others' scores are as they would be without them."""
+    y = LABELS if len(model.classes_) == 2 else np.asarray(model.predict(ROWS))
+    query = Classification(model)
+    vectors = query(ROWS, y)
+    vectors[::3] = 0.0
+    kept = np.arange(len(ROWS)) % 3 != 0
+    noise = np.random.default_rng(0).normal(0, 2.0, vectors.shape[1])
+    found = query.decode(SumEstimate(sum=vectors.sum(axis=0) + noise, users=len(ROWS), noise_std=2.0, guarantee=None))
+    accuracy = float(np.mean(np.asarray(model.predict(ROWS))[kept] == y[kept]))
+    assert abs(found.scores["accuracy"].value - accuracy) < 0.01
+    assert abs(found.users - kept.sum()) < 60
+    few = query(ROWS, y).sum(axis=0) + noise
+    assert query.decode(SumEstimate(sum=few, users=len(ROWS), noise_std=2.0, guarantee=None)).users == len(ROWS)
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9])

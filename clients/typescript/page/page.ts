@@ -185,7 +185,9 @@ class Page {
     const share = roundUp(100 * task.honest, 3);
     const rests = [
       "The analyzer and the shuffler do not pool what they see. If they do, only your own noise protects you, which is little.",
-      `${task.honest === 1 ? "All people" : `At least ${share} % of all people`} add the noise that they should, and the shuffler enrols people, each once.`,
+      `${task.honest === 1 ? "All people" : `At least ${share} % of all people`} add the noise that they should, and ${
+        task.enroller === null ? "the shuffler enrols people" : "the enroller, which is not the shuffler's, invites people"
+      }, each once.`,
       "The analyzer's key is really that of whoever asks, and this page is really this code.",
       task.blanks
         ? "Nothing about your record: one that cannot be read is answered by noise, at the same time."

@@ -8,9 +8,9 @@ import { readScorer, type Scorer } from "./scoring.ts";
 
 // Weights of right or wrong for two classes and for more, bins of a score, squared weights of the classes' ranks, of the log-loss and
 // of its square, and its cap.
-const [RIGHT_OF_TWO, RIGHT_OF_SEVERAL] = [Math.sqrt(0.2), Math.sqrt(0.1)];
+const [RIGHT_OF_TWO, RIGHT_OF_SEVERAL] = [Math.sqrt(0.2), Math.sqrt(0.15)];
 const SCORE_BINS = 40;
-const [RANKS, LOSS, SQUARE] = [0.6, 0.13, 0.01];
+const [RANKS, LOSS, SQUARE] = [0.55, 0.13, 0.01];
 const CAP = 7;
 // Weights of a regressor's six numbers and of a quantile regressor's cells, with the lengths that follow.
 const WEIGHTS = [0.5, 1, 0.25, 0.5, 0.5, 0.3];

@@ -17,6 +17,7 @@ export type Json = null | boolean | string | JsonNumber | Json[] | JsonObject;
 const MOST_DEPTH = 100;
 const MOST_DIGITS = 400;
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
+const LONE = /\p{Surrogate}/u; // half of a code point: no text that a record could hold
 const ESCAPES: Record<string, string> = { '"': '"', "\\": "\\", "/": "/", b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
 
 /** Parse a JSON text, strictly: what RFC 8259 does not have (NaN, comments, a byte order mark) is refused. */
@@ -40,7 +41,7 @@ export function parseJson(text: string): Json {
       const letter = text[place];
       if (letter === undefined || letter < " ") fail();
       place += 1;
-      if (letter === '"') return made;
+      if (letter === '"') return LONE.test(made) ? fail() : made;
       if (letter !== "\\") {
         made += letter;
         continue;

@@ -247,3 +247,8 @@ test("figures are rounded up as text", () => {
   assert.deepEqual([0.99999, 1, 1.00001, 3.9766e-9, 12345.1, 0].map((value) => client.roundUp(value)), ["1", "1", "1.001", "3.977e-9", "12350", "0"]);
   assert.equal(client.roundUp(Infinity), "no bound");
 });
+
+test("half of a code point is no text, whole ones are", () => {
+  assert.equal(client.parts.parseJson('"\\ud83d\\ude00"'), "\u{1f600}");
+  for (const half of ['"\\ud83d"', '"a\\ude00"', '{"\\ude00\\ud83d": 1}']) assert.throws(() => client.parts.parseJson(half), { name: "WireError" });
+});

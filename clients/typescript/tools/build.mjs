@@ -6,7 +6,7 @@
  * for npm, with types. With --to FOLDER into that folder instead. The same sources and versions make the same bytes.
  */
 import { createHash } from "node:crypto";
-import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { execFileSync } from "node:child_process";
@@ -36,7 +36,9 @@ writeFileSync(join(served, "SHA256SUMS"), sums.join(""));
 
 if (process.argv.includes("--package")) {
   const dist = join(here, "dist");
-  mkdirSync(dist, { recursive: true });
+  rmSync(dist, { recursive: true, force: true }); // nothing of an earlier version
+  mkdirSync(dist);
+  cpSync(join(here, "../../LICENSE"), join(dist, "LICENSE"));
   for (const [from, to] of [["croupier-client.js", "croupier-client.js"], ["croupier-node.js", "node.js"]]) {
     cpSync(join(served, from), join(dist, to));
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..invalid import finite_rows, zeroed
 from ..population import Batch, Question
 from ..privacy import Guarantee, plan_sum
+from ..privacy.plan import MOST_COORDINATES
 from ..problem.rows import clip_rows
 from ..protocol import Secret
 from ..validation import ArgumentError, real
@@ -24,6 +26,52 @@ from .private import Floats, PrivateEstimator
 
 # A variance this many of its noise's standard deviations from 0 can be told from that of a constant column.
 _TELLING = 3.0
+# Squared diameter of the curve (u, 2 u^2 - 1) over [-1, 1], (71 + 8 sqrt 2) / 16 (docs/statistics.md), and its squared norm.
+_CURVE_DIAMETER, _CURVE_NORM = (71 + 8 * math.sqrt(2)) / 16, 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnMoments:
+    """(u, 2 u^2 - 1) per feature, u the feature scaled from its declared range to [-1, 1]; zero for a row that is not finite.
+
+    Parameters
+    ----------
+    middle, half : ndarray of shape (features,)
+        Middle and half the width of the declared ranges.
+
+    Attributes
+    ----------
+    dim : int
+        Coordinates of a vector.
+    norm : float
+        Bound on the l2 norm of a vector: u^2 + (2 u^2 - 1)^2 is at most 2 for each feature.
+    diameter : float
+        Bound on the l2 distance of two vectors (docs/statistics.md), for any records.
+    """
+
+    middle: Floats
+    half: Floats
+
+    @property
+    def dim(self) -> int:
+        """Two for each feature."""
+        return 2 * len(self.middle)
+
+    @property
+    def norm(self) -> float:
+        """The root of 2 for each feature."""
+        return math.sqrt(_CURVE_NORM * len(self.middle))
+
+    @property
+    def diameter(self) -> float:
+        """0.802 of twice the norm."""
+        return math.sqrt(_CURVE_DIAMETER * len(self.middle))
+
+    def __call__(self, rows: Floats, _: Any) -> Floats:
+        """Give one vector per row."""
+        valid = finite_rows(rows)  # where blanks are refused, all are
+        u = np.clip((zeroed(rows, valid) - self.middle) / self.half, -1, 1)
+        return np.asarray(zeroed(np.hstack([u, 2 * u**2 - 1]), valid))
 
 
 @documented("mean_", "var_", "scale_", "plan_", "estimate_")
@@ -31,9 +79,9 @@ _TELLING = 3.0
 class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
     """Features of mean 0 and variance 1, from people who keep their records.
 
-    Algorithm: one private vector sum of (u, 2 u^2 - 1) per feature, u the feature scaled from `feature_range` to [-1, 1]; a
-    variance that cannot be told from 0 under the noise is raised to where it could, so a constant column becomes small numbers, not
-    large ones.
+    Algorithm: one private vector sum of (u, 2 u^2 - 1) per feature, u the feature scaled from `feature_range` to [-1, 1], with
+    noise for how far two such vectors can be apart; a variance that cannot be told from 0 under the noise is raised to where it
+    could, so a constant column becomes small numbers, not large ones.
 
     Choose it where units differ and no published figures say by how much; where they do, a FunctionTransformer costs nothing.
 
@@ -91,19 +139,14 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         X = self._checked(X, reset=True)
         middle, half = self._declared_range(X)
         population = self._population(X, None, groups, refused)
-
-        def moments(rows: Floats, _: Any) -> Floats:
-            valid = finite_rows(rows)  # where blanks are refused, all are
-            u = np.clip((zeroed(rows, valid) - middle) / half, -1, 1)
-            return np.asarray(zeroed(np.hstack([u, 2 * u**2 - 1]), valid))
-
-        features = self.n_features_in_
+        moments = ColumnMoments(middle, half)
         self.plan_ = plan_sum(
             epsilon=self.epsilon,
             delta=self.delta,
             users=population.users,
-            dim=2 * features,
-            norm=float(np.sqrt(2 * features)),  # u^2 + (2 u^2 - 1)^2 <= 2 for each feature
+            dim=moments.dim,
+            norm=moments.norm,
+            diameter=moments.diameter if self.calibration == "tight" and moments.dim <= MOST_COORDINATES else None,
             honest=self.honest,
             neighbours=self.neighbours,
             calibration=self.calibration,
@@ -184,7 +227,10 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
     def check_learned(self) -> None:
         """Refuse a plan for vectors of another range than the scaler's."""
         if "estimate_" in vars(self):
-            require_range(self.plan_, 2 * self.n_features_in_, float(np.sqrt(2 * self.n_features_in_)), None)
+            columns = np.ones(self.n_features_in_)
+            asked = ColumnMoments(columns, columns)
+            # a plan without a diameter counts on twice the norm, which holds as well
+            require_range(self.plan_, asked.dim, asked.norm, None if self.plan_.diameter is None else asked.diameter)
 
     def _asked_how(self) -> tuple[str, str]:
         return "one round", "Each user is asked once, for the noisy sum of its features and their squares."

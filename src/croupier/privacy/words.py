@@ -161,8 +161,8 @@ class PromiseWords:
         size = "little" if self.claim.guess < 0.65 else "a limited"
         makes = f"makes {size} difference" if self.kept else f"would make {size} difference, with secure randomness,"
         return (
-            f"Whether your record says one thing or another {makes} to what anybody can see of this model, or of everything that "
-            f"the analyzer saw while it was made."
+            f"Whether your record says one thing or another {makes} to what anybody can see of this {self.release}, or of "
+            f"everything that the analyzer saw while it was made."
         )
 
     @property

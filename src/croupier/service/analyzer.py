@@ -184,7 +184,7 @@ class RemotePopulation:
         query = select(tables.asked.c.number, found.dropped).join_from(tables.found, tables.asked)
         with self.store.look() as connection:
             row = connection.execute(query.where(found.dropped.is_not(None))).first()
-        return None if row is None else LostError(row.number, row.dropped)
+        return None if row is None else LostError(row.number, row.dropped, self.task.transport)
 
     def waiting(self) -> TaskRound | None:
         """Return the round that is waited for, read from its document.

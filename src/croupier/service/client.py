@@ -341,10 +341,10 @@ class Client:
             if not cover:
                 self._charge(task)
             self._memory.count(new)
+            if task.enroller is not None:  # before the report: a token that is in one is in no other, whatever is killed when
+                Wallet(self._memory.folder, task).forget(slot_of(task, task_round))
             waiting = self._memory.folder / f"{slot}.report"
             self._memory.write(waiting, report)
-            if task.enroller is not None:
-                Wallet(self._memory.folder, task).forget(slot_of(task, task_round))
         elif "-cover-" not in waiting.name:  # it counts from when it is sent
             self._charge(task, again=True)
         entry = next((known for known in self._memory.entries() if known["slot"] == waiting.stem), None)

@@ -25,6 +25,7 @@ from ..optimizer.progress import noise_norms
 from ..privacy import round_up, words
 from ..problem import Problem
 from .analyzer import RemotePopulation
+from .checked import checked_transport
 from .margin import fewest, most_excluded, room
 from .outcomes import Answered
 from .queries import AskedQuery
@@ -275,6 +276,8 @@ def _honest_words(task: Task, phase: Phase, unit: str) -> str:
     most, plan = most_excluded(task, phase), phase.plan
     held = words.honest_users(plan.honest_users + most, plan.users, unit)
     rest = f"; whichever {most:,} reports are left out, {plan.honest_users:,} of them are in the sum" if most else ""
+    if checked_transport(task.transport) is None:  # nothing is left out: what is bad counts as zeros
+        rest = ""
     if not room(task, phase):
         rest = "; one bad report ends the task"
     return f"{held} are counted on to add their noise{rest}"

@@ -64,13 +64,15 @@ class LostError(EndedError):
         The round's number.
     reason : str
         Why nothing was made of the round.
+    transport : str
+        How its reports travelled.
     """
 
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(
-            f"round {number} has no answer: {reason}. The task has ended, and what it has spent stays spent. By verified-sum no "
-            "client can do that: ask again by it, in a task with another name"
-        )
+    def __init__(self, number: int, reason: str, transport: str) -> None:
+        remedy = "Ask again by verified-sum, where no client can do that, in a task with another name"
+        if transport == "verified-sum":
+            remedy = "No client can do that by verified-sum: ask the shuffler's operator, who signed the sum"
+        super().__init__(f"round {number} has no answer: {reason}. The task has ended, and what it has spent stays spent. {remedy}")
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class Wallet:
             Where what it answers is not signed by its keys.
         """
         if self._tokens.exists():
+            self._requests.unlink(missing_ok=True)  # of whoever was killed before it had done so
             return
         if invitation is None or not re.fullmatch(r"[!-~]+", invitation):
             remedy = f"The task's enroller, {self._enroller.address}, knows you by it. Nothing was sent."

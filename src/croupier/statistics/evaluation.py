@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from scipy.special import expit
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, RecordError
 from .one_vs_rest import LOSS, RANKS, RIGHT_OF_SEVERAL, SQUARE, OneVsRest, class_vectors
-from .prefix_sums import known_total, unit_root
+from .prefix_sums import scored_total, unit_root
 from .quantile_bins import BINS as QUANTILE_BINS
 from .quantile_bins import WEIGHT as CELL
 from .quantile_bins import QuantileBins, cell_vectors
@@ -168,21 +168,25 @@ class Classification:
         """The cell of every record; -1 where the label is not known or the score is not a number."""
         label = np.where(np.isin(y, self.classes), self._places(y), -1)
         if not self.binary:
-            said = np.asarray(self.model.predict(X))
+            said = _one_a_row("predict", self.model.predict(X), len(label))
             answer = self._places(said)
             return np.where((label < 0) | (self.classes[answer] != said), -1, answer * len(self.classes) + label)
-        score = self.model.predict_proba(X)[:, 1] if self.probabilities else expit(self.model.decision_function(X))
+        score = self._class_probabilities(X)[:, 1] if self.probabilities else expit(self._margins(X))
         place = np.clip(np.searchsorted(self.edges, score, side="left") - 1, 0, self.bins - 1)
         # on the side of what the model says: it may decide elsewhere than where its scores are alike
-        half, said = self.bins // 2, np.asarray(self.model.predict(X)) == self.classes[1]
+        half, said = self.bins // 2, _one_a_row("predict", self.model.predict(X), len(label)) == self.classes[1]
         place = np.where(said, np.maximum(place, half), np.minimum(place, half - 1))
         return np.where((label < 0) | np.isnan(score), -1, label * self.bins + place)
 
     def _class_probabilities(self, X: Any) -> Floats:
         """One column per class."""
-        found = np.asarray(self.model.predict_proba(X), dtype=np.float64)
-        _require_scores(found.shape == (np.shape(X)[0], len(self.classes)))
+        found, shape = _numbers("predict_proba", self.model.predict_proba(X)), (np.shape(X)[0], len(self.classes))
+        if found.shape != shape:
+            _refuse_answers("predict_proba", f"an array of shape {found.shape}", f"{shape}: a row per record, a column per class")
         return found
+
+    def _margins(self, X: Any) -> Floats:
+        return _one_a_row("decision_function", _numbers("decision_function", self.model.decision_function(X)), np.shape(X)[0])
 
     def _places(self, labels: Any) -> Integers:
         """Where labels stand among the classes, in whatever order the model has them; any place for others."""
@@ -191,19 +195,22 @@ class Classification:
         return np.asarray(order[np.minimum(found, len(order) - 1)])
 
     def decode(self, estimate: SumEstimate) -> CellCounts:
-        """Counts of cells by least squares, with the known number of people imposed, and the covariance of their noise."""
+        """Counts of cells by least squares, with the known number of people imposed, and the covariance of their noise.
+
+        Of devices some may have sent zero, having no score: where that is beyond doubt, only the others are counted.
+        """
         first, rest = np.split(np.asarray(estimate.sum), [self.cells + 1])
-        counts, covariance = known_total(self.measured, first, estimate.noise_std, estimate.users)
+        counts, covariance, scored = scored_total(self.measured, first, estimate.noise_std, estimate.users)
         classes = tuple(self.classes.tolist())
         return CellCounts(
             counts=counts,
             covariance=covariance,
-            users=estimate.users,
+            users=scored,
             right=self.right,
             classes=classes,
             edges=self.edges if self.binary else None,
             probabilities=self.binary and self.probabilities,
-            one_vs_rest=OneVsRest.read(rest, estimate.noise_std, estimate.users, classes, self.bins) if self.one_vs_rest else None,
+            one_vs_rest=OneVsRest.read(rest, estimate.noise_std, scored, classes, self.bins) if self.one_vs_rest else None,
         )
 
 
@@ -243,12 +250,12 @@ class Regression:
         if y is None:
             raise ArgumentError("data", "X alone", "(X, y)", "Pass the true targets.")
         require_numbers(y)
-        _require_scores(not np.isnan(np.asarray(self.model.predict(X), dtype=np.float64)).any())
+        _require_scores(not np.isnan(self._answers(X)).any())
 
     def __call__(self, X: Any, y: Any) -> Floats:
         width = self.high - self.low
         target = (np.clip(np.asarray(y, dtype=np.float64), self.low, self.high) - self.low) / width
-        answer = (np.clip(np.asarray(self.model.predict(X), dtype=np.float64), self.low, self.high) - self.low) / width
+        answer = (np.clip(self._answers(X), self.low, self.high) - self.low) / width
         error = np.abs(target - answer)
         below = target <= answer
         vectors = np.column_stack([error, error**2, error**4, target, target**2, below.astype(np.float64)]) * WEIGHTS
@@ -256,6 +263,9 @@ class Regression:
             vectors = np.hstack([vectors, cell_vectors(answer, below)])
         known = ~(np.isnan(target) | np.isnan(answer))
         return finite(vectors) * known[:, np.newaxis]
+
+    def _answers(self, X: Any) -> Floats:
+        return _one_a_row("predict", _numbers("predict", self.model.predict(X)), np.shape(X)[0])
 
     def decode(self, estimate: SumEstimate) -> Errors:
         """Mean errors in the target's unit; of a quantile regressor also its calibration."""
@@ -265,6 +275,28 @@ class Regression:
             bins = QuantileBins.read(sums, WEIGHTS[-1], estimate.noise_std, estimate.users, self.quantile, ends)
         means, noise = estimate.mean[:numbers] / WEIGHTS, estimate.mean_noise_std / WEIGHTS
         return Errors(means, noise, estimate.users, self.high - self.low, bins)
+
+
+def _numbers(method: str, found: Any) -> Floats:
+    """What a model answers, as numbers."""
+    try:
+        return np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        _refuse_answers(method, "something that is no number", "numbers")
+
+
+def _one_a_row(method: str, found: Any, rows: int) -> NDArray[Any]:
+    """What a model answers, one entry for each record; a single column is one, too."""
+    answers = np.asarray(found)
+    if answers.shape not in ((rows,), (rows, 1)):
+        _refuse_answers(method, f"an array of shape {answers.shape}", f"({rows},): an entry per record")
+    return answers.reshape(rows)
+
+
+def _refuse_answers(method: str, found: str, allowed: str) -> NoReturn:
+    """Refuse a model that answers in another shape than it should."""
+    remedy = "Mend the model; nobody was asked, and nothing was spent."
+    raise ArgumentError(f"model.{method}(X)", found, allowed, remedy)
 
 
 def _require_scores(all_there: Any) -> None:

@@ -23,8 +23,9 @@ from .moments import noise_edge
 from .query import finite, require_numbers, unit_rows
 
 Floats = NDArray[np.float64]
-# Weights of curvature, slope and squared slope in a user's vector (docs/statistics.md).
-CURVATURE, SLOPE, SQUARE = 0.55, 0.75, 0.36
+# Weights of curvature, slope and squared slope in a user's vector. Slopes alone fix the diameter as long as CURVATURE^2 is at most
+# 27/32 and SQUARE^2 at most 1/4 of SLOPE^2 (docs/statistics.md).
+CURVATURE, SLOPE, SQUARE = 0.68, 0.75, 0.375
 # Weights are kept within this length, for rows of length 1: scores beyond it mean probabilities of 0 and 1.
 LONGEST = 50.0
 # A step is taken for settled where its square, in units of its own covariance, is at most so many times the chi-square that one fit
@@ -102,13 +103,13 @@ class Newton:
 
     @property
     def norm(self) -> float:
-        """The three parts have length at most a, b and c."""
-        return math.sqrt(CURVATURE**2 + SLOPE**2 + SQUARE**2)
+        """Its square is b^2 + c^2: where slopes are long, curvatures are short."""
+        return math.sqrt(SLOPE**2 + SQUARE**2)
 
     @property
     def diameter(self) -> float:
-        """Its square is 2a^2 + 4b^2 + 2c^2: inner products of the first parts, and of the third, are never negative."""
-        return math.sqrt(2 * CURVATURE**2 + 4 * SLOPE**2 + 2 * SQUARE**2)
+        """Twice b: two users with opposite slopes are the furthest apart, and have no curvature."""
+        return 2 * SLOPE
 
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse records of another shape, or without labels.

@@ -22,9 +22,9 @@ from .prefix_sums import known_total, unit_root
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # Squared weights: of all classes' cells together, of the log-loss, and of its square, which its error bar alone needs.
-RANKS, LOSS, SQUARE = 0.6, 0.13, 0.01
+RANKS, LOSS, SQUARE = 0.55, 0.13, 0.01
 # Weight of "right or wrong": even so its noise is small beside that of having asked these people.
-RIGHT_OF_SEVERAL = math.sqrt(0.1)
+RIGHT_OF_SEVERAL = math.sqrt(0.15)
 # The loss of a probability of 0.0009; larger ones count as that.
 CAP = 7.0
 

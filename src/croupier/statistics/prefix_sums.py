@@ -11,6 +11,8 @@ from .histogram import to_simplex
 Floats = NDArray[np.float64]
 # Weight of "all shares add up to 1" among the equations: far above that of the noise.
 _CERTAIN = 100.0
+# Standard deviations of noise by which people have to be missing from a total, before it is believed: 3 in 100,000 rounds.
+_BEYOND_DOUBT = 4.0
 
 
 def root_of_prefix_sums(size: int) -> Floats:
@@ -38,6 +40,20 @@ def known_total(measured: Floats, sums: Floats, noise_std: float, users: int) ->
     ones = inverse.sum(axis=1)
     counts = counts + ones * (users - counts.sum()) / ones.sum()
     return counts, noise_std**2 * (inverse - np.outer(ones, ones) / ones.sum())
+
+
+def scored_total(measured: Floats, sums: Floats, noise_std: float, users: int) -> tuple[Floats, Floats, int]:
+    """As `known_total`, with the number of people that are counted: fewer than were asked where that is beyond doubt.
+
+    People whose record says nothing send zero. Taking them for counted would spread them over the bins: where the noisy total is
+    so many standard deviations short that noise is no reason, it stands for itself.
+    """
+    inverse = np.linalg.inv(measured.T @ measured)
+    counts = inverse @ (measured.T @ sums)
+    total = float(counts.sum())
+    if total >= users - _BEYOND_DOUBT * noise_std * float(np.sqrt(inverse.sum())):
+        return *known_total(measured, sums, noise_std, users), users
+    return counts, np.asarray(noise_std**2 * inverse, dtype=np.float64), max(round(total), 1)
 
 
 def possible_shares(measured: Floats, sums: Floats, counts: Floats, users: int) -> Floats:
