@@ -54,7 +54,7 @@ class QuestionWorld(World):
     """A question on sockets, its page served, and an analyzer that waits for the answer."""
 
     def __init__(self, folder, kind: str, transport: str = "masked-sum", enroller=None) -> None:
-        self.folder, self.enroller, self.model = folder, enroller, None
+        self.folder, self.enroller, self.users, self.model = folder, enroller, USERS, None
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         (folder / "guess.toml").write_text(GUESS)
         (folder / "costs.toml").write_text(COSTS)

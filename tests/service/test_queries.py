@@ -97,7 +97,7 @@ def _written(path, text):
 
 
 @pytest.mark.parametrize(("kind", "transport"), [("describe", "masked-sum"), ("evaluate", "masked-sum"), ("histogram", "messages")])
-def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folder, tmp_path, kind, transport):
+def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folder, tmp_path, capsys, kind, transport):
     asked = replace(QueryFile.load(folder / f"{kind}-task.toml"), transport=transport, output=tmp_path / "answer.json")
     task, key = asked.task(), Ed25519PrivateKey.generate()
     shuffler_key = Ed25519PrivateKey.from_private_bytes((folder / "key").read_bytes())
@@ -141,6 +141,7 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
         finally:
             population.stop()
         running.result()
+    assert "if at least 90 % of all users follow the protocol" in " ".join(capsys.readouterr().err.split())
     values = json.loads((tmp_path / "answer.json").read_text())
     assert values["users"] == USERS
     assert values["guarantee"]["mu"] > 0

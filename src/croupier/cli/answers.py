@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_whole
+from ..privacy import words
 from ..report import answer_page
 from ..service.analyzer import RemotePopulation
 from ..service.query_file import QueryFile
@@ -28,6 +29,8 @@ def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, ur
         say(messages(), f"Schema: {schema}.")
     write_whole(saved, text)
     write_whole(asked.output, text)
+    schedule = population.task.schedule
+    say(messages(), f"Proved: {words.proved_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
     say(messages(), f"Answer: {asked.output}; with pictures: {page}, and {url}/answer until this is stopped (Ctrl-C).")
 
 
