@@ -24,9 +24,7 @@ def judge(results: Results) -> list[Verdict]:
     found = []
     for way, limit in LARGEST_EDGE.items():
         gained = gains(results, way, 0.0, limit)
-        bands = [
-            float(np.mean(some)) for low, high in pairwise(EDGES) if high <= limit and (some := gains(results, way, low, high))
-        ]
+        bands = [gains(results, way, low, high) for low, high in pairwise(EDGES) if high <= limit]
         mean, least = float(np.mean(gained)), min(float(np.mean(band)) for band in bands if band)
         found.append(Verdict(f"moments above {way}, mean", "at least 0", f"{mean:+.3f}", mean >= 0))
         found.append(Verdict(f"moments above {way}, least mean of a band", "at least 0", f"{least:+.3f}", least >= 0))
