@@ -62,7 +62,7 @@ def joint_spread(others: Floats, own: Floats) -> float:
     """Upper bound on the standard deviation of the sum of areas, from the variances that each class's two kinds of people bring.
 
     For one person standard deviations add up at most. People of different labels are different people, so that over labels
-    variances add up: those of label j bring at most (sqrt(own_j) + sum_(k != j) sqrt(v_kj))^2, where v_kj is their part of others_k.
+    variances add up: those of label j bring at most (sqrt(own_j) + sum_(k != j) sqrt(v_kj))^2, v_kj their part of others_k.
     The parts are not known, but by Cauchy-Schwarz the squares of the sums over k are at most (classes - 1) sum_k others_k.
     """
     rest = min(float(np.sqrt(others).sum()), math.sqrt((len(others) - 1) * others.sum()))
