@@ -208,21 +208,26 @@ def test_edited_files_are_refused(people):
     shifted = json.loads(json.dumps(stored))
     shifted["fitted"]["coef_"]["of"]["values"][0] += 1.0
     refused(shifted)
-    other = json.loads(json.dumps(stored))
-    other["parameters"]["method"] = "rounds"
-    refused(other)
     both = json.loads(json.dumps(stored))
     both["fitted"]["result_"] = trained["fitted"]["result_"]
     refused(both)
-    relabelled = json.loads(json.dumps(trained))
-    relabelled["parameters"]["method"] = "moments"
-    refused(relabelled)
     wider = json.loads(json.dumps(stored))
     wider["fitted"]["n_features_in_"] = 2
     refused(wider)
     bounded = json.loads(json.dumps(stored))
-    bounded["parameters"]["radius"] = 0.01
+    bounded["fitted"]["solved_with_"]["of"][1] = 0.01
     refused(bounded)
+
+
+def test_what_is_set_after_a_fit_changes_nothing_of_it(people):
+    X, y = people
+    for method, epsilon in (("moments", 1.0), ("auto", 0.01), ("auto", 1.0)):
+        model = ShuffleRidge(**RANGE, method=method, epsilon=epsilon).fit(X, y)
+        text, coef = model.explain(), model.coef_
+        model.set_params(epsilon=3.0, l2=0.5, radius=0.1, honest=0.4, delta=1e-9)
+        again = ShuffleRidge.from_json(model.to_json())
+        np.testing.assert_array_equal(again.coef_, coef)
+        assert (again.method_, again.explain(), again.guarantee_) == (model.method_, text, model.guarantee_)
 
 
 def test_blanks_groups_and_populations(people):

@@ -10,8 +10,9 @@ from scipy.special import expit, ndtr
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
+from croupier.cli.progress import Stopped
 from croupier.estimator import RegressionTable, ShuffleLinearRegression, ShuffleLogit
-from croupier.population import ArrayPopulation, BlockPopulation
+from croupier.population import ArrayPopulation, BlockPopulation, UnreachableError
 from croupier.report import html_report
 from croupier.table import Encoder, Engine, Schema, Source, TableModel, fit_table, in_schema_units, interval_schema, read_table
 from croupier.table.people import _blocks
@@ -141,6 +142,7 @@ def test_logistic_regression_from_a_file_finds_the_truth_in_its_units(people, tm
     model = fit_table(folder / "people.parquet", ILL, task="logit", epsilon=8.0)
     table = model.summary(0.9)
     assert (model.task, table.names, table.level) == ("logit", NAMES, 0.9)
+    assert "log-odds of ill = yes" in str(table)
     assert (np.abs(table.coef - ODDS)[table.determined] < SIGMAS * table.std[table.determined]).all()
     assert table.determined[0]
     model.save(tmp_path / "model.json")
@@ -224,6 +226,20 @@ def test_what_does_not_fit_is_refused_in_one_line(people, tmp_path, words, said,
     assert said in str(ran.exception)
 
 
+@pytest.mark.parametrize("task", ["linear", "regress-mean"])
+def test_people_who_are_gone_end_the_command_in_one_line(people, tmp_path, monkeypatch, task):
+    def gone(self, question):
+        raise UnreachableError("people.parquet is gone")
+
+    monkeypatch.setattr(ArrayPopulation, "answer", gone)
+    folder, *_ = people
+    words = ["--schema", str(folder / "spend.toml"), "--task", task, "-o", str(tmp_path / "model.json")]
+    ran = CliRunner().invoke(app, ["fit", str(folder / "people.parquet"), *words])
+    assert isinstance(ran.exception, Stopped)
+    assert str(ran.exception) == "people.parquet is gone. No model was saved."
+    assert not (tmp_path / "model.json").exists()
+
+
 def test_facts_that_do_not_fit_are_refused(people, tmp_path):
     folder, *_ = people
     data = folder / "people.parquet"
@@ -237,6 +253,10 @@ def test_facts_that_do_not_fit_are_refused(people, tmp_path):
             )
     with pytest.raises(ArgumentError, match="callbacks"):
         fit_table(data, SPEND, task="linear", callbacks=(print,))
+    with pytest.raises(ArgumentError, match="follows from the schema"):
+        fit_table(data, SPEND, task="linear", feature_norm=3.0)
+    without = fit_table(data, SPEND, task="linear", fit_intercept=False).summary()
+    assert without.names == NAMES  # counted from the middles of ranges, it has an intercept of its own at 0
     with pytest.raises(ArgumentError, match="standard errors"):
         fit_table(data, SPEND, task="regress-huber", rounds=3).summary()
     model = fit_table(data, SPEND, task="linear")

@@ -13,8 +13,12 @@ const { fromHex, parts } = client;
 const vectors = join(dirname(fileURLToPath(import.meta.url)), "../../../tests/service/vectors");
 const documents = JSON.parse(readFileSync(join(vectors, "documents.json"), "utf-8"));
 const rows = [{ x: Float64Array.from([0.6, -0.3]), y: 1 }];
-const [signer, stranger] = [1, 2].map(() => generateKeyPairSync("rsa", { modulusLength: 2048 }).privateKey);
-const modulus = Buffer.from(signer.export({ format: "jwk" }).n, "base64url").toString("hex");
+const modulusOf = (key) => Buffer.from(key.export({ format: "jwk" }).n, "base64url").toString("hex");
+// the stranger's modulus is the larger one: it can sign whatever is asked of the other
+const [signer, stranger] = [1, 2]
+  .map(() => generateKeyPairSync("rsa", { modulusLength: 2048 }).privateKey)
+  .sort((one, other) => (modulusOf(one) < modulusOf(other) ? -1 : 1));
+const modulus = modulusOf(signer);
 
 function document(kind, text) {
   const seed = Buffer.concat([Buffer.from("302e020100300506032b657004220420", "hex"), Buffer.from(documents.analyzer.private, "hex")]);

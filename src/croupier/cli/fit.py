@@ -205,6 +205,16 @@ class _Watching(Shown):
         self._checkpoint = checkpoint
 
     @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        try:
+            with super().waiting(what):
+                yield
+        except UnreachableError as stop:
+            if self._interrupt is not None:  # in rounds, of which there is more to be said
+                raise
+            raise Stopped(f"{stop}. No model was saved.", 1) from None
+
+    @contextmanager
     def training(self, schedule: Schedule, delta: float) -> Iterator[None]:
         try:
             with super().training(schedule, delta):

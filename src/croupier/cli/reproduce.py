@@ -41,7 +41,7 @@ PARTS = {
     "sum": Chapter("sum", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
     "peers": Chapter("peers", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
     "statistics": Chapter(
-        "private_statistics", "regression, evaluation, descriptions in one round", "two minutes", "ten minutes", needs_data=True
+        "private_statistics", "regression, evaluation, descriptions in one round", "two minutes", "twenty minutes", needs_data=True
     ),
     "speed": Chapter("speed", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
 }

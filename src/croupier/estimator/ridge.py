@@ -119,11 +119,9 @@ class ShuffleRidge(LinearRegressor):
 
     def check_learned(self) -> None:
         """Refuse coefficients that do not follow from what was released, and a plan for vectors of another range."""
-        released = [name for name in ("result_", "estimate_") if name in vars(self)]
-        wrong = {"result_": self.method == "moments", "estimate_": self.method not in ("auto", "moments")}
-        if len(released) > 1 or any(wrong[name] for name in released):
-            raise ArgumentError("method", self.method, f"one that releases {' and '.join(released)}", "Do not use this file.")
-        if "estimate_" in released:
+        if {"result_", "estimate_"} <= set(vars(self)):
+            raise ArgumentError("result_", "given", "left out beside estimate_: one way was taken", "Do not use this file.")
+        if "estimate_" in vars(self):
             check_once(self.plan_, self._query())
             self._check_theta()
         super().check_learned()
@@ -166,6 +164,7 @@ class ShuffleRidge(LinearRegressor):
             )
             warn_caller(f"{text} better. The guarantee holds, the model may say little.", MostlyNoiseWarning)
         self.plan_, self.estimate_ = plan, ask_once(self, query, population, plan)
+        self.solved_with_ = (real("l2", self.l2, at_least=0, remedy="0 is none."), self.radius)
         self._set_theta()
         if self.radius is not None and float(np.linalg.norm(self._theta())) >= self._radius() * (1 - 1e-9):
             warn_of_pressing(self._radius())
@@ -199,10 +198,15 @@ class ShuffleRidge(LinearRegressor):
         return plan if self._edge_ratio(plan, self._query()) <= LARGEST_EDGE[interactivity] else None
 
     def _columns(self) -> int:
-        return self.n_features_in_ + bool(self._constant())
+        return self.n_features_in_ + bool(self._row_constant())
 
     def _query(self) -> _LongMoments:
-        return _LongMoments(self._columns(), length=math.hypot(1.0, self._constant()))
+        return _LongMoments(self._columns(), length=math.hypot(1.0, self._row_constant()))
+
+    def _row_constant(self) -> float:
+        """The entry that rows had for the intercept in the fit; before it, what they would have."""
+        fitted: float | None = vars(self).get("constant_")
+        return self._constant() if fitted is None else fitted
 
     @staticmethod
     def _edge_ratio(plan: SumPlan, query: Moments) -> float:
@@ -213,9 +217,8 @@ class ShuffleRidge(LinearRegressor):
     def _theta(self) -> Floats:
         if "estimate_" not in vars(self):
             return super()._theta()
-        length = math.hypot(1.0, self.constant_)
-        bound = math.inf if self.radius is None else self._radius() * length
-        l2 = real("l2", self.l2, at_least=0, remedy="0 is none.")
+        length, (l2, radius) = math.hypot(1.0, self.constant_), self.solved_with_
+        bound = math.inf if radius is None else radius * length
         return _solved(self._query().decode(self.estimate_), l2 / length**2, bound) / length
 
     def _radius(self) -> float:
@@ -248,7 +251,13 @@ class ShuffleRidge(LinearRegressor):
         return [f"Trained in rounds: {self._why_rounds()}."]
 
     def _why_rounds(self) -> str:
-        """Of a fit that took rounds by itself."""
+        """Of a fit that took rounds by itself: by what it promised then, whatever was set since."""
+        asked = copy.copy(self)
+        asked.set_params(**{name: getattr(self.promise_, name) for name in ("epsilon", "delta", "honest", "neighbours")})
+        asked.interactivity = self.schedule_.interactivity
+        return asked._why_rounds_now()
+
+    def _why_rounds_now(self) -> str:
         if self._columns() > _MOST_COLUMNS:
             return f"moments of {self._columns()} columns are too many, the rule goes up to {_MOST_COLUMNS}"
         try:

@@ -9,12 +9,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from ..privacy import Guarantee
+from ..privacy.filter import without_lots
 from ..statistics.parts import Part, by_split
 from ..validation import ArgumentError
 from .account import require_one
-
-# Secret lots beside a side without them are bounded by a Gaussian but for this part of their own slack, at least so much.
-_LOTS_SHARE, _LOTS_LEAST = 0.5, 1e-14
 
 
 def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = (), parts: Mapping[str, Part] | None = None) -> Guarantee | None:
@@ -104,7 +102,7 @@ def _worst(found: list[tuple[Part | None, Guarantee | None]]) -> Guarantee | Non
     for sides in splits.values():
         both = [_composed(side) for side in sides.values() if side]
         if len({bool(guarantee.allocations) for guarantee in both}) > 1:  # the worst of both forms would be as bad as their sum
-            both = [guarantee.as_gaussian(max(_LOTS_SHARE * guarantee.slack, _LOTS_LEAST)) for guarantee in both]
+            both = [without_lots(guarantee) for guarantee in both]
         everybody.append(both[0].worst_of(*both[1:]))
     return _composed(everybody)
 

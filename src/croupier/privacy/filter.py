@@ -72,9 +72,25 @@ def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
     if unknown:
         remedy = "Nothing bounds such a guarantee by a Gaussian at every epsilon: it cannot be counted with others on an account."
         raise ArgumentError("guarantee", ", ".join(unknown), f"made of {', '.join(sorted(_KNOWN))}", remedy)
-    guarantee = guarantee.as_gaussian(max(_LOTS_SHARE * guarantee.slack, _LOTS_LEAST))
+    guarantee = without_lots(guarantee)
     responses = math.sqrt(guarantee.pure_rounds) * response_mu(guarantee.pure_epsilon)
     return GaussianBound(math.hypot(guarantee.mu, responses) * _ROUND_UP if responses else guarantee.mu, guarantee.slack)
+
+
+def without_lots(guarantee: Guarantee) -> Guarantee:
+    """Give a guarantee of which secret lots are no part any more, for some more slack.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        Of one mechanism or several.
+
+    Returns
+    -------
+    Guarantee
+        One that it implies, with half as much slack again at most where that is not tiny; itself where no lots are secret.
+    """
+    return guarantee.as_gaussian(max(_LOTS_SHARE * guarantee.slack, _LOTS_LEAST))
 
 
 def response_mu(epsilon: float) -> float:

@@ -101,21 +101,28 @@ class IntervalRequest:
         """
         kind = INTERVALS[self.task]
         known = {field.name for field in fields(kind)}
+        public = self._public(facts, users)
         for name, value in self.parameters.items():
+            if name in public:
+                raise ArgumentError(name, value, "left out", "It follows from the schema.")
             if name not in known:
                 remedy = "Everybody is asked once: there are no rounds to be trained in."
                 raise ArgumentError(name, value, f"left out for the task {self.task!r}", remedy)
         if self.delta is not None:
             real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
+        estimator = kind(**self.parameters, **public)
+        estimator.check_request(users or 8)
+        return estimator
+
+    def _public(self, facts: Schema, users: int | None) -> dict[str, Any]:
+        """The parameters that follow from the schema and the number of users."""
         public: dict[str, Any] = {"delta": min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta}
         public["feature_norm"] = Encoder(facts).norm
         if facts.target.classes is not None:
             public["classes"] = list(facts.target.classes)
         else:
             public |= {"target_range": facts.target.range, "exclusive": exclusive_columns(facts)}
-        estimator = kind(**{**self.parameters, **public})
-        estimator.check_request(users or 8)
-        return estimator
+        return public
 
 
 def exclusive_columns(schema: Schema) -> tuple[tuple[int, ...], ...]:
@@ -202,7 +209,9 @@ def in_schema_units(table: RegressionTable, schema: Schema) -> RegressionTable:
         matrix[place, place] = 1 / unit.half
         matrix[-1, place] = -unit.middle / unit.half
     matrix[-1, len(units) :] = 1.0
-    return table.transformed(matrix, (*(unit.name for unit in units), "(intercept)"))
+    names = (*(unit.name for unit in units), "(intercept)")
+    kept = len(names) if matrix[-1].any() else len(units)  # no intercept, and nothing that is counted from another middle than 0
+    return table.transformed(matrix[:kept], names[:kept])
 
 
 def _units(schema: Schema) -> Iterator[_Unit]:

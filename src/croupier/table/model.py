@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +86,26 @@ class TableModel:
         ------
         ArgumentError
             For a model that is no regression with intervals.
+
+        Examples
+        --------
+        >>> import random, tempfile
+        >>> from croupier.table import Schema, fit_table
+        >>> draw = random.Random(0)
+        >>> ages = [draw.randint(18, 90) for person in range(20_000)]
+        >>> people = Path(tempfile.mkdtemp()) / "people.csv"
+        >>> _ = people.write_text("age,pay\\n" + "".join(f"{age},{500 + 20 * age + draw.gauss(0, 100)}\\n" for age in ages))
+        >>> facts = {"target": {"column": "pay", "range": [0, 4000]}, "columns": {"age": {"low": 18, "high": 90}}}
+        >>> table = fit_table(people, Schema.from_dict(facts), task="linear", epsilon=2.0).summary()
+        >>> table.names, bool(abs(table.coef[0] - 20) < 6 * table.std[0] < 3)  # 20 a year of age
+        (('age', '(intercept)'), True)
         """
         if self.task not in INTERVALS:
             remedy = "Fit with task='linear' or task='logit' for standard errors."
             raise ArgumentError("task", self.task, " or ".join(map(repr, INTERVALS)), remedy)
-        return in_schema_units(self.estimator.summary(level), self.schema)
+        table, target = in_schema_units(self.estimator.summary(level), self.schema), self.schema.target.column
+        what = f"log-odds of {target} = {self.estimator.classes_[1]}" if self.classifies else target
+        return replace(table, method=f"{table.method}, {what}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file, which is there in full or not at all.
