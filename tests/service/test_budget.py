@@ -141,6 +141,18 @@ def test_a_task_that_keeps_the_limit_alone_is_taken_and_nothing_after_it(budget)
     assert answer(budget, "one", mu)
 
 
+def test_an_answer_by_a_clock_that_was_set_back_counts_as_long_as_those_before_it(budget, clock):
+    """The attack: set the clock back, answer, set it right. The answer would have left the ledger at once."""
+    mu = 0.6 * largest_mu(LIMIT.epsilon, 0.75 * LIMIT.delta)
+    assert answer(budget, "before", 0.01)
+    clock.now -= 400 * DAY
+    assert answer(budget, "in the past", mu)
+    clock.now += 400 * DAY
+    assert not answer(budget, "after", 1.5 * mu)
+    clock.now += LIMIT.seconds + 1
+    assert answer(budget, "later", 1.5 * mu)
+
+
 def test_a_refusal_says_what_it_is_about_and_when_there_is_room(budget, clock):
     mu = 0.8 * LIMIT.caps.mu
     answer(budget, "one", mu)

@@ -53,10 +53,10 @@ NEEDED = {
 class QuestionWorld(World):
     """A question on sockets, its page served, and an analyzer that waits for the answer."""
 
-    def __init__(self, folder, kind: str, transport: str = "masked-sum", enroller=None) -> None:
+    def __init__(self, folder, kind: str, transport: str = "masked-sum", enroller=None, guess: str = GUESS) -> None:
         self.folder, self.enroller, self.users, self.model = folder, enroller, USERS, None
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        (folder / "guess.toml").write_text(GUESS)
+        (folder / "guess.toml").write_text(guess)
         (folder / "costs.toml").write_text(COSTS)
         words = [f'query = "{kind}"', 'name = "How people live"', f"users = {USERS}", "epsilon = 8.0", "delta = 1e-2", "pace = 0.5"]
         words += ["honest = 1.0", NEEDED[kind], f'shuffler_key = "{self.shuffler_key.public_key().public_bytes_raw().hex()}"']

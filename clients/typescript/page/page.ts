@@ -51,6 +51,10 @@ class Page {
     field("shuffler").value = invitation.get("shuffler") ?? (location.protocol.startsWith("http") ? location.origin : "");
     // What a person accepts is the person's to say: no link says it.
     if (location.hash) history.replaceState(null, "", location.pathname + location.search); // a token is for nobody who looks over a shoulder
+    // Another invitation in the same tab: the browser changes the address alone, with the token in it.
+    addEventListener("hashchange", () => {
+      if (new URLSearchParams(location.hash.slice(1)).has("token")) location.reload();
+    });
     part("whose").textContent =
       `It came from ${location.host || "a file on this device"}. Whoever serves this page could serve another one that keeps no promise; ` +
       "the promise is that of the code that you can see here, not of a server.";
@@ -66,7 +70,8 @@ class Page {
       if (limit !== null) {
         field("all-epsilon").value = String(limit.epsilon);
         field("all-delta").value = exact(limit.delta);
-        if (limit.seconds !== null) field("all-period").value = limit.seconds % 86400 === 0 ? `${limit.seconds / 86400}d` : `${limit.seconds / 3600}h`;
+        field("all-period").value =
+          limit.seconds === null ? "" : limit.seconds % 86400 === 0 ? `${limit.seconds / 86400}d` : `${limit.seconds / 3600}h`;
       }
       if (field("token").value && field("analyzer").value) await this.#look();
     });
@@ -99,7 +104,7 @@ class Page {
         maxEpsilon: figure("epsilon"),
         maxDelta: figure("delta"),
         maxEpsilonIfWatched: figure("watched"),
-        budget: { epsilon: figure("all-epsilon"), delta: figure("all-delta"), period: field("all-period").value },
+        budget: { epsilon: figure("all-epsilon"), delta: figure("all-delta"), period: field("all-period").value.trim() || undefined },
       });
       this.#task = await this.#client.task();
     } finally {
@@ -113,6 +118,9 @@ class Page {
     part("main").focus();
     if (await this.#client.waits()) {
       this.#say("A report that was made before is still here. It is sent again, the same bytes.");
+      await this.#run([], true);
+    } else if (this.#task.secret?.cover && (await this.#client.answered()) > 0) {
+      this.#say("This browser has answered the task. In the rounds that follow it sends noise that says nothing, so that nobody can tell.");
       await this.#run([]);
     } else if (this.#task.interactivity === "sequential" && (await this.#client.answered()) > 0) {
       this.#say("This browser has answered the task. Each person answers once, so nothing more is asked.");
@@ -176,9 +184,10 @@ class Page {
       );
     }
     if (use !== null) {
+      const period = field("all-period").value.trim();
       words.push(
         `With the tasks that this browser has answered before and that still count, it takes up ${roundUp(100 * use, 3)} % of what you allow for all tasks ` +
-          `together within any ${periodText(periodOf(field("all-period").value))} (epsilon = ${field("all-epsilon").value} at delta = ${field("all-delta").value}).`,
+          `together${period === "" ? "" : ` within any ${periodText(periodOf(period))}`} (epsilon = ${field("all-epsilon").value} at delta = ${field("all-delta").value}).`,
       );
     }
     part("promise-words").replaceChildren(...words.map((text) => made("p", text)));
@@ -198,7 +207,7 @@ class Page {
 
   #showFields(task: Task): void {
     const fields = task.question?.fields ?? (task.records === null ? null : fieldsOf(task.records));
-    const form = part<HTMLFormElement>("fields");
+    const form = part("fields");
     form.replaceChildren();
     if (fields === null) {
       form.append(made("p", "This task is not about tables: an app has to bring the numbers."));
@@ -215,7 +224,7 @@ class Page {
     const fields = task?.question?.fields ?? (task?.records ? fieldsOf(task.records) : null);
     if (file === undefined || task === null || fields === null) return;
     const records = recordsOfCsv(await file.text());
-    const missing = fields.map((one) => one.name).filter((name) => !(name in records[0]));
+    const missing = fields.map((one) => one.name).filter((name) => !Object.hasOwn(records[0], name));
     if (missing.length > 0) throw new Error(`the file has no column ${missing.join(", ")}`);
     for (const record of records) task.question?.vector(record) ?? task.records?.row(record);
     this.#fromFile = records;
@@ -224,11 +233,11 @@ class Page {
 
   #records(task: Task): RecordValues[] {
     if (this.#fromFile !== null) return this.#fromFile;
-    const record: Record<string, string> = {};
-    for (const input of part<HTMLFormElement>("fields").querySelectorAll<HTMLInputElement | HTMLSelectElement>("input, select")) {
+    const inputs = [...part("fields").querySelectorAll<HTMLInputElement | HTMLSelectElement>("input, select")];
+    for (const input of inputs) {
       if (input instanceof HTMLSelectElement && input.selectedIndex <= 0) throw new Error(`${input.name}: choose one`);
-      record[input.name] = input.value;
     }
+    const record = Object.fromEntries(inputs.map((input) => [input.name, input.value]));
     if (task.records !== null && !task.blanks) task.records.row(record);
     task.question?.vector(record); // refused here where it cannot be read, before anything is asked for
     return [record];
@@ -239,7 +248,8 @@ class Page {
     await this.#run(this.#records(this.#task));
   }
 
-  async #run(records: Records): Promise<void> {
+  /** Answer the rounds that want it; with `again` only send what waits, as there is no record yet. */
+  async #run(records: Records, again = false): Promise<void> {
     const [client, task] = [this.#client as Client, this.#task as Task];
     this.#leaving = new AbortController();
     const { signal } = this.#leaving;
@@ -260,6 +270,7 @@ class Page {
       const answered = await client.join(records, {
         wait: WAIT,
         signal,
+        again,
         ended: ({ reason }) => this.#say(reason === null ? "The task has ended: all rounds are done." : `The task has ended: ${reason}`),
         notYet: ({ round, wait }) => {
           const days = count(Math.ceil(wait / 86400));
@@ -281,13 +292,14 @@ class Page {
           );
         },
       });
-      if (!signal.aborted) this.#say(answered > 0 ? "That is all. Thank you." : nothing);
+      if (again && repeated) nothing = "It was sent. Fill in your record and take part for the rounds that follow.";
+      if (!signal.aborted) this.#say(answered > 0 && !(again && repeated) ? "That is all. Thank you." : nothing);
     } catch (problem) {
       if (!signal.aborted) throw problem;
     } finally {
       removeEventListener("offline", offline);
-      const again = task.interactivity === "full" || (await client.answered()) === 0;
-      part<HTMLButtonElement>("take-part").disabled = !again;
+      const more = repeated || (await client.answered()) === 0;
+      part<HTMLButtonElement>("take-part").disabled = !more;
       part("leave").hidden = true;
     }
   }
@@ -304,7 +316,8 @@ class Page {
 
   #showLeaving(task: Task, { round, cover, report, randomized }: Leaving, records: Records): void {
     if (cover) return; // it says nothing
-    const plan = task.phases[0].plan;
+    let left = round;
+    const { plan } = task.phases.find((phase) => (left -= phase.rounds) <= 0) ?? task.phases[0];
     const { question } = task;
     part("numbers").replaceChildren(...(question === null ? gradientRows(task, randomized) : numberRows(question, randomized)));
     part("pictures").replaceChildren(...(question === null ? [] : pictures(question, plan, randomized, records as readonly RecordValues[])));

@@ -31,8 +31,8 @@ export function columnWords({ fields }: Question): HTMLElement[] {
   });
 }
 
-/** A form with one input for each field. */
-export function fillForm(form: HTMLFormElement, fields: readonly Field[]): void {
+/** A form with one input for each field. It is no `form` element: there a column called "append" would hide what is called so. */
+export function fillForm(form: HTMLElement, fields: readonly Field[]): void {
   fields.forEach((field, place) => {
     const id = `field-${place}`;
     const label = made("label", field.name, { for: id });

@@ -130,6 +130,11 @@ export class Client {
     return this.#options.clock?.() ?? Date.now() / 1000;
   }
 
+  /** When an answer is written down: never before an earlier one, since by a clock that was set back it would cease to count too soon. */
+  #moment(entries: readonly Entry[]): number {
+    return entries.reduce((latest, { last }) => Math.max(latest, last ?? 0), this.#clock());
+  }
+
   /** The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute. */
   async round(): Promise<TaskRound | null> {
     const task = await this.task();
@@ -202,13 +207,14 @@ export class Client {
     return this.#options.store.alone(() => this.#answer(task, records, options));
   }
 
-  async #answer(task: Task, records: RecordsSource, { watch, signal }: AnswerOptions): Promise<Sent | null> {
+  async #answer(task: Task, records: RecordsSource, { watch, signal, again }: AnswerOptions): Promise<Sent | null> {
     const { store } = this.#options;
     const limit = await this.#ownersLimit();
     const within = (known: readonly Entry[]): boolean => this.#beyondBudget(task, known, limit) === null;
     let waiting = await store.waiting(task.id);
     let [firstTime, blank, due] = [false, false, 0];
     if (waiting === null) {
+      if (again) return null;
       await this.collect();
       const lot = task.secret?.cover ? await this.#coveredLot(task) : null;
       const round = await this.round();
@@ -230,21 +236,22 @@ export class Client {
       const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, round.number, roundsOf(task, round.phase)[0]);
       const token = tokenAt === undefined ? undefined : await tokenOf(store, task.id, tokenAt);
       const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key, token);
-      const entry = this.#entry(slot, task, round.number, round.phase);
+      const entry = this.#entry(slot, task, round.number, round.phase, entries);
       if (cover) entry.cover = true;
       if (tokenAt !== undefined) entry.token = tokenAt;
       const room = (known: Entry[]): boolean => cover || (within(known) && this.#hasRoom(task, round, known));
       if (!(await store.keep(entry, report, room))) return null; // another tab was quicker
       waiting = { slot, report };
       watch?.({ round: round.number, cover, report, randomized: noisy });
-    } else if (!waiting.slot.includes("-cover-") && !(await store.again(waiting.slot, this.#clock(), within))) {
+    } else if (!waiting.slot.includes("-cover-") && !(await store.again(waiting.slot, this.#moment(await store.entries()), within))) {
       // it counts from when it is sent
       throw new RefusedTaskError(this.#beyondBudget(task, await store.entries(), limit) ?? "the store is in use. Nothing was sent.");
     }
-    let entry = (await store.entries()).find((known) => known.slot === waiting.slot);
+    const counted = await store.entries();
+    let entry = counted.find((known) => known.slot === waiting.slot);
     if (entry === undefined) {
       // somebody has lost the ledger: of the report it is known only that it may have been sent
-      entry = this.#entry(waiting.slot, task, 0, 0);
+      entry = this.#entry(waiting.slot, task, 0, 0, counted);
       await store.keep(entry, waiting.report, () => true);
     }
     if (!this.#options.atOnce) await until(due);
@@ -263,8 +270,8 @@ export class Client {
     return { round: entry.round, firstTime, blank, cover: entry.cover ?? false };
   }
 
-  #entry(slot: string, task: Task, round: number, phase: number): Entry {
-    const [now, analyzer] = [this.#clock(), this.#options.analyzerKey.toLowerCase()];
+  #entry(slot: string, task: Task, round: number, phase: number, entries: readonly Entry[]): Entry {
+    const [now, analyzer] = [this.#moment(entries), this.#options.analyzerKey.toLowerCase()];
     return { slot, task: task.id, round, phase, ...gaussianBound(task.guarantee), name: task.name, analyzer, first: now, last: now };
   }
 
@@ -300,7 +307,7 @@ export class Client {
 
   /** Every round that wants an answer, until the task needs no more of this user or `wait` seconds are over. */
   async join(records: RecordsSource, options: JoinOptions = {}): Promise<number> {
-    const { wait = 60, watch, said, ended, notYet, signal } = options;
+    const { wait = 60, watch, said, ended, notYet, signal, again } = options;
     const deadline = now() + wait;
     const task = await this.#patiently(() => this.task(), deadline, signal);
     await this.#patiently(() => this.#options.store.alone(() => this.collect()), deadline, signal);
@@ -320,9 +327,10 @@ export class Client {
     const often = task.interactivity === "full" || task.secret?.cover === true;
     const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
     let answered = 0;
-    while (!signal?.aborted && answered < rounds && (often || (await this.answered()) === 0 || (await this.waits()))) {
+    const wanted = async (): Promise<boolean> => (!again && (often || (await this.answered()) === 0)) || this.waits();
+    while (!signal?.aborted && answered < rounds && (await wanted())) {
       try {
-        const sent = await this.#patiently(() => this.answer(reading, { watch, signal }), deadline, signal);
+        const sent = await this.#patiently(() => this.answer(reading, { watch, signal, again }), deadline, signal);
         if (sent !== null) {
           answered += 1;
           said?.(sent);
@@ -417,6 +425,8 @@ export interface AnswerOptions {
   watch?: (leaving: Leaving) => void;
   /** Ends it: a report that was made and not sent is forgotten, and counted all the same. */
   signal?: AbortSignal;
+  /** Only send again what waits: nothing is made of records, which may be none. */
+  again?: boolean;
 }
 
 export interface JoinOptions extends AnswerOptions {

@@ -5,6 +5,7 @@ import type { Bytes } from "./bytes.ts";
 import type { BudgetLimit } from "./budget.ts";
 import { type Entry, sentAt, type Store, type TokenRequest, type Wallet, withoutToken } from "./store.ts";
 
+let drafts = 0;
 const exists = (problem: unknown): boolean => (problem as { code?: string }).code === "EEXIST";
 
 /** Files `SLOT.entry` (an answer), `SLOT.report` (until it was sent), `TASK.requests` and then `TASK.tokens` (of an enroller), `TASK.lot`, and `budget.limit`. The entry is linked into place whole, or not at all. */
@@ -148,16 +149,12 @@ export class FolderStore implements Store {
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {
     const lock = join(this.#folder, "lock");
     for (let attempt = 0; ; attempt += 1) {
-      try {
-        const file = openSync(lock, "wx", 0o600);
-        writeSync(file, String(process.pid));
-        closeSync(file);
-        break;
-      } catch (problem) {
-        if (!exists(problem)) throw problem;
-        if (attempt > 0 || !this.#isStale(lock)) return null;
-        rmSync(lock, { force: true }); // whoever held it is gone; the entries keep a slot from being answered twice
-      }
+      // linked into place whole: a lock without its holder's number would look like one that was left behind
+      const draft = `lock.${process.pid}.${(drafts += 1)}.draft`;
+      this.#write(draft, new TextEncoder().encode(String(process.pid)));
+      if (this.#place(draft, "lock")) break;
+      if (attempt > 0 || !this.#isStale(lock)) return null;
+      rmSync(lock, { force: true }); // whoever held it is gone; the entries keep a slot from being answered twice
     }
     try {
       return await work();

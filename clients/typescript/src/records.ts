@@ -113,6 +113,10 @@ function readTarget(words: JsonObject): Target {
   names("target", words, ["column"], ["classes", "range"]);
   if (words.has("classes")) {
     const classes = labels("classes", words.get("classes"), 2);
+    const truths = new Set(classes.map((label) => label.text.toLowerCase()));
+    if (classes.length > 2 && truths.size === 2 && truths.has("true") && truths.has("false")) {
+      throw new WireError("a target with a truth value twice, in letters of another case"); // no record tells them apart
+    }
     classes.sort((one, other) =>
       typeof one.rank === "string" ? byCodePoints(one.rank, other.rank as string) : one.rank - (other.rank as number),
     );
@@ -311,6 +315,7 @@ export function recordsOfCsv(csv: string, separator = ","): RecordValues[] {
   }
   const [header, ...rest] = lines;
   if (header === undefined || rest.length === 0) throw new RecordError("a file with a header and at least one record is needed");
+  if (new Set(header).size !== header.length) throw new RecordError("a file with two columns of one name: rename one of them");
   return rest.map((values) => {
     if (values.length !== header.length) throw new RecordError("a line of the file has another number of values than its header");
     return Object.fromEntries(header.map((name, place) => [name, values[place]]));

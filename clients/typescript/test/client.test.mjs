@@ -1,6 +1,7 @@
 /** The client against a shuffler that a test plays: what it refuses, counts and sends again. */
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import fs, { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { createPrivateKey, sign } from "node:crypto";
 import { dirname, join } from "node:path";
@@ -251,4 +252,66 @@ test("figures are rounded up as text", () => {
 test("half of a code point is no text, whole ones are", () => {
   assert.equal(client.parts.parseJson('"\\ud83d\\ude00"'), "\u{1f600}");
   for (const half of ['"\\ud83d"', '"a\\ude00"', '{"\\ude00\\ud83d": 1}']) assert.throws(() => client.parts.parseJson(half), { name: "WireError" });
+});
+
+test("an answer by a clock that was set back does not leave the ledger before those that were there", async () => {
+  const shuffler = played({ "/v1/report": "lost" });
+  const store = new client.MemoryStore();
+  const day = 86400;
+  let now = 1.8e9;
+  const clock = () => now;
+  const other = { slot: "other-task", task: "other", round: 1, phase: 1, mu: 0.1, slack: 0, first: now, last: now };
+  await store.keep(other, new Uint8Array(1), () => true);
+  await store.sent("other-task");
+  now -= 400 * day;
+  const budget = { epsilon: 30, delta: 1e-1, period: "30d" };
+  await assert.rejects(made(shuffler, store, { budget, clock }).answer(rows), { status: null });
+  assert.deepEqual((await store.entries()).map(({ last }) => last), [1.8e9, 1.8e9]);
+  await assert.rejects(made(shuffler, store, { budget, clock }).answer(rows), { status: null }); // sent again
+  assert.deepEqual((await store.entries()).map(({ last }) => last), [1.8e9, 1.8e9]);
+});
+
+test("whoever only sends again what waits makes nothing of records that are not there", async () => {
+  const shuffler = played({ "/v1/report": "lost" });
+  const store = new client.MemoryStore();
+  await assert.rejects(made(shuffler, store).answer(rows), { status: null });
+  shuffler.answers["/v1/report"] = undefined;
+  const read = () => assert.fail("records were asked for");
+  assert.equal(await made(shuffler, store).join([], { wait: 5, again: true }), 1);
+  assert.equal(await made(shuffler, store).answer(read, { again: true }), null);
+  const empty = new client.MemoryStore();
+  assert.equal(await made(shuffler, empty).answer(read, { again: true }), null);
+  assert.deepEqual([await empty.entries(), shuffler.sent.length], [[], 2]);
+});
+
+test("a lock that is just being written is not taken for one that was left behind", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "croupier-"));
+  const write = fs.writeSync;
+  let other;
+  fs.writeSync = (...what) => {
+    fs.writeSync = write;
+    syncBuiltinESMExports();
+    other = new FolderStore(folder).alone(async () => "at work"); // another process, between two steps of this one
+    return write(...what);
+  };
+  syncBuiltinESMExports();
+  const one = await new FolderStore(folder).alone(async () => "at work");
+  assert.deepEqual([one, await other].sort(), ["at work", null]);
+  assert.equal(await new FolderStore(folder).alone(async () => "at work"), "at work");
+  rmSync(folder, { recursive: true });
+});
+
+test("a file with two columns of one name is refused, as in Python", () => {
+  assert.throws(() => client.recordsOfCsv("age,town,age\n5,Ulm,6\n"), { name: "RecordError" });
+});
+
+test("classes that no record tells apart are refused", () => {
+  const { parts } = client;
+  const question = (classes) => {
+    const schema = { target: { column: "t", classes }, columns: [{ name: "d", low: 0, high: 1 }] };
+    const model = { answers: "probabilities", schema, feature_norm: 1, coef: classes.map(() => [0.5]), intercept: classes.map(() => 0.5) };
+    return () => parts.readQuestion(parts.parseJson(JSON.stringify({ kind: "evaluate", model })));
+  };
+  assert.throws(question(["true", "True", "false"]), { name: "WireError" });
+  assert.equal(question(["true", "false", "maybe"])().kind, "evaluate");
 });

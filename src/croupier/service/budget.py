@@ -208,7 +208,11 @@ class DeviceBudget:
             limit, entries = self._read()
             if limit is not None:
                 self._require(limit, entries, task, guarantee)
-            now, known = self._clock(), next((entry for entry in entries if entry.task == task), None)
+            # never earlier than an answer before it: with a clock that was set back it would cease to count too soon
+            now, known = (
+                max([self._clock(), *(one.last for one in entries)]),
+                next((one for one in entries if one.task == task), None),
+            )
             entry = known or BudgetEntry(task, name, analyzer, guarantee, now, now, 0)
             entry = replace(entry, last=max(entry.last, now), answers=entry.answers + (not again or known is None))
             self._write(limit, [*(other for other in entries if other.task != task), entry])
