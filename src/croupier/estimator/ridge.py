@@ -109,7 +109,7 @@ class ShuffleRidge(LinearRegressor):
         """
         whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
         declared = copy.copy(self)
-        vars(declared).pop("constant_", None)  # of an earlier fit
+        declared.__dict__.pop("constant_", None)  # of an earlier fit
         declared.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
         return "rounds" if declared._moments_plan(users) is None else "moments"
 
