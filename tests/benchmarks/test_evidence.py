@@ -32,8 +32,6 @@ MISSED = {
         "Covertype: time of Opacus, as documented, over that of Croupier sequential within 0.3 points of the best central method "
         "(80 rounds)"
     },
-    # the bar of several classes is a bound, since the same people are in all of their areas
-    "private_statistics": {"bars of AUC of three classes at epsilon 1 cover"},
 }
 
 

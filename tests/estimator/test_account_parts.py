@@ -296,3 +296,24 @@ def test_parts_come_back_as_they_were():
         if (rows is None) == (names is None):
             with pytest.raises(ArgumentError, match="rows, names"):
                 Part(ASIDE.aside, "aside", rows, names)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_share_of_any_kind_of_number_is_written_down(kind, tmp_path):
+    account = PrivacyAccount(tmp_path / "account")
+    people = np.random.default_rng(0).normal(size=(2_000, 1))
+    seen = cr.describe(people, {"x": (-9, 9)}, epsilon=1.0, delta=1e-6, share=kind(0.25), account=account)
+    part = Part(seen.aside, "rest", rows=np.int64(2_000))
+    charged((GUARANTEE, part), account=account)
+    assert [fit.part for fit in PrivacyAccount(tmp_path / "account").fits] == [seen.part, seen.rest]
+
+
+@pytest.mark.parametrize("guarantee", [{}, 0, ""])
+def test_a_line_without_its_guarantee_is_refused(guarantee, tmp_path):
+    """It is neither a fit with a guarantee nor one that says that it has none."""
+    path = tmp_path / "account"
+    charged((GUARANTEE, None), account=PrivacyAccount(path))
+    first, line = path.read_text().splitlines()
+    path.write_text(first + "\n" + json.dumps(json.loads(line) | {"guarantee": guarantee}) + "\n")
+    with pytest.raises(ArgumentError):
+        PrivacyAccount(path).spent()

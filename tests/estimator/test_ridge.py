@@ -14,6 +14,7 @@ from croupier.estimator import (
     MostlyNoiseWarning,
     PrivacyAccount,
     RadiusWarning,
+    ShuffleHuberRegressor,
     ShuffleLinearRegression,
     ShuffleRidge,
     load_model,
@@ -254,3 +255,18 @@ def test_bad_parameters_are_refused_before_anybody_is_asked(people, options):
     with pytest.raises(cr.ArgumentError, match=next(iter(options))):
         ShuffleRidge(**RANGE, account=account, **options).fit(*people)
     assert account.spent(1e-6) == 0
+
+
+@pytest.mark.parametrize("kind", [ShuffleRidge, ShuffleHuberRegressor])
+def test_an_intercept_that_is_set_after_the_fit_does_not_spoil_its_file(people, tmp_path, kind):
+    model = kind(**RANGE).fit(*people)
+    model.set_params(fit_intercept=False).save(tmp_path / "model.json")
+    again = load_model(tmp_path / "model.json")
+    assert (again.coef_.tolist(), again.intercept_) == (model.coef_.tolist(), model.intercept_)
+
+
+def test_the_rule_is_of_what_the_next_fit_would_ask(people):
+    model = ShuffleRidge(**RANGE, delta=1e-8).fit(*people)
+    assert model.method_for(10**6, 128) == "rounds"
+    assert model.set_params(fit_intercept=False).method_for(10**6, 128) == "moments"
+    assert model.set_params(callbacks=[]).method_for(10_000, 3) == "moments"

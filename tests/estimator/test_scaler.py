@@ -10,7 +10,7 @@ import scipy.sparse
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
-from croupier.estimator import ShuffleScaler, load_model
+from croupier.estimator import PrivacyAccount, ShuffleScaler, load_model
 from croupier.estimator.scaler import ColumnMoments
 from croupier.privacy import plan_sum
 from croupier.validation import ArgumentError
@@ -140,3 +140,11 @@ def test_sparse_needs_its_zeros(table):
     dense, kept = (ShuffleScaler(feature_range=RANGES, random_state=0, with_mean=False).fit(X) for X in (table, sparse))
     assert scipy.sparse.issparse(kept.transform(sparse))
     np.testing.assert_allclose(kept.transform(sparse).toarray(), dense.transform(table), rtol=1e-9)
+
+
+@pytest.mark.parametrize("high", [5e-324, 1e-320])
+def test_a_range_whose_half_is_no_number_is_refused_before_anything_is_spent(high):
+    account = PrivacyAccount()
+    with pytest.raises(ArgumentError, match="feature_range"):
+        ShuffleScaler(feature_range=(0, high), account=account).fit(np.zeros((1_000, 1)))
+    assert not account.fits

@@ -15,7 +15,7 @@ from croupier.population import SurrogatePopulation
 from croupier.report import answer_page
 from croupier.statistics import check
 from croupier.statistics.evaluation import Classification
-from croupier.statistics.one_vs_rest import CAP, LOSS, RANKS, SQUARE, class_vectors, rank_weights
+from croupier.statistics.one_vs_rest import CAP, LOSS, RANKS, SQUARE, class_vectors, joint_spread, rank_weights
 from croupier.validation import ArgumentError
 
 CENTRES = np.array([[0.0, 1.5], [1.5, -0.5], [-1.5, -0.5], [0.5, 0.2]])
@@ -174,3 +174,16 @@ def test_no_score_is_beyond_its_range():
             low_end, high_end = found.scores[name].interval
             assert 0 <= low_end <= found.scores[name].value <= high_end <= high
             assert math.isfinite(found.scores[name].std)
+
+
+def test_the_bar_of_the_mean_area_bounds_whatever_people_of_each_label_bring():
+    """Random variances, split among labels at random and where the bound is reached: equal classes, split evenly."""
+    rng = np.random.default_rng(5)
+    for classes in (3, 4, 7):
+        off = 1 - np.eye(classes)
+        cases = [(rng.exponential(size=classes), rng.exponential(size=(classes, classes)) * off) for _ in range(200)]
+        for own, parts in [*cases, (np.zeros(classes), off)]:
+            spread = np.linalg.norm(np.sqrt(own) + np.sqrt(parts).sum(axis=0))
+            bound = joint_spread(parts.sum(axis=1), own)
+            assert spread <= bound * (1 + 1e-12)
+        assert spread == pytest.approx(bound)

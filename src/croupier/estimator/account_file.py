@@ -66,7 +66,7 @@ class Spent:
         ArgumentError
             Where it names a part that it cannot be about, or that was put there or changed after it was written.
         """
-        guarantee = values["guarantee"] and Guarantee.from_dict(values["guarantee"])
+        guarantee = None if values["guarantee"] is None else Guarantee.from_dict(values["guarantee"])
         unit = one_of("unit", values["unit"], UNITS, _EDITED)
         part = None if values.get("part") is None else Part.from_dict(values["part"])
         spent = cls(values["what"], values["users"], guarantee, values["run"], unit, part)

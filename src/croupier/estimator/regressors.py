@@ -46,13 +46,14 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             y = np.where(np.isfinite(y), y, np.nan)
         return np.asarray((np.clip(y, low, high) - middle) / half)
 
-    def _scale(self) -> tuple[float, float]:
-        """Middle and half-width of the range; without an intercept, about 0."""
+    def _scale(self, intercept: bool | None = None) -> tuple[float, float]:
+        """Middle and half-width of the range; without an intercept, about 0. As the parameters say, unless it is given."""
         low, high = self.target_range_
-        return ((low + high) / 2, (high - low) / 2) if self.fit_intercept else (0.0, max(abs(low), abs(high)))
+        centred = self.fit_intercept if intercept is None else intercept
+        return ((low + high) / 2, (high - low) / 2) if centred else (0.0, max(abs(low), abs(high)))
 
     def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
-        middle, half = self._scale()
+        middle, half = self._scale(bool(self.constant_))  # of the fit, whatever was set since
         self.coef_, self.intercept_ = weights[0] * half, float(middle + half * intercepts[0])
 
     def predict(self, X: Any) -> Floats:

@@ -109,6 +109,7 @@ class ShuffleRidge(LinearRegressor):
         """
         whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
         declared = copy.copy(self)
+        declared.__dict__.pop("constant_", None)  # of an earlier fit
         declared.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
         return "rounds" if declared._moments_plan(users) is None else "moments"
 
@@ -181,8 +182,7 @@ class ShuffleRidge(LinearRegressor):
         self._problem(self.n_features_in_, self._constant())  # refuses a radius or l2 that is none
         if self.method not in ("auto", "moments"):
             return None
-        of_rounds = {name: getattr(self, name) for name, usual in _OF_ROUNDS.items() if getattr(self, name) != usual}
-        of_rounds |= {} if self.calibration == "tight" else {"calibration": self.calibration}
+        of_rounds = self._of_rounds()
         of_rounds |= {} if checkpoint is None else {"checkpoint": os.fspath(checkpoint)}
         of_rounds |= {"population": "a deployed task"} if deployed or self._exclusions else {}
         if self.method == "moments":
@@ -196,6 +196,12 @@ class ShuffleRidge(LinearRegressor):
         except NoCertificateError:
             return None
         return plan if self._edge_ratio(plan, self._query()) <= LARGEST_EDGE[interactivity] else None
+
+    def _of_rounds(self) -> dict[str, Any]:
+        """The parameters that ask for what only rounds have; an empty list of callbacks asks for nothing."""
+        given = {name: getattr(self, name) for name in _OF_ROUNDS} | {"callbacks": self.callbacks or ()}
+        of_rounds = {name: value for name, value in given.items() if value != _OF_ROUNDS[name]}
+        return of_rounds | ({} if self.calibration == "tight" else {"calibration": self.calibration})
 
     def _columns(self) -> int:
         return self.n_features_in_ + bool(self._row_constant())
@@ -261,9 +267,7 @@ class ShuffleRidge(LinearRegressor):
         if self._columns() > _MOST_COLUMNS:
             return f"moments of {self._columns()} columns are too many, the rule goes up to {_MOST_COLUMNS}"
         try:
-            needed = self._moments_plan(self.n_users_) is not None or any(
-                getattr(self, name) != usual for name, usual in (*_OF_ROUNDS.items(), ("calibration", "tight"))
-            )
+            needed = self._moments_plan(self.n_users_) is not None or bool(self._of_rounds())
             ratio = 0.0 if needed else self._edge_ratio(plan_once(self, self._query(), self.n_users_), self._query())
         except NoCertificateError:
             return "no plan of one round of moments can be proved"

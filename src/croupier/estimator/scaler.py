@@ -210,7 +210,8 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
             ranges = np.broadcast_to(np.asarray(declared, dtype=np.float64), (self.n_features_in_, 2))
         except (TypeError, ValueError):
             ranges = np.zeros((1, 2))
-        if not (np.all(np.abs(ranges) < 1e100) and np.all(ranges[:, 0] < ranges[:, 1])):
+        # narrower ones would have squares of 0
+        if not (np.all(np.abs(ranges) < 1e100) and np.all(ranges[:, 1] - ranges[:, 0] > 1e-100)):
             raise ArgumentError("feature_range", declared, f"(low, high), or {self.n_features_in_} such pairs, low < high", how)
         return ranges.mean(axis=1), (ranges[:, 1] - ranges[:, 0]) / 2
 

@@ -58,6 +58,17 @@ def class_vectors(probabilities: Floats, label: Integers, edges: Floats) -> Floa
     return np.column_stack([ranks, math.sqrt(LOSS) * loss, math.sqrt(SQUARE) * loss**2])
 
 
+def joint_spread(others: Floats, own: Floats) -> float:
+    """Upper bound on the standard deviation of the sum of areas, from the variances that each class's two kinds of people bring.
+
+    For one person standard deviations add up at most. People of different labels are different people, so that over labels
+    variances add up: those of label j bring at most (sqrt(own_j) + sum_(k != j) sqrt(v_kj))^2, v_kj their part of others_k.
+    The parts are not known, but by Cauchy-Schwarz the squares of the sums over k are at most (classes - 1) sum_k others_k.
+    """
+    rest = min(float(np.sqrt(others).sum()), math.sqrt((len(others) - 1) * others.sum()))
+    return min(float(np.sqrt(others + own).sum()), math.sqrt(own.sum()) + rest)
+
+
 @dataclass(frozen=True, eq=False)
 class OneVsRest:
     """Each class against the rest, and the log-loss.
@@ -147,11 +158,8 @@ class OneVsRest:
         k = len(self.classes)
         noise = sum(area.noise(self.covariance) for area in self._parts) / k**2
         others, own = np.array([area.spreads for area in self._parts]).T
-        # Standard deviations add up at most. People of different classes are different people: what a class's own people bring
-        # is uncorrelated between classes, so that there variances add up.
-        sampling = min(float(np.sqrt(others + own).sum()), math.sqrt(own.sum()) + float(np.sqrt(others).sum())) / k
         mean = sum(score.value for score in self.areas.values()) / k
-        return Score(mean, math.sqrt(noise + sampling**2), 0.5, 0, 1)
+        return Score(mean, math.sqrt(noise + (joint_spread(others, own) / k) ** 2), 0.5, 0, 1)
 
     def log_loss(self, shares: Floats) -> Score:
         """Return the log-loss, beside that of the classes' shares as probabilities.

@@ -62,7 +62,7 @@ class Part:
         if (self.rows is None) == (self.names is None) or not isinstance(self.names, str | None):
             raise ArgumentError("rows, names", (self.rows, self.names), "a number of rows or a column of names", _REMEDY)
         if self.rows is not None:
-            whole("rows", self.rows, at_least=2, remedy=_REMEDY)
+            object.__setattr__(self, "rows", whole("rows", self.rows, at_least=2, remedy=_REMEDY))
 
     @property
     def split(self) -> Part:

@@ -53,7 +53,8 @@ class SetAside:
     seed: str
 
     def __post_init__(self) -> None:
-        real("share", self.share, above=0, below=1, remedy="0.1 sets a tenth of the people aside.")
+        share = real("share", self.share, above=0, below=1, remedy="0.1 sets a tenth of the people aside.")
+        object.__setattr__(self, "share", share)  # a float, as files hold it, whatever kind of number was given
         if not isinstance(self.seed, str) or not re.fullmatch(r"[0-9a-f]{32}", self.seed):
             raise ArgumentError("seed", self.seed, "32 hexadecimal digits", "Leave the table as croupier describe wrote it.")
 
