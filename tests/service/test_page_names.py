@@ -11,7 +11,7 @@ from test_page_questions import QuestionWorld, fill
 
 __all__ = ["chromium"]  # the fixture
 pytestmark = pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))
-NAMES = ["append", "querySelectorAll", "replaceChildren", "__proto__", "<img src=x onerror=alert(1)>"]
+NAMES = ["append", "querySelectorAll", "replaceChildren", "__proto__", "<img src=x onerror=alert(1)>", "long" * 30]
 GUESS = "\n".join(f'[columns."{name}"]\nlow = 0\nhigh = 10\n' for name in NAMES)
 
 STORE = "import('./croupier-client.js').then(({BrowserStore}) => new BrowserStore().%s)"
@@ -37,6 +37,7 @@ def test_columns_may_be_called_as_what_a_page_is_made_of(tmp_path, chromium):
         tab.hears("Answered round")
         shown = tab.page.inner_text("#pictures")
         assert all(name in shown for name in NAMES)
+        assert tab.page.evaluate("document.documentElement.scrollWidth") == 390  # nothing beside the screen
         assert not tab.complaints
         context.close()
 

@@ -208,11 +208,8 @@ class DeviceBudget:
             limit, entries = self._read()
             if limit is not None:
                 self._require(limit, entries, task, guarantee)
-            # never earlier than an answer before it: with a clock that was set back it would cease to count too soon
-            now, known = (
-                max([self._clock(), *(one.last for one in entries)]),
-                next((one for one in entries if one.task == task), None),
-            )
+            known = next((one for one in entries if one.task == task), None)
+            now = max([self._clock(), *(one.last for one in entries)])  # with a clock set back it would cease to count too soon
             entry = known or BudgetEntry(task, name, analyzer, guarantee, now, now, 0)
             entry = replace(entry, last=max(entry.last, now), answers=entry.answers + (not again or known is None))
             self._write(limit, [*(other for other in entries if other.task != task), entry])
@@ -382,8 +379,7 @@ def period_text(seconds: float) -> str:
     str
         Such as `365 days`.
     """
-    days, hours = seconds / _SECONDS["d"], seconds / _SECONDS["h"]
-    return f"{days:g} days" if days >= 1 else f"{hours:g} hours"
+    return f"{seconds / _SECONDS['d']:g} days" if seconds >= _SECONDS["d"] else f"{seconds / _SECONDS['h']:g} hours"
 
 
 def _room(limit: BudgetLimit, bounds: Sequence[GaussianBound], others: Sequence[BudgetEntry]) -> str:

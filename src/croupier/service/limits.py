@@ -26,7 +26,7 @@ def require_coordinates(values: Any) -> None:
     if isinstance(values, dict):
         dim = values.get("dim", 0)
         if isinstance(dim, int | float) and not dim <= MOST_COORDINATES:
-            raise WireError(f"a task of {dim:.3g} coordinates, more than {MOST_COORDINATES:,}")
+            raise WireError(f"a task of more than {MOST_COORDINATES:,} coordinates")
         values = list(values.values())
     for value in values if isinstance(values, list) else ():
         require_coordinates(value)
