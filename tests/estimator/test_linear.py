@@ -177,13 +177,13 @@ def test_a_record_that_is_not_valid_counts_as_zeros(targets):
         ShuffleLinearRegression(invalid="blank").fit(X, y)
 
 
-@pytest.mark.parametrize(("middle", "told"), [(50.0, True), (0.0, False)])
-def test_the_p_value_of_the_intercept_is_of_the_intercept_that_is_shown(middle, told):
+@pytest.mark.parametrize(("intercept", "ends", "told"), [(50.0, (0, 100), True), (0.0, (-50, 150), False)])
+def test_the_p_value_of_the_intercept_is_of_the_intercept_that_is_shown(intercept, ends, told):
     """It was of the intercept in the model's own units: that the intercept is the middle of the target's range."""
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, size=(20_000, 2)) / 1.5
-    y = middle + 30 * X[:, 0] + rng.normal(scale=5, size=20_000)
-    table = ShuffleLinearRegression(target_range=(-100 + 2 * middle, 100), epsilon=2.0, random_state=0).fit(X, y).summary()
+    y = intercept + 30 * X[:, 0] + rng.normal(scale=5, size=20_000)
+    table = ShuffleLinearRegression(target_range=ends, epsilon=2.0, random_state=0).fit(X, y).summary()
     assert table.p_values == pytest.approx(2 * norm.sf(np.abs(table.coef / table.std)))
     assert (table.p_values[-1] < 1e-9) == told
 
