@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import croupier as cr
 from croupier.cli.app import app
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression, ShuffleScaler, total_guarantee
-from croupier.privacy import Guarantee, plan_sum
+from croupier.privacy import Guarantee, plan_sum, round_up
 from croupier.privacy.ledger import BudgetExceededError
 from croupier.statistics import LevelGuess, NumberGuess, Part, SetAside
 from croupier.table import TableGuess, describe_table, fit_table, schema_from
@@ -317,3 +317,11 @@ def test_a_line_without_its_guarantee_is_refused(guarantee, tmp_path):
     path.write_text(first + "\n" + json.dumps(json.loads(line) | {"guarantee": guarantee}) + "\n")
     with pytest.raises(ArgumentError):
         PrivacyAccount(path).spent()
+
+
+def test_nobody_is_said_to_have_more_than_the_limit_that_is_kept():
+    """The odometer's figure is larger than the filter's promise, which holds as well."""
+    account = charged((GUARANTEE, ASIDE), (GUARANTEE, ASIDE), (GUARANTEE, REST), account=PrivacyAccount(epsilon=1.25, delta=1e-6))
+    assert account.spent(part=ASIDE) > 1.25 > account.spent(part=REST)
+    assert "set aside by split 00000000, who have epsilon = 1.25 at" in str(account)
+    assert f"who have epsilon = {round_up(account.spent(part=REST))} at" in str(account)

@@ -86,3 +86,16 @@ def test_show_prints_the_table_and_the_promise(people, models, tmp_path):
     plain = CliRunner().invoke(app, ["show", str(path)])
     assert plain.exit_code == 0
     assert "coef_ and intercept_ estimate" in plain.output
+
+
+def test_the_crowd_is_that_of_a_round_and_not_of_all(models, people):
+    """Who answers in a group, or in a round of one's own, is hidden by those in it alone."""
+    X, label, _ = people
+    groups, once = html_report(models[0]), html_report(models[1])
+    assert "in all; at least 2,000 in the crowd that hides each of them" in groups
+    assert "<b>8,000</b><span>in the crowd that hides each of them" in once
+    trained = ShuffleLogisticRegression(classes=[False, True], lots="open").fit(X, label)
+    least = min(trained.result_.batch_sizes)
+    assert f"in all; at least {least:,} in the crowd that hides each of them" in html_report(trained)
+    full = ShuffleLogisticRegression(classes=[False, True], interactivity="full").fit(X, label)
+    assert "<b>8,000</b><span>in the crowd that hides each of them" in html_report(full)

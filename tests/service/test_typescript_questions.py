@@ -93,7 +93,8 @@ def random_schema(generator, classes: int) -> tuple[dict, list]:
         if generator.random() < 0.4:
             levels = [f"l{n}" for n in range(generator.integers(1, 4))] if generator.random() < 0.7 else ["true", "False"]
             unknown = {"unknown": "refuse"} if generator.random() < 0.2 else {}
-            columns.append({"name": f"c{number}", "levels": levels, **unknown})
+            counted = {"reference": str(generator.choice(levels))} if len(levels) > 1 and generator.random() < 0.5 else {}
+            columns.append({"name": f"c{number}", "levels": levels, **unknown, **counted})
             makers.append(lambda g, levels=levels: level_text(g, levels))
         else:
             low, high = ends(generator)
@@ -140,7 +141,7 @@ def random_question(generator) -> tuple[dict, list[str], list]:
     names = [column["name"] for column in schema["columns"]] + ["t"]
     if kind == "regression":
         return {"kind": kind, "schema": schema}, names, makers
-    features = sum(len(c["levels"]) if "levels" in c else 1 + ("missing" in c) for c in schema["columns"])
+    features = sum(len(c["levels"]) - ("reference" in c) if "levels" in c else 1 + ("missing" in c) for c in schema["columns"])
     outputs = classes if classes > 2 else 1
     answers = "numbers" if not classes else "margins" if classes == 2 and generator.random() < 0.3 else "probabilities"
     model = {"answers": answers, "schema": schema, "feature_norm": float(generator.choice([0.5, 1.0, 3.0]))}

@@ -49,6 +49,8 @@ export interface CategoryColumn {
   name: string;
   levels: string[];
   unknown: "zero" | "refuse";
+  /** A level without an entry of its own, against which the others are counted. */
+  reference?: string;
 }
 
 export type Column = NumericColumn | CategoryColumn;
@@ -96,9 +98,10 @@ function readColumn(value: Json): Column {
   const words = object("column", value);
   const name = text("column.name", words.get("name"));
   if (words.has("levels")) {
-    names("column", words, ["name", "levels"], ["unknown"]);
+    names("column", words, ["name", "levels"], ["unknown", "reference"]);
     const unknown = words.has("unknown") ? oneOf("unknown", words.get("unknown"), ["zero", "refuse"] as const) : "zero";
-    return { name, levels: labels("levels", words.get("levels"), 1).map((label) => label.text), unknown };
+    const levels = labels("levels", words.get("levels"), words.has("reference") ? 2 : 1).map((label) => label.text);
+    return words.has("reference") ? { name, levels, unknown, reference: oneOf("reference", words.get("reference"), levels) } : { name, levels, unknown };
   }
   names("column", words, ["name", "low", "high"], ["missing", "scale"]);
   const [low, high] = range(name, words.get("low"), words.get("high"));
@@ -163,7 +166,7 @@ export function readSchema(value: Json | undefined): Schema {
   }
   const features = columns.flatMap((column) =>
     isCategory(column)
-      ? column.levels.map((level) => `${column.name}=${level}`)
+      ? column.levels.filter((level) => level !== column.reference).map((level) => `${column.name}=${level}`)
       : column.missing
         ? [column.name, `${column.name} missing`]
         : [column.name],
@@ -261,7 +264,7 @@ function scaled(column: NumericColumn, record: RecordValues): number[] {
 function oneHot(column: CategoryColumn, record: RecordValues): number[] {
   const place = levelOf(column.levels, record, column.name);
   if (place < 0 && column.unknown === "refuse") throw new RecordError(`column ${column.name}: one of the declared levels is needed`);
-  return column.levels.map((_, index) => Number(index === place));
+  return column.levels.flatMap((level, index) => (level === column.reference ? [] : [Number(index === place)]));
 }
 
 /** A target's number: a class's code, or a number on [-1, 1]. */

@@ -94,10 +94,12 @@ def parts_text(account: PrivacyAccount) -> str:
     everybody, splits = by_split([(fit.part, fit) for fit in account.fits])
     if not splits:
         return ""
-    lines = []
+    lines, limit = [], account.limit
     for split, asked in splits.items():
         for part in (split, split.other):
-            spent = f"{epsilon_text(account.spent(part=part))} at delta = {round_up(account.delta)}"
+            # whoever is asked within a limit has that too, where it is the smaller figure
+            least = min([account.spent(part=part), *([limit.epsilon] if limit and limit.delta <= account.delta else [])])
+            spent = f"{epsilon_text(least)} at delta = {round_up(account.delta)}"
             lines.append(f"{len(asked[part.side]) or 'none'} of the fits on {part}, who have {spent}")
     lines += [f"{len(everybody)} on everybody"] if everybody else []
     lines += ["different splits overlap, so they are added up"] if len(splits) > 1 else []

@@ -304,7 +304,7 @@ def bits_per_user(model: Any) -> int:
 
 def _at(model: Any, theta: NDArray[np.float64]) -> Any:
     """The model with other weights: those of a point on the way."""
-    there, constant = copy.copy(model), model._constant()
+    there, constant = copy.copy(model), model.constant_
     weights = theta.reshape(-1, model.n_features_in_ + bool(constant))
     intercepts = weights[:, -1] * constant if constant else np.zeros(len(weights))
     there._set_weights(weights[:, : model.n_features_in_] / model.feature_norm_, intercepts)

@@ -25,7 +25,18 @@ from .figures import (
     sweep_figure,
 )
 from .intervals import intervals_page, summaries_of, without_rounds
-from .pieces import bytes_text, facts_table, figure_item, ours_class, rendered, score_text, unbroken, value_text, wide_table
+from .pieces import (
+    bytes_text,
+    crowd_item,
+    facts_table,
+    figure_item,
+    ours_class,
+    rendered,
+    score_text,
+    unbroken,
+    value_text,
+    wide_table,
+)
 
 # Parameters that are objects of the process which fitted, or said elsewhere on the page.
 _LEFT_OUT = ("account", "callbacks", "epsilon", "delta", "honest", "neighbours", "random_state", "data_is_public")
@@ -182,6 +193,12 @@ class _Shown:
         return self.result.schedule.interactivity == "full"
 
     @property
+    def least(self) -> int:
+        """Of how many people the smallest round is; of all where nobody knows who is in which."""
+        sizes = self.result.batch_sizes
+        return self.result.users if self.full or self.result.schedule.secret_lots or not sizes else min(sizes)
+
+    @property
     def subtitle(self) -> str:
         how_often = "all of them asked in every round" if self.full else "each asked once at most"
         cut = f" of {self.result.schedule.rounds:,} planned" if self.result.stopped else ""
@@ -222,7 +239,7 @@ def _promise(shown: _Shown) -> str:
 {figure_item("epsilon", round_up(shown.epsilon), f"smaller is more private; {words.SCALE}")}
 {figure_item("delta", round_up(shown.delta), "chance that more is revealed")}
 {figure_item("best guess", promise.claim.best_guess, "of somebody who knows all the others; 50 % is chance")}
-{figure_item("people", f"{shown.result.users:,}", "in the crowd that hides each of them")}
+{crowd_item(shown.result.users, shown.least)}
 {figure_item("rounds", f"{shown.result.rounds:,}", "each person in " + ("all of them" if shown.full else "one at most"))}
 {figure_item("bits", f"{shown.result.bits_per_user:,}", "sent by a person, at most: " + bytes_text(shown.result.bits_per_user))}
 </ul>"""

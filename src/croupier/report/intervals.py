@@ -10,7 +10,7 @@ import numpy as np
 
 from ..privacy import round_up, words
 from .compare import bits_per_user
-from .pieces import bytes_text, facts_table, figure_item, rendered, unbroken, value_text, wide_table
+from .pieces import bytes_text, crowd_item, facts_table, figure_item, rendered, unbroken, value_text, wide_table
 from .svg import WIDTH, Axis, number
 
 # Intervals that a picture holds; of more columns, those that stand out most.
@@ -147,7 +147,7 @@ def _words(model: Any) -> words.PromiseWords:
 
 def _promise(model: Any) -> str:
     stated, promise = model.promise_, _words(model)
-    bits = bits_per_user(model)
+    bits, plans = bits_per_user(model), [model.plan_] if hasattr(model, "plan_") else model.rounds_.planned.plans
     return f"""<h2>The promise</h2>
 <p class="big">{escape(promise.difference)}</p>
 <p>{unbroken(promise.headline)} {unbroken(promise.meaning)}</p>
@@ -155,7 +155,7 @@ def _promise(model: Any) -> str:
 {figure_item("epsilon", round_up(stated.epsilon), f"smaller is more private; {words.SCALE}")}
 {figure_item("delta", round_up(stated.delta), "chance that more is revealed")}
 {figure_item("best guess", promise.claim.best_guess, "of somebody who knows all the others; 50 % is chance")}
-{figure_item("people", f"{model.n_users_:,}", "in the crowd that hides each of them")}
+{crowd_item(model.n_users_, min(plan.users for plan in plans))}
 {figure_item("asked", "once", "each of them")}
 {figure_item("bits", f"{bits:,}", "sent by a person, at most: " + bytes_text(bits))}
 </ul>"""

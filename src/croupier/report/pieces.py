@@ -33,6 +33,12 @@ def figure_item(name: str, value: str, what: str) -> str:
     return f"<li>{escape(name)}<b>{escape(value)}</b><span>{escape(what)}</span></li>"
 
 
+def crowd_item(people: int, least: int) -> str:
+    """How many people there are, and of how many a round is that hides whoever answers in it: `least` at least."""
+    apart = "in the crowd that hides each of them"
+    return figure_item("people", f"{people:,}", apart if least >= people else f"in all; at least {least:,} {apart}")
+
+
 def unbroken(text: str) -> str:
     """A sentence whose figures are not broken over two lines."""
     return re.sub(r"(?:epsilon|delta) = [^ ,;)]+|1 in [\d,]+|[\d.]+ %", r'<span class="kept">\g<0></span>', escape(text))
