@@ -315,3 +315,17 @@ test("classes that no record tells apart are refused", () => {
   assert.throws(question(["true", "True", "false"]), { name: "WireError" });
   assert.equal(question(["true", "false", "maybe"])().kind, "evaluate");
 });
+
+test("an answer that does not end is not read to its end", async () => {
+  let drawn = 0;
+  const endless = new ReadableStream({
+    pull(controller) {
+      drawn += 1;
+      if (drawn > 200) controller.close(); // so that this test ends, whatever reads
+      else controller.enqueue(new Uint8Array(1 << 20));
+    },
+  });
+  const shuffler = { fetch: async () => new Response(endless) };
+  await assert.rejects(made(shuffler, new client.MemoryStore()).task(), { message: "an answer that does not end" });
+  assert.ok(drawn < 80);
+});
