@@ -197,3 +197,23 @@ def fetched(url: str) -> str:
 def analyzer_state(url: str) -> dict:
     time.sleep(0.6)  # a state may be half a second old
     return json.loads(fetched(f"{url}/v1/state"))
+
+
+def test_words_of_a_question_that_nobody_knows_are_refused():
+    """The attack: a word that a later version obeys and this one passes over."""
+    histogram = {"kind": "histogram", "column": "age", "low": 0, "high": 9, "bins": 3}
+    level = {"name": "town", "levels": ["Ulm"]}
+    number = {"name": "age", "low": 0, "high": 9}
+    target = {"column": "t", "range": [0, 1]}
+    wrong = [
+        histogram | {"weights": [1, 2]},
+        histogram | {"column": True},
+        {"kind": "describe", "columns": [level], "share": 0.1},
+        {"kind": "describe", "columns": [level | {"name": 5}]},
+        {"kind": "describe", "columns": [number | {"edges": None}]},
+        {"kind": "regression", "schema": {"target": target, "columns": [number, number | {"high": 8}]}},
+    ]
+    assert AskedQuery(histogram).dim == 3
+    for words in wrong:
+        with pytest.raises(ArgumentError):
+            AskedQuery(words).statistic  # noqa: B018

@@ -423,3 +423,10 @@ def test_secret_lots_are_refused_where_no_time_ends_their_rounds(roles):
     document = replace(roles.task(), schedule=secret).document(roles.analyzer)
     with pytest.raises(WireError, match="Say for how many seconds"):
         Task.read(document, roles.analyzer.public_key())
+
+
+def test_a_task_with_a_word_that_nobody_knows_is_refused(roles):
+    """The attack: a later version's word that changes what is asked, signed, and passed over."""
+    document = roles.edited(roles.task().document(roles.analyzer), lambda values: values.update(twice=True))
+    with pytest.raises(WireError, match="words that this version does not know: twice"):
+        Task.read(document, roles.analyzer.public_key())

@@ -117,6 +117,9 @@ export function ledgerOf(entries: readonly Entry[]): LedgerEntry[] {
   return [...tasks.values()].sort((one, other) => one.first - other.first || 0);
 }
 
+/** When an answer is written down: never before an earlier one, since by a clock that was set back it would cease to count too soon. */
+export const momentOf = (entries: readonly Entry[], now: number): number => entries.reduce((latest, { last }) => Math.max(latest, last ?? 0), now);
+
 /** The tasks that count now: those with an answer within the last period, and later by the clock where it was set back. */
 export const counted = (limit: BudgetLimit, ledger: readonly LedgerEntry[], now: number): LedgerEntry[] =>
   limit.seconds === null ? [...ledger] : ledger.filter(({ last }) => last > now - (limit.seconds as number));

@@ -1,10 +1,10 @@
 /** What runs on a device: check the promise, answer once, and let nothing but sealed noise leave. */
-import { type Bytes, fromHex } from "./bytes.ts";
+import { type Bytes, fromHex, joined } from "./bytes.ts";
 import { names, object, real, whole } from "./checks.ts";
 import { checkDemands, type Demands, requireDemands } from "./demands.ts";
 import { type Randomized, randomized } from "./encoding.ts";
 import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
-import { type BudgetLimit, beyondBudget, budgetUse, type LedgerEntry, ledgerOf, limitOf, spent } from "./budget.ts";
+import { type BudgetLimit, beyondBudget, budgetUse, type LedgerEntry, ledgerOf, limitOf, momentOf, spent } from "./budget.ts";
 import { gaussianBound } from "./guarantee.ts";
 import { parseJson } from "./json.ts";
 import { meanGradient, type Problem, type Row } from "./problem.ts";
@@ -130,11 +130,6 @@ export class Client {
     return this.#options.clock?.() ?? Date.now() / 1000;
   }
 
-  /** When an answer is written down: never before an earlier one, since by a clock that was set back it would cease to count too soon. */
-  #moment(entries: readonly Entry[]): number {
-    return entries.reduce((latest, { last }) => Math.max(latest, last ?? 0), this.#clock());
-  }
-
   /** The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute. */
   async round(): Promise<TaskRound | null> {
     const task = await this.task();
@@ -243,7 +238,7 @@ export class Client {
       if (!(await store.keep(entry, report, room))) return null; // another tab was quicker
       waiting = { slot, report };
       watch?.({ round: round.number, cover, report, randomized: noisy });
-    } else if (!waiting.slot.includes("-cover-") && !(await store.again(waiting.slot, this.#moment(await store.entries()), within))) {
+    } else if (!waiting.slot.includes("-cover-") && !(await store.again(waiting.slot, momentOf(await store.entries(), this.#clock()), within))) {
       // it counts from when it is sent
       throw new RefusedTaskError(this.#beyondBudget(task, await store.entries(), limit) ?? "the store is in use. Nothing was sent.");
     }
@@ -271,7 +266,7 @@ export class Client {
   }
 
   #entry(slot: string, task: Task, round: number, phase: number, entries: readonly Entry[]): Entry {
-    const [now, analyzer] = [this.#moment(entries), this.#options.analyzerKey.toLowerCase()];
+    const [now, analyzer] = [momentOf(entries, this.#clock()), this.#options.analyzerKey.toLowerCase()];
     return { slot, task: task.id, round, phase, ...gaussianBound(task.guarantee), name: task.name, analyzer, first: now, last: now };
   }
 
@@ -410,11 +405,10 @@ export class Client {
         referrerPolicy: "no-referrer",
         signal: AbortSignal.timeout((this.#options.timeout ?? 30) * 1000),
       });
-      data = new Uint8Array(await response.arrayBuffer());
-    } catch {
-      throw new ServerError(null, `${new URL(address).host} cannot be reached`);
+      data = await wholeBody(response);
+    } catch (problem) {
+      throw problem instanceof ServerError ? problem : new ServerError(null, `${new URL(address).host} cannot be reached`);
     }
-    if (data.length > MOST_ANSWER_BYTES) throw new ServerError(null, "an answer that does not end");
     if (response.status !== 200) throw new ServerError(response.status, new TextDecoder().decode(data.subarray(0, 1000)).trim());
     return data;
   }
@@ -438,6 +432,23 @@ export interface JoinOptions extends AnswerOptions {
   ended?: (end: End) => void;
   /** Hears of a secret lot that is no round at all, or one that begins after `wait`: nothing is sent then. */
   notYet?: (lot: { round: number | null; wait: number }) => void;
+}
+
+/** The body of an answer, up to the longest that there is. */
+async function wholeBody({ body }: Response): Promise<Bytes> {
+  const parts: Uint8Array[] = [];
+  let length = 0;
+  if (body === null) return new Uint8Array(0);
+  const reader = body.getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    parts.push(part.value);
+    length += part.value.length;
+    if (length > MOST_ANSWER_BYTES) {
+      await reader.cancel();
+      throw new ServerError(null, "an answer that does not end");
+    }
+  }
+  return joined(...parts);
 }
 
 const LOT_BYTES = 64;

@@ -1,7 +1,7 @@
 /** The parts of the client, for vectors and tests: nothing here is needed to take part. */
 export { allocationDelta, allocationGaussian } from "./allocation.ts";
 export { blinded, inverseOf, isSigned, unblinded } from "./blind.ts";
-export { beyondBudget, budgetUse, counted, ledgerOf, limitOf, spent } from "./budget.ts";
+export { beyondBudget, budgetUse, counted, ledgerOf, limitOf, momentOf, spent } from "./budget.ts";
 export { certify, certifyWindow } from "./certificate.ts";
 export { engine, keystream, nobleEngine, seal, sha256 } from "./crypto.ts";
 export { honestInBatch, surelyHonest, atLeast, atMost } from "./crowd.ts";

@@ -133,7 +133,12 @@ function readDescribe(words: JsonObject): Question {
       const index = firsts.findLastIndex((first) => first <= place);
       const column = columns[index];
       const at = place - firsts[index];
-      return { part: column.name, counts: "bins" in column ? column.bins.upTo(at) : levelWords(column, at) };
+      return {
+        part: column.name,
+        get counts() {
+          return "bins" in column ? column.bins.upTo(at) : levelWords(column, at);
+        },
+      };
     },
   };
 }
@@ -168,7 +173,12 @@ function readHistogram(words: JsonObject): Question {
       if (!Number.isNaN(place)) vector[place] = 1;
       return vector;
     },
-    coordinate: (place) => ({ part: column, counts: `${edge(place)} to ${edge(place + 1)}` }),
+    coordinate: (place) => ({
+      part: column,
+      get counts() {
+        return `${edge(place)} to ${edge(place + 1)}`; // of many bins most are never shown
+      },
+    }),
   };
 }
 

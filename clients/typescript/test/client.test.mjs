@@ -315,3 +315,36 @@ test("classes that no record tells apart are refused", () => {
   assert.throws(question(["true", "True", "false"]), { name: "WireError" });
   assert.equal(question(["true", "false", "maybe"])().kind, "evaluate");
 });
+
+test("bins that are not shown have no words made for them", () => {
+  const { parts } = client;
+  const words = { kind: "histogram", column: "c", low: 0, high: 1000.5, bins: 100_000 };
+  const question = parts.readQuestion(parts.parseJson(JSON.stringify(words)));
+  const written = Number.prototype.toLocaleString;
+  let times = 0;
+  Number.prototype.toLocaleString = function (...how) {
+    times += 1;
+    return written.apply(this, how);
+  };
+  try {
+    for (let place = 0; place < question.dim; place += 1) assert.equal(question.coordinate(place).part, "c");
+    assert.equal(times, 0);
+    assert.equal(question.coordinate(1).counts, "0.01001 to 0.02001");
+  } finally {
+    Number.prototype.toLocaleString = written;
+  }
+});
+
+test("an answer that does not end is not read to its end", async () => {
+  let drawn = 0;
+  const endless = new ReadableStream({
+    pull(controller) {
+      drawn += 1;
+      if (drawn > 200) controller.close(); // so that this test ends, whatever reads
+      else controller.enqueue(new Uint8Array(1 << 20));
+    },
+  });
+  const shuffler = { fetch: async () => new Response(endless) };
+  await assert.rejects(made(shuffler, new client.MemoryStore()).task(), { message: "an answer that does not end" });
+  assert.ok(drawn < 80);
+});

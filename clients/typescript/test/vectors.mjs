@@ -74,8 +74,9 @@ async function checkBudget({ limit, promises, events }, { parts, ...client }, to
     const allowed = (entries) => (said = parts.beyondBudget(limit, parts.ledgerOf(entries), asked, now)) === null;
     number += 1;
     const slot = again ? (await store.entries()).find((entry) => entry.task === task).slot : `${task}-${number}`;
-    const entry = { slot, task, round: 1, phase: 1, ...client.gaussianBound(guarantees[task]), first: now, last: now };
-    const taken = again ? await store.again(slot, now, allowed) : await store.keep(entry, new Uint8Array(1), allowed);
+    const moment = parts.momentOf(await store.entries(), now);
+    const entry = { slot, task, round: 1, phase: 1, ...client.gaussianBound(guarantees[task]), first: moment, last: moment };
+    const taken = again ? await store.again(slot, moment, allowed) : await store.keep(entry, new Uint8Array(1), allowed);
     same("an answer within the budget", taken, refusal === null);
     if (refusal !== null) same("why it is refused", said, refusal.replace(/e-0/g, "e-"));
     const ledger = parts.ledgerOf(await store.entries());

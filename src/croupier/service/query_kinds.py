@@ -43,19 +43,29 @@ def meant(words: dict[str, Any]) -> QuestionKind:
     Raises
     ------
     ArgumentError
-        Where the words are not those of their kind.
+        Where the words are not those of their kind, or more.
     """
-    return _KINDS[words["kind"]](words)
+    kind = words["kind"]
+    if set(words) != {"kind", *_WORDS[kind]}:
+        raise ArgumentError("query", sorted(words), f"the words kind, {', '.join(_WORDS[kind])}", "Use the same version.")
+    return _KINDS[kind](words)
+
+
+def _named(name: Any) -> str:
+    """A column's name."""
+    if not isinstance(name, str):
+        raise ArgumentError("column", name, "a text", "Name a column of the table.")
+    return name
 
 
 class _Describe:
     """All columns, from guesses."""
 
     def __init__(self, words: dict[str, Any]) -> None:
-        found = {str(column["name"]): {k: v for k, v in column.items() if k != "name"} for column in words["columns"]}
+        found = {_named(column["name"]): {k: v for k, v in column.items() if k != "name"} for column in words["columns"]}
         if len(found) != len(words["columns"]):
             raise ArgumentError("columns", "a name twice", "each once", "Use the same version.")
-        if not all("levels" in facts or "edges" in facts for facts in found.values()):
+        if not all("levels" in facts or facts.get("edges") is not None for facts in found.values()):
             raise ArgumentError("edges", None, "the ends of all bins of a number", "Every device must have the same bins.")
         self.guess = TableGuess.from_dict({"columns": found}, "the task's question")
         self.statistic = Summaries(self.guess.columns)
@@ -69,7 +79,7 @@ class _Histogram:
     """One column in equal bins."""
 
     def __init__(self, words: dict[str, Any]) -> None:
-        self.column = str(words["column"])
+        self.column = _named(words["column"])
         self.statistic = Histogram(words["low"], words["high"], bins=words["bins"])
         self.types = {self.column: pa.binary()}
 
@@ -108,6 +118,12 @@ class _Evaluate:
         return self.encoder.rows(piece), self.encoder.targets(piece)
 
 
+_WORDS = {
+    "describe": ("columns",),
+    "histogram": ("column", "low", "high", "bins"),
+    "regression": ("schema",),
+    "evaluate": ("model",),
+}
 _KINDS: dict[str, Callable[[dict[str, Any]], QuestionKind]] = {
     "describe": _Describe,
     "histogram": _Histogram,
@@ -124,5 +140,7 @@ def words_of_schema(schema: Schema) -> dict[str, Any]:
 
 def schema_of(words: Any) -> Schema:
     """The schema that such words state."""
-    columns = {column["name"]: {name: value for name, value in column.items() if name != "name"} for column in words["columns"]}
+    columns = {_named(column["name"]): {n: value for n, value in column.items() if n != "name"} for column in words["columns"]}
+    if len(columns) != len(words["columns"]):
+        raise ArgumentError("columns", "a name twice", "each once", "Use the same version.")
     return Schema.from_dict(words | {"columns": columns}, "the task's schema")

@@ -28,6 +28,8 @@ from .wire import ROUND, TASK, TOKEN_BYTES, TRANSPORTS, Document, WireError, can
 PACE, LONGEST_PACE = 10.0, 30.0
 # SQLite keeps values of at most 10^9 bytes, and PostgreSQL gives out at most half of 2^30, as text of twice the length.
 MOST_BATCH_BYTES = 500_000_000
+_WORDS = {"id", "name", "transport", "users", "problem", "schedule", "shuffler", "records", "patience", "pace"}
+_WORDS |= {"secret", "enroller"}
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ class Task:
         Every plan of the task that is returned was proved anew in this process, whatever the document claims.
         """
         values = document.verified(TASK, key)
+        if unknown := set(values) - _WORDS:
+            raise WireError(f"a task with words that this version does not know: {', '.join(sorted(unknown))}")
         require_coordinates(values)
         try:
             problem = problem_of(values["problem"])
@@ -183,6 +187,8 @@ class Task:
             task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about)
             if isinstance(problem, AskedQuery):
                 problem.check(schedule, task.users)
+                if task.records is not None:
+                    raise ArgumentError("records", "something", "null where a question is asked", "Ask the analyzer's operator.")
             else:
                 check_schedule(schedule, task.users)
             check_secrecy(secret, schedule.secret_lots, task.patience, task.pace)
