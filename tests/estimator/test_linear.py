@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, load_model
@@ -175,3 +175,32 @@ def test_a_record_that_is_not_valid_counts_as_zeros(targets):
     assert "Assumed of the records: nothing" in model.explain()
     with pytest.raises(cr.ArgumentError, match="target_range"):
         ShuffleLinearRegression(invalid="blank").fit(X, y)
+
+
+@pytest.mark.parametrize(("intercept", "ends", "told"), [(50.0, (0, 100), True), (0.0, (-50, 150), False)])
+def test_the_p_value_of_the_intercept_is_of_the_intercept_that_is_shown(intercept, ends, told):
+    """It was of the intercept in the model's own units: that the intercept is the middle of the target's range."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(20_000, 2)) / 1.5
+    y = intercept + 30 * X[:, 0] + rng.normal(scale=5, size=20_000)
+    table = ShuffleLinearRegression(target_range=ends, epsilon=2.0, random_state=0).fit(X, y).summary()
+    assert table.p_values == pytest.approx(2 * norm.sf(np.abs(table.coef / table.std)))
+    assert (table.p_values[-1] < 1e-9) == told
+
+
+def test_r2_has_an_error_bar_that_holds():
+    """Where the target fills little of its range, R^2 of one round is off by tenths; the printed bar says so."""
+    shown, bars = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, size=(5_000, 2)) / 1.5
+        y = 2 * X[:, 0] + rng.normal(scale=0.5, size=5_000)
+        table = ShuffleLinearRegression(target_range=(-6, 6), epsilon=2.0, random_state=seed).fit(X, y).summary()
+        shown.append(table.r2)
+        bars.append(table.r2_std)
+        assert f"{table.r2:.3f} +- {1.96 * table.r2_std:.2g}" in str(table)
+    variance = 4 / 3 / 1.5**2
+    errors = (np.array(shown) - variance / (variance + 0.25)) / bars
+    assert np.abs(errors).max() < 5
+    assert 0.6 < errors.std() < 1.5
+    assert np.std(shown) > 0.05

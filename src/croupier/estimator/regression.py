@@ -18,7 +18,8 @@ from ..invalid import finite_rows, numbers_or_nan, zeroed
 from ..population import Population, require_population
 from ..privacy import Guarantee, words
 from ..problem.rows import clip_rows, row_norms
-from ..statistics import LeastSquares, Moments, MomentSums, least_squares
+from ..statistics import Coefficients, LeastSquares, Moments, MomentSums, least_squares
+from ..statistics.linear import explained
 from ..validation import ArgumentError, real, whole
 from .blank import validated
 from .one_round import ask_once, check_once, plan_once
@@ -247,18 +248,23 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         names = tuple(getattr(self, "feature_names_in_", [f"x{column}" for column in range(last + 1)]))
         stated = self._promise()
         promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
+        # in the target's own units, so that p-values are of the coefficients that are shown
+        covariance = solution.covariance * np.outer(scale, scale)
+        shown = Coefficients(solution.coef * scale + shift, covariance, solution.determined, solution.users)
+        r2, r2_std = self._r2(solution, moments, target)
         return RegressionTable(
             names=(*(str(names[column]) for column in regressors), *(["(intercept)"] if self.constant_ else [])),
-            coef=solution.coef * scale + shift,
-            std=solution.std * scale,
-            intervals=solution.intervals(level) * scale[:, np.newaxis] + shift[:, np.newaxis],
-            p_values=solution.p_values,
-            determined=solution.determined,
+            coef=shown.coef,
+            std=shown.std,
+            intervals=shown.intervals(level),
+            p_values=shown.p_values,
+            determined=shown.determined,
             level=level,
-            r2=self._r2(solution, moments, target),
+            r2=r2,
+            r2_std=r2_std,
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
-            covariance=solution.covariance * np.outer(scale, scale),
+            covariance=covariance,
         )
 
     def check_learned(self) -> None:
@@ -331,9 +337,9 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         return (hstack([rows, csr_array(targets)], format="csr") if issparse(rows) else np.hstack([rows, targets])), None
 
     def _solved(self, target: int, columns: Sequence[int]) -> tuple[LeastSquares, MomentSums]:
-        moments = self._query().decode(self.estimate_)
         with_intercept = [*columns, *([self.n_features_in_] if self.constant_ else [])]
-        return least_squares(moments, target, with_intercept), moments
+        moments = self._query().decode(self.estimate_).of(with_intercept)
+        return least_squares(moments, target), moments
 
     def _units(self, columns: int, target: int) -> tuple[Floats, Floats]:
         """What to multiply coefficients by, and to add to them, to have them in the units of the data."""
@@ -371,12 +377,13 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         errors = self._every(lambda solution: solution.std)[:, -1] * bool(self.constant_)
         return errors if len(self.target_range_) > 1 else float(errors[0])
 
-    def _r2(self, solution: LeastSquares, moments: MomentSums, target: int) -> float | None:
-        if not self.constant_:
-            return None
-        mean = float(moments.products[-1, target]) / (self.constant_ / math.hypot(1.0, self.constant_))
-        variance = float(moments.squares[target]) - mean**2
-        return None if variance <= 3 * moments.squares_std else max(0.0, 1 - solution.residual_variance / variance)
+    def _r2(self, solution: LeastSquares, moments: MomentSums, target: int) -> tuple[float | None, float | None]:
+        """The share that is explained, with its standard error; None without an intercept."""
+        return (
+            explained(solution, moments, target, self.constant_ / math.hypot(1.0, self.constant_))
+            if self.constant_
+            else (None, None)
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -44,6 +44,8 @@ class RegressionTable:
         How it was made, for the first line.
     covariance : ndarray of shape (coefficients, coefficients), optional
         Of the coefficients, sampling and privacy noise together.
+    r2_std : float, optional
+        Standard error of `r2`.
 
     Examples
     --------
@@ -67,6 +69,15 @@ class RegressionTable:
     promise: str
     method: str = "Least squares in one private round"
     covariance: Floats | None = None
+    r2_std: float | None = None
+
+    @property
+    def r2_text(self) -> str:
+        """R^2 in a sentence, with its 95 % error bar; empty where there is none."""
+        if self.r2 is None:
+            return ""
+        bar = "" if self.r2_std is None else f" +- {1.96 * self.r2_std:.2g}"
+        return f"R^2, estimated from the same round: {self.r2:.3f}{bar}"
 
     def transformed(self, matrix: Floats, names: Sequence[str]) -> RegressionTable:
         """Return the same regression for linear combinations of its coefficients, as in other units.
@@ -130,6 +141,7 @@ class RegressionTable:
             "promise": self.promise,
             "level": self.level,
             "r2": self.r2,
+            "r2_std": self.r2_std,
             "rows": rows,
         }
 
@@ -145,5 +157,5 @@ class RegressionTable:
         if not self.determined.all():
             lines.append(f"{int((~self.determined).sum())} of {len(self.coef)} coefficients are not told from the privacy noise.")
         if self.r2 is not None:
-            lines.append(f"R^2, estimated from the same round: {self.r2:.3f}")
+            lines.append(self.r2_text)
         return "\n".join(lines)

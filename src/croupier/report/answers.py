@@ -183,5 +183,5 @@ def _coefficients(model: Any) -> str:
         rows.append(
             (escape(name), {"coefficient": f"{coef:.4g}", "standard error": f"{std:.3g}", "95 % interval": interval}, False)
         )
-    share = "" if table.r2 is None else f"<p>R^2 = {table.r2:.3f}.</p>\n"
+    share = "" if table.r2 is None else f"<p>{table.r2_text}.</p>\n"
     return share + wide_table("column", rows, left=())

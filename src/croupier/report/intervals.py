@@ -178,7 +178,7 @@ def _coefficients(model: Any, table: Any, which: int, targets: int) -> str:
             }
         rows.append((escape(name), {"coefficient": f"{coef:.4g}", **told}, False))
     of = f" of target {which}" if targets > 1 else ""
-    r2 = "" if table.r2 is None else f" R^2, estimated from the same round: {table.r2:.3f}."
+    r2 = "" if table.r2 is None else f" {table.r2_text}."
     return (
         f"<h2>Coefficients{of}</h2>\n<p>In {escape(unit)}. Standard errors count sampling and the privacy noise together.{r2}</p>\n"
         f"{_picture(table, which, unit)}\n{wide_table('column', rows, left=())}"

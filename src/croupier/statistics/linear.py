@@ -161,6 +161,41 @@ def least_squares(moments: MomentSums, target: int = 0, columns: Sequence[int] |
     return LeastSquares(coef, covariance, lost <= LOST, moments.users, residual_variance=residual)
 
 
+def explained(solution: LeastSquares, moments: MomentSums, target: int, constant: float) -> tuple[float | None, float | None]:
+    """Estimate R^2, with its standard error.
+
+    With E = 2 coef'p - coef'A coef what is explained of V, the variance of y, to first order the error of R^2 is
+    (d E - R^2 d(y^2) - (1 - R^2) 2 mean d mean) / V: coef makes E stationary.
+
+    Parameters
+    ----------
+    solution : LeastSquares
+        The regression, whose last column is a constant.
+    moments : MomentSums
+        What it was solved from.
+    target : int
+        Which of the declared targets.
+    constant : float
+        The last column's entry.
+
+    Returns
+    -------
+    tuple of two floats
+        The share of the target's variance that is explained, and its standard error; None where that is not told from noise.
+    """
+    mean = float(moments.products[-1, target]) / constant
+    variance = float(moments.squares[target]) - mean**2
+    if variance <= 3 * moments.squares_std:
+        return None, None
+    share = max(0.0, 1 - solution.residual_variance / variance)
+    slopes = 2 * solution.coef
+    slopes[-1] -= 2 * (1 - share) * mean / constant
+    shared = moments.matrix_variance * np.outer(solution.coef, solution.coef) ** 2  # entries off the diagonal count twice, at once
+    noise = (moments.products_std * slopes) @ (moments.products_std * slopes) + 2 * shared.sum() - shared.trace()
+    noise = (noise + (share * moments.squares_std) ** 2) / variance**2
+    return share, float(np.sqrt(noise + 4 * share * (1 - share) ** 2 / moments.users))
+
+
 def raised_spectrum(matrix: Floats, edge: float) -> tuple[Floats, Floats, Floats]:
     """Eigenvalues and eigenvectors of a noisy matrix, and its eigenvalues raised to half the edge of the noise.
 
