@@ -169,8 +169,8 @@ def evaluate(query: dict, record: dict) -> list[float]:
         cells = [root(40, place, math.sqrt(0.8)) if label == t else [0.0] * 40 for label in (0, 1)]
         return cells[0] + cells[1] + [math.sqrt(0.2) * (1 if (place >= 20) == t else -1)]
     p, a = softmax(odds), z.index(max(z))
-    vector = [*one_hot(k * k, a * k + t, math.sqrt(0.16)), math.sqrt(0.1) * (1 if a == t else -1)]
-    u = 0.6 / (k - 1 + (k - 1) ** 1.5)
+    vector = [*one_hot(k * k, a * k + t, math.sqrt(0.16)), math.sqrt(0.15) * (1 if a == t else -1)]
+    u = 0.55 / (k - 1 + (k - 1) ** 1.5)
     for c in range(k):
         written = root(40, score_bin(p[c]), math.sqrt(u * (k - 1) ** 1.5 if c == t else u))
         vector += [0.0] * 40 + written if c == t else written + [0.0] * 40
@@ -202,3 +202,12 @@ def test_the_page_says_all_that_a_question_needs(one):
         rows = one["words"]["kind"] in ("regression", "evaluate")
         assert got == (pytest.approx(wanted, rel=0, abs=1e-6) if rows else wanted), record
         assert math.sqrt(math.fsum(entry * entry for entry in got)) <= one["norm"] * (1 + 1e-12)
+
+
+def test_the_weights_of_several_classes_stand_in_the_book():
+    """They were changed in the code and in both clients, and the book kept the old ones."""
+    book = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+    squares = {one["about"]: one["diameter"] ** 2 for one in VECTORS}
+    assert f"80 k + 2 | 1 | sqrt {squares['four classes']:.6g} |" in book
+    assert "entry k^2 is +-sqrt(0.15)" in book
+    assert "u = 0.55 / (k - 1 + (k - 1)^1.5)" in book
