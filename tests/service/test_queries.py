@@ -217,3 +217,10 @@ def test_words_of_a_question_that_nobody_knows_are_refused():
     for words in wrong:
         with pytest.raises(ArgumentError):
             AskedQuery(words).statistic  # noqa: B018
+
+
+def test_nan_in_a_record_is_nothing_and_no_other_level():
+    """pandas has NaN where a level is missing; the text "nan" was counted as another level."""
+    query = AskedQuery({"kind": "describe", "columns": [{"name": "town", "levels": ["Ulm"]}]})
+    nothing = [query.vector(*query.of_records({"town": value})).tolist() for value in (None, float("nan"), "")]
+    assert nothing == [[0.0, 0.0, 1.0]] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,8 @@ def reader_of(task: Task) -> Reader | AskedQuery | None:
 def _column(values: list[Any], kind: Any) -> Any:
     """A column of the types that its values have; as text, each by itself, where one that is not valid must not spoil others."""
     if pa.types.is_binary(kind):
-        return pa.array([None if value is None else as_text(value).encode() for value in values], kind)
+        nothing = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values]
+        return pa.array([None if none else as_text(value).encode() for value, none in zip(values, nothing, strict=True)], kind)
     return pa.array(values)
 
 
