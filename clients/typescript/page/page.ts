@@ -321,9 +321,14 @@ class Page {
     const { question } = task;
     part("numbers").replaceChildren(...(question === null ? gradientRows(task, randomized) : numberRows(question, randomized)));
     part("pictures").replaceChildren(...(question === null ? [] : pictures(question, plan, randomized, records as readonly RecordValues[])));
+    const people = count(plan.users);
+    const opened =
+      task.transport === "messages"
+        ? `The bits of ${people} people are opened mixed, without a sign of whose each one is`
+        : `Only the sum over ${people} people is ever opened`;
     part("leaving-words").textContent =
       `Round ${round}. “True” is what your record says, between 0 and ${plan.levels}, where ${plan.levels / 2} stands for nothing; it stays here. “Sent” is that, rounded at random, plus ` +
-      `your part of the noise, up to ${plan.noiseBits} more. Only the sum over ${count(plan.users)} people is ever opened; the sealed report has ` +
+      `your part of the noise, up to ${plan.noiseBits} more. ${opened}; the sealed report has ` +
       `${count(report.length)} bytes.`;
     const hex = toHex(report.subarray(0, 4096));
     part("bytes").textContent = report.length > 4096 ? `${hex} … (${count(report.length)} bytes in all)` : hex;
