@@ -5,23 +5,13 @@
  */
 import { NoCertificateError } from "./errors.ts";
 import { deltaOf, type Guarantee, pureGuarantee } from "./guarantee.ts";
+import type { SumPlan } from "./plan.ts";
 
 const MAX_ALPHA = 0.8585;
 const MAX_EPSILON = 15;
 const MIN_HONEST = 1 / 3;
 
-export interface PaperFacts {
-  epsilon: number;
-  delta: number;
-  users: number;
-  dim: number;
-  norm: number;
-  honest: number;
-  rounds: number;
-  neighbours: "replace-one" | "zero-out";
-  levels: number;
-  noiseBits: number;
-  noiseProbability: number;
+export interface PaperFacts extends Omit<SumPlan, "diameter" | "guarantee"> {
   calibration: "paper" | "paper-scaled";
   scalar: boolean;
   maxBits: number | null;

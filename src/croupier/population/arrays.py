@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ..invalid import blanks, is_missing, name_of, numbers_or_nan, one_by_one
 from ..protocol.encoding import require_finite
 from ..validation import ArgumentError, RecordError
-from .blocks import BLOCK_USERS, ENTRIES_PER_THREAD, BlockPopulation, Shard, joint_digest, place
-from .population import Question, Test
+from .blocks import BLOCK_USERS, ENTRIES_PER_THREAD, BlockPopulation, Shard, place
+from .population import Question
 from .records import CHUNK_ENTRIES, Records, RowsOfUsers, require_finite_targets
 
 # Blocks that users are divided into, so that threads can share them, and how many users are worth a block of their own.
@@ -105,33 +105,15 @@ class ArrayPopulation(BlockPopulation):
         ends = pairwise(accumulate(sizes, initial=0))
         parts = [self._block(index, first, last, not blank) for first, last in ends]
         super().__init__(parts, keep=True, mode=mode, threads=threads)
-        ours = blocks is None and len(parts) > 1
-        self._undivided = Shard(place([self._block(index, 0, users, not blank)]), keep=True) if ours else self.shard
+        self._undivided = self.shard
+        if blocks is None and len(parts) > 1:
+            self._undivided = Shard(place([self._block(index, 0, users, not blank)]), keep=True)
+            self._layout = b"a small round of secret lots is one block"
 
     def _asked(self, question: Question) -> Shard:
         """All users as one block where blocks are our choice and a secret lot is too small to be shared out among threads."""
         small = question.size * question.plan.dim < 2 * ENTRIES_PER_THREAD
         return self._undivided if question.lots is not None and small else self.shard
-
-    def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
-        """Refuse records that fail the test, before anybody is asked.
-
-        Parameters
-        ----------
-        test : Test
-            Called with records (X, y) where they are; raises where they are not what is wanted.
-        key : bytes or None, default None
-            The key of the digest; None where no digest is wanted.
-
-        Returns
-        -------
-        bytes or None
-            A keyed digest of all records in their order, and of where blocks begin; None without a key.
-        """
-        digest = super().prepare(test, key)
-        if key is None or digest is None or self._undivided is self.shard:
-            return digest
-        return joint_digest(key, [digest, b"a small round of secret lots is one block"])
 
     def _owned(self, groups: Any, rows: int, blank: bool) -> RowsOfUsers:
         """Who has which rows; where there may be blanks, rows that are nobody's are dropped."""

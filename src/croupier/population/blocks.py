@@ -239,6 +239,7 @@ class BlockPopulation:
 
     private: bool = True
     unit: str = "row"  # what a user is here; an account counts no rows together with persons
+    _layout: bytes = b""  # what of a digest the blocks do not say: where questions are not answered block by block
 
     def __init__(self, blocks: Iterable[Block], *, keep: bool = False, mode: str = "counting", threads: int | None = None) -> None:
         if threads is not None:
@@ -264,10 +265,10 @@ class BlockPopulation:
         Returns
         -------
         bytes or None
-            A keyed digest of all records in their order; None without a key.
+            A keyed digest of all records in their order, and of where blocks begin; None without a key.
         """
         digests = self.shard.prepare(test, key)
-        return None if key is None else joint_digest(key, digests)
+        return None if key is None else joint_digest(key, [*digests, self._layout])
 
     def answer(self, question: Question) -> SumEstimate:
         """Run one private round over the users of the batch.
