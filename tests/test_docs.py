@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import sys
 import tomllib
@@ -15,6 +16,9 @@ import pytest
 import yaml
 
 import croupier as cr
+from benchmarks.command import read
+from benchmarks.paths import RESULTS
+from benchmarks.protocol import benchmark
 from croupier.estimator import BudgetWarning
 from croupier.report import local
 
@@ -67,6 +71,15 @@ def test_readme_accuracies_are_the_stored_ones():
         bits = [f"{fit['bits_per_user']:,}".replace(",", " ") for fit in (batches, once, always)]
         cells = f"{batches['median']:.3f} ({bits[0]}) | **{once['median']:.3f}** ({bits[1]})"
         assert f"| {name} | {cells} | {always['median']:.3f} ({bits[2]} in {always['rounds']} rounds) |" in text
+
+
+def test_readme_says_how_much_faster_it_is_as_it_was_measured():
+    verdicts = {verdict.what: verdict.measured for verdict in benchmark("peers").judge(read("peers", RESULTS))}
+    scikit_learn = float(verdicts["Covertype: scikit-learn's time over that of Croupier sequential"])
+    opacus = float(verdicts["Covertype: time of Opacus, as documented, over that of Croupier sequential"])
+    text = (ROOT / "README.md").read_text()
+    assert f"{math.floor(scikit_learn)} times faster than scikit-learn without privacy" in text
+    assert f"{math.floor(opacus)} times faster than Opacus as documented" in text
 
 
 def test_front_pages_agree():
