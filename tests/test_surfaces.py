@@ -415,7 +415,7 @@ def described(made: Made, *options: str) -> Surface:
     asked = Schema.load(made.case.folder / "described.toml").described.users
     promised = {"epsilon": made.case.epsilon, "delta": made.case.delta, "users": (asked, USERS)}
     if options:  # JSON: exactly the values
-        values = json.loads(text)
+        values = json.loads(text[text.index("{") :])  # after what columns are taken for, on standard error
         return json.dumps({"users": values["users"], "guarantee": values["guarantee"]}), together(
             {"users": asked, "pure epsilon": 0.0}, all_fields(Guarantee.from_dict(values["guarantee"]))
         )

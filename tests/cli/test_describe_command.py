@@ -105,7 +105,7 @@ def test_columns_and_what_they_are_taken_for_are_listed_before_anything_is_spent
     done = croupier("describe", str(townspeople), "--epsilon", "1", *GUESSES, "--account", str(account), "--dry-run")
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert "Numbers: age (whole, 0 to 300), pay (0 to 1e+07)." in said
+    assert "Numbers: age (whole, 0 to 300), pay (0 to 10000000)." in said
     assert "Levels: ill (no, yes)." in said
     assert "Taken for numbers from -1e+09 to 1e+09, since nothing was said of them: town." in said
     assert "nothing was spent" in done.stderr

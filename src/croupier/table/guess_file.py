@@ -183,7 +183,8 @@ class TableGuess:
             elif guess.says_nothing:
                 unsaid.append(name)
             else:
-                ranges.append(f"{name} ({'whole, ' if guess.whole else ''}{guess.low:g} to {guess.high:g})")
+                kind, low, high = "whole, " if guess.whole else "", guess.low, guess.high
+                ranges.append(f"{name} ({kind}{low:.10g} to {high:.10g})")
         return [
             *([f"Numbers: {', '.join(ranges)}."] if ranges else []),
             *([f"Levels: {', '.join(levels)}."] if levels else []),
