@@ -89,3 +89,53 @@ def test_an_existing_schema_is_not_overwritten(people, tmp_path):
     done = croupier("describe", str(people), "--epsilon", "1", *GUESSES, "-o", str(tmp_path / "schema.toml"))
     assert done.returncode == 2
     assert (tmp_path / "schema.toml").read_text() == "mine"
+
+
+@pytest.fixture(scope="module")
+def townspeople(people):
+    """The same people, with a column of text that nobody declares."""
+    path = people.with_name("towns.csv")
+    header, *rows = people.read_text().splitlines()
+    path.write_text("\n".join([f"{header},town", *(f"{row},{('Ulm', 'Bonn')[n % 2]}" for n, row in enumerate(rows)), ""]))
+    return path
+
+
+def test_columns_and_what_they_are_taken_for_are_listed_before_anything_is_spent(townspeople, tmp_path):
+    account = tmp_path / "account.jsonl"
+    done = croupier("describe", str(townspeople), "--epsilon", "1", *GUESSES, "--account", str(account), "--dry-run")
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "Numbers: age (whole, 0 to 300), pay (0 to 10000000)." in said
+    assert "Levels: ill (no, yes)." in said
+    assert "Taken for numbers from -1e+09 to 1e+09, since nothing was said of them: town." in said
+    assert "nothing was spent" in done.stderr
+    assert not account.exists()
+
+
+def test_a_fit_takes_the_schema_of_a_file_with_text_that_nobody_declared(townspeople, tmp_path):
+    """Its answer says "not numbers": the column leaves the schema with a word. A fit refused the file because of it."""
+    schema = tmp_path / "schema.toml"
+    done = croupier("describe", str(townspeople), "--epsilon", "4", *GUESSES, "-o", str(schema))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("nothing was said of them: town") < done.stdout.index("one private round")
+    assert 'left out of the schema, "town":' in done.stderr
+    assert '# Left out: "town":' in schema.read_text()
+    assert "[columns.town]" not in schema.read_text()
+    done = croupier("fit", str(townspeople), "--schema", str(schema), "--epsilon", "4", "-o", str(tmp_path / "model.json"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--target", "town", "--range", "age=0..300"), "target = 'town'"),
+        (("--target", "ill", "--levels", "ill=no,yes", "--leave-out", "age", "--leave-out", "pay"), "columns = 'town'"),
+    ],
+)
+def test_an_answer_without_a_schema_in_it_is_shown_before_the_error(townspeople, tmp_path, options, message):
+    schema = tmp_path / "schema.toml"
+    done = croupier("describe", str(townspeople), "--epsilon", "4", *options, "-o", str(schema))
+    assert done.returncode == 2
+    assert "one private round" in done.stdout
+    assert message in done.stderr
+    assert not schema.exists()

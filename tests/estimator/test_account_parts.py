@@ -3,6 +3,7 @@
 import itertools
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -319,9 +320,12 @@ def test_a_line_without_its_guarantee_is_refused(guarantee, tmp_path):
         PrivacyAccount(path).spent()
 
 
-def test_nobody_is_said_to_have_more_than_the_limit_that_is_kept():
-    """The odometer's figure is larger than the filter's promise, which holds as well."""
+def test_with_a_limit_each_side_is_said_to_have_used_of_it():
+    """One promise: which of limit and odometer is the smaller is known after looking."""
     account = charged((GUARANTEE, ASIDE), (GUARANTEE, ASIDE), (GUARANTEE, REST), account=PrivacyAccount(epsilon=1.25, delta=1e-6))
     assert account.spent(part=ASIDE) > 1.25 > account.spent(part=REST)
-    assert "set aside by split 00000000, who have epsilon = 1.25 at" in str(account)
-    assert f"who have epsilon = {round_up(account.spent(part=REST))} at" in str(account)
+    used = [part["used_of_mu_squared"] for part in account.to_dict()["parts"]]
+    assert used[0] == pytest.approx(2 * used[1])
+    assert f"set aside by split 00000000, who used {round_up(used[0])} of its mu^2" in str(account)
+    assert f"8,997 people of split 00000000, who used {round_up(used[1])} of its mu^2" in str(account)
+    assert re.findall("epsilon = [0-9.]+", str(account)) == ["epsilon = 1.25"]

@@ -157,7 +157,7 @@ def test_the_promise_is_that_of_the_round_and_is_counted(people):
     assert model.method_ == "moments"
     assert model.guarantee_ == model.plan_.guarantee
     assert model.guarantee_.delta(1.0) <= 1e-6
-    assert 0 < account.spent(1e-6) < 1.1
+    assert 0 < account.spent() < 1.1
     with pytest.raises(BudgetExceededError):
         clone(model).fit(X, y)
     with pytest.warns(BudgetWarning):
@@ -254,7 +254,7 @@ def test_bad_parameters_are_refused_before_anybody_is_asked(people, options):
     account = PrivacyAccount(epsilon=5, delta=1e-5)
     with pytest.raises(cr.ArgumentError, match=next(iter(options))):
         ShuffleRidge(**RANGE, account=account, **options).fit(*people)
-    assert account.spent(1e-6) == 0
+    assert account.spent() == 0
 
 
 @pytest.mark.parametrize("kind", [ShuffleRidge, ShuffleHuberRegressor])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import dataclass
 
 import mpmath
@@ -15,6 +17,8 @@ from croupier.estimator import PrivacyAccount
 from croupier.privacy import ArgumentError, Guarantee, gaussian_delta, gaussian_mu, plan_lots, plan_sum
 from croupier.privacy.filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
 from croupier.privacy.ledger import BudgetExceededError
+from croupier.statistics import SetAside
+from croupier.statistics.parts import Part
 
 EPSILON, DELTA = 1.0, 1e-6
 
@@ -192,3 +196,69 @@ def test_a_gaussian_bounds_secret_lots_at_every_epsilon(rounds):
     assert lots.slack < bound.slack <= 2 * lots.slack
     known = 2 * lots.allocations[0].mu
     assert bound.mu < (0.75 if rounds > 1 else 1.001) * known
+
+
+def printed_after(fits, limit):
+    """The smallest epsilon in an account's text and JSON for those who were set aside, after each of some fits on them."""
+    aside = Part(SetAside(0.1, "0" * 32), "aside", rows=10_000)
+    account, found = PrivacyAccount(epsilon=limit, delta=DELTA), []
+    for fit in fits:
+        account.charge("fit", aside.users, fit, part=aside)
+        about = str(account).split("the other")[0]
+        figures = account.to_dict()
+        texts = [float(text) for text in re.findall(r"epsilon = ([\d.]+)", about)]
+        found.append(min([*texts, figures["epsilon"], figures["epsilon_if_watched"], figures["parts"][0]["epsilon"]]))
+    return found
+
+
+@pytest.mark.parametrize(("fits", "last", "excess"), [(2, 12, 1.2), (4, 4, 1.4), (15, 1, 1.59)])
+def test_no_stopping_rule_beats_what_an_account_with_a_limit_prints(fits, last, excess):
+    """A limit and the odometer hold at delta each; which is the smaller depends on when one stops, which uses up both deltas.
+
+    Sums of squares meet the odometer's caps one by one, and the limit's cap at the end. All slack is in the first fit, which
+    tells all with that probability.
+    """
+    limit = 30.0
+    caps = Caps.of_limit(limit, DELTA)
+    roots = np.array([2 ** (k / 4) for k in range(fits - 1)] + [2 ** ((fits - 2 + last) / 4)])
+    mus = [float(mu) for mu in np.sqrt(np.diff((roots / roots[-1]) ** 2, prepend=0)) * caps.mu * (1 - 1e-9)]
+    slack = 0.25 * DELTA * (1 - 1e-9)
+
+    def true_delta(claims):
+        return slack + (1 - slack) * optimal_stopping(mus, claims)
+
+    bounds = [GaussianBound(mu, 0.0) for mu in mus]
+    spent = [odometer_after(*bounds[: done + 1]) for done in range(fits)]
+    both = [min(epsilon, limit) for epsilon in spent]
+    assert excess * DELTA < true_delta(both) <= 1.75 * DELTA  # what was printed once, and what is proved for it
+    assert true_delta(spent) <= DELTA
+    printed = printed_after([guarantee(mu, slack * (place == 0)) for place, mu in enumerate(mus)], limit)
+    assert true_delta(printed) <= DELTA
+
+
+def test_what_is_printed_to_an_observer_of_arrival_times_is_no_third_promise():
+    """Theirs holds for everybody: were it printed as the smaller figure beside a limit, it would be chosen after looking."""
+    lots = plan_lots(epsilon=0.5, delta=1e-8, users=10_000, rounds=20, dim=5).guarantee
+    for limit in (2.0, None):
+        account = PrivacyAccount(epsilon=limit, delta=DELTA)
+        account.charge("a fit", 10_000, lots)
+        printed = [float(text) for text in re.findall(r"epsilon = ([\d.]+)", str(account))]
+        figures = account.to_dict()
+        assert min(printed) >= min(figures["epsilon"], figures["epsilon_if_watched"]) == (limit or account.spent())
+        assert figures["epsilon_if_watched"] >= account.spent_if_watched() > account.spent()
+
+
+def test_delta_is_fixed_before_the_first_fit(tmp_path):
+    """One that is chosen after looking: stopping at 1e-9 where the first outcome told, and at 1e-6 else, is no figure at all."""
+    path = tmp_path / "account"
+    account = PrivacyAccount(path, delta=1e-5)
+    account.charge("fit", 100, guarantee(0.2))
+    assert PrivacyAccount(path).delta == PrivacyAccount(path, delta=1e-5).delta == 1e-5
+    assert PrivacyAccount(path).spent() == PrivacyAccount(path).to_dict()["epsilon"] == account.spent()
+    with pytest.raises(ArgumentError, match=r"epsilon, delta.*no limit, delta = 1e-05.*before the first fit"):
+        PrivacyAccount(path, delta=1e-6).spent()
+    first, *entries = path.read_text().splitlines()
+    terms = json.loads(first)
+    del terms["delta"]  # as files were before
+    path.write_text("\n".join([json.dumps(terms), *entries]) + "\n")
+    assert PrivacyAccount(path).delta == DELTA

@@ -132,6 +132,16 @@ def test_a_clock_that_was_set_back_frees_nothing(budget, clock):
     assert not answer(budget, "two", mu)
 
 
+def test_another_answer_does_not_change_the_first_entry_of_the_ledger(budget):
+    """It fixes the odometer's first cap. Both tasks begin at the same moment, as they do on a clock that was set back."""
+    assert answer(budget, "first", 0.05)
+    assert answer(budget, "second", 0.02)
+    before = budget.spent()
+    assert answer(budget, "first", 0.05)
+    assert [entry.task for entry in budget.entries()] == ["first", "second"]
+    assert budget.spent() == before
+
+
 def test_a_task_that_keeps_the_limit_alone_is_taken_and_nothing_after_it(budget):
     """Beyond the caps by a little, since a quarter of delta is kept for slacks."""
     mu = 0.999 * largest_mu(LIMIT.epsilon, LIMIT.delta)

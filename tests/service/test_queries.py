@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers_questions import USERS, piece, questions
 from helpers_roles import soon
 
-from croupier.cli.answers import figures, write_answer
+from croupier.cli.answers import figures, write_answer, write_schema
 from croupier.client import Client, ServerError
 from croupier.protocol import SumEstimate
 from croupier.report import answer_page
@@ -29,7 +29,8 @@ from croupier.service.store import ANALYZER, SHUFFLER, Database, enrol
 from croupier.service.task import Task
 from croupier.service.web import analyzer_app, shuffler_app
 from croupier.service.wire import WireError
-from croupier.statistics import check, plan_for
+from croupier.statistics import NumberGuess, check, describe, plan_for
+from croupier.table import TableGuess
 from croupier.validation import ArgumentError
 
 
@@ -94,6 +95,16 @@ def test_no_client_ends_a_question_unless_the_file_counts_on_everybody(folder, k
 def _written(path, text):
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize(("target", "said"), [("age", "no schema was written"), ("cost", "left out of the schema, 'age': 100%")])
+def test_text_that_was_taken_for_numbers_is_in_no_schema(folder, tmp_path, capsys, target, said):
+    guess = TableGuess({"age": NumberGuess(0, 100), "pay": NumberGuess(0, 9), "cost": NumberGuess(0, 9)}, target=target)
+    asked = replace(QueryFile.load(folder / "describe-task.toml"), guess=guess, output=tmp_path / "answer.json")
+    rows = np.column_stack([np.full(4_000, np.nan), *np.random.default_rng(0).uniform(0, 9, (2, 4_000))])
+    write_schema(asked, describe(rows, guess.columns, epsilon=4.0, delta=1e-6))
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "answer.toml").exists() == (target == "cost")
 
 
 @pytest.mark.parametrize(("kind", "transport"), [("describe", "masked-sum"), ("evaluate", "masked-sum"), ("histogram", "messages")])

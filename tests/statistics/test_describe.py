@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -14,6 +20,8 @@ from croupier.estimator import PrivacyAccount
 from croupier.report import describe_page
 from croupier.statistics import LevelGuess, NumberGuess, NumberSummary, SetAside, Summaries, check, plan_for
 from croupier.statistics.describing import numbers_of
+from croupier.statistics.set_aside import name_number
+from croupier.table import TableGuess, describe_table
 from croupier.table.describing import range_of
 from croupier.validation import ArgumentError
 
@@ -285,3 +293,47 @@ def test_bins_that_are_stated_are_those_that_were_made():
 def test_bins_that_are_stated_must_ascend_from_low_to_high(edges):
     with pytest.raises(ArgumentError, match="edges"):
         NumberGuess(0, 10, bins=9 if len(edges) > 8 else 8, stated=edges)
+
+
+_WHO = """
+import numpy as np, croupier as cr
+from croupier.statistics import set_aside
+set_aside.secrets.token_hex = lambda size: "5" * (2 * size)
+names = [f"person {number}" for number in range(300)]
+looks = cr.describe(np.ones((300, 1)), {"x": (0, 2)}, epsilon=1.0, delta=1e-6, groups=names, share=0.5)
+print("".join("01"[int(asked)] for asked in looks.asked))
+"""
+
+
+def test_a_seed_names_the_same_people_in_every_process_and_in_a_file(tmp_path, monkeypatch):
+    """A published seed says who was set aside; another process would have asked some of them again."""
+    processes = [
+        subprocess.run(
+            [sys.executable, "-c", _WHO], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (process.stdout.strip() for process in processes)
+    assert first == second
+    assert {"0", "1"} == set(first)
+    path = tmp_path / "people.csv"
+    path.write_text("who,x\n" + "".join(f"person {number},1\n" for number in range(300)))
+    monkeypatch.setattr("croupier.statistics.set_aside.secrets.token_hex", lambda size: "5" * (2 * size))
+    looks = describe_table(path, TableGuess({"x": NumberGuess(0, 2)}, user="who"), epsilon=1.0, delta=1e-6, share=0.5)
+    assert looks.users == first.count("1")
+
+
+def test_equal_labels_of_any_type_are_on_one_side():
+    same = [7, 7.0, np.int64(7), np.float32(7), Decimal("7.0"), Fraction(14, 2)]
+    assert len({name_number(label) for label in same}) == 1
+    assert name_number(1) == name_number(True) != name_number(0.5) == name_number(Decimal("0.5")) == name_number(np.float32(0.5))
+    assert name_number(float("inf")) == name_number(Decimal("inf"))
+    assert name_number("a") == name_number(np.str_("a")) != name_number("b")
+    assert name_number(None) == name_number(float("nan")) == name_number(pd.NA)
+    for label in (datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), 1 + 0j, ("a",)):
+        groups = np.empty(4, dtype=object)
+        groups[:] = ["a", "b", "c", label]
+        account = PrivacyAccount()
+        with pytest.raises(cr.ArgumentError, match=r"groups = .*text or numbers.*str\(label\)"):
+            cr.describe(np.ones((4, 1)), {"x": (0, 2)}, epsilon=1.0, delta=1e-6, groups=groups, share=0.5, account=account)
+        assert account.fits == ()

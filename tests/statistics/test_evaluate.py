@@ -166,7 +166,7 @@ def test_it_is_private_charged_and_says_so():
     assert "NOT PRIVATE" not in str(found)
     assert "constant answer" in str(found)
     assert found.to_dict()["guarantee"] is not None
-    assert account.spent(1e-5) > 0.5
+    assert account.spent() > 0.5
     assert "NOT PRIVATE" in str(cr.evaluate(Logit(), (ROWS, LABELS), epsilon=1.0, delta=1e-6, seed=0))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from ..estimator import PrivacyAccount
 from ..files import write_whole
 from ..report import describe_page, description_table
 from ..statistics import Description
-from ..table import Dialect, Source, TableGuess, describe_table, guess_for, schema_from
+from ..table import Dialect, Schema, Source, TableGuess, describe_table, guess_for, schema_from
 from ..validation import ArgumentError
 from .data_options import Decimal, Encoding, Sep
 from .files import check_output
@@ -25,7 +25,7 @@ from .progress import Shown, messages, say
 _HEAD = """\
 # Public facts for croupier fit. Ranges were described privately, from {people}: {promise}.
 # Levels and classes are those that were listed beforehand. Read it, and delete what is no feature.
-"""
+{left_out}"""
 
 
 def describe(
@@ -55,6 +55,7 @@ def describe(
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what each column is taken for, and ask nobody.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -81,6 +82,11 @@ def describe(
             raise ArgumentError("--target", found, f"one of {', '.join(source.names)}", "The schema says what is to be predicted.")
         for reason in guesses.left_out:
             say(console, f"warning: column left out, {reason}", "yellow")
+        for line in guesses.lines():
+            say(console if as_json else Console(), line)
+        if dry_run:
+            say(console, "Nobody was asked, and nothing was spent.")
+            return
         description = describe_table(
             source,
             guesses,
@@ -95,12 +101,16 @@ def describe(
         )
     if page is not None:
         write_whole(page, describe_page(description, title=f"A private look at {source.path.name}").encode())
-    if output is not None:
-        _write_schema(output, description, guesses)
     if as_json:
         typer.echo(json.dumps(description.to_dict(), indent=2))
     else:
-        _tell(description, source, output, page)
+        _tell(description, page)
+    if output is not None:  # after the answer, which is paid for, was shown: there may be no schema in it
+        for line in _write_schema(output, description, guesses):
+            say(console, f"warning: column left out of the schema, {line}", "yellow")
+        if not as_json:
+            fit = f"croupier fit {shlex.quote(str(source.path))} --schema {shlex.quote(str(output))}"
+            say(Console(), f"Schema: {output}. Read it, then: {fit}", "dim")
 
 
 def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
@@ -114,13 +124,22 @@ def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _write_schema(output: Path, description: Description, guesses: TableGuess) -> None:
+def _write_schema(output: Path, description: Description, guesses: TableGuess) -> list[str]:
+    """Write the schema, and say which columns are not in it, and why."""
     facts, notes = schema_from(description, guesses)
-    head = _HEAD.format(people=description.people, promise=description.promise)
+    left_out = [f"{json.dumps(name)}: {notes[name]}" for name in left_out_of(facts, notes)]
+    lines = "".join(f"# Left out: {line}\n" for line in left_out)
+    head = _HEAD.format(people=description.people, promise=description.promise, left_out=lines)
     write_whole(output, (head + facts.to_toml(notes)).encode())
+    return left_out
 
 
-def _tell(description: Description, source: Source, output: Path | None, page: Path | None) -> None:
+def left_out_of(schema: Schema, notes: Mapping[str, str]) -> list[str]:
+    """The columns that were described and are not in the schema, since their answers are no numbers."""
+    return [name for name in notes if name not in (*schema.columns, schema.target.column)]
+
+
+def _tell(description: Description, page: Path | None) -> None:
     console = Console()
     console.print(description_table(description))
     say(console, f"{description.people}, one private round; {description.promise}. Error bars are 95 %, sampling included.")
@@ -131,6 +150,3 @@ def _tell(description: Description, source: Source, output: Path | None, page: P
         say(console, f"They were chosen by their {by}. The others have spent nothing: a fit with this schema asks only them.")
     if page is not None:
         say(console, f"Page: {page}. Open it in a browser; it is one file and loads nothing.")
-    if output is not None:
-        fit = f"croupier fit {shlex.quote(str(source.path))} --schema {shlex.quote(str(output))}"
-        say(console, f"Schema: {output}. Read it, then: {fit}", "dim")

@@ -52,11 +52,12 @@ def _show_account(account: PrivacyAccount, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(account.to_dict(), indent=2))
         return
+    say(Console(), "Each fit alone:")
     for number, spent in enumerate(account.fits, start=1):
         whom = "everybody" if spent.part is None else str(spent.part)
         promise = "NOT PRIVATE" if spent.guarantee is None else str(spent.guarantee)
         say(Console(), f"{number}. {spent.what}, {spent.users:,} users ({spent.unit}), counted on {whom}: {promise}")
-    say(Console(), str(account))
+    say(Console(), f"All of them together: {account}")
 
 
 def _show_estimator(estimator: Any, as_json: bool) -> None:

@@ -14,8 +14,20 @@ from ..privacy.filter import GaussianBound, first_cap, gaussian_bound
 from ..privacy.ledger import BudgetExceededError
 from ..statistics.parts import Part
 from ..validation import ArgumentError, one_of, real
-from .account_file import UNITS, Limit, Spent, Terms, append, read
-from .account_sums import bounds_of, epsilon_text, figures, keep, kinds, parts_text, require_few_splits, spent_by, use
+from .account_file import COMMON_DELTA, UNITS, Limit, Spent, Terms, append, read
+from .account_sums import (
+    bounds_of,
+    epsilon_text,
+    figures,
+    keep,
+    kinds,
+    parts_text,
+    promises,
+    require_few_splits,
+    spent_by,
+    use,
+    use_text,
+)
 
 # How far figures of one run may be apart that two processors computed.
 _AGAIN = 1 + 1e-9
@@ -38,7 +50,9 @@ class PrivacyAccount:
     before it: a fit that would not keep this is refused before it asks anybody. (A filter: caps on the squares of mu and on slacks
     are fixed before the first fit. A first fit that keeps the limit by itself, but not the caps, is taken, and is the last.)
     Without, `spent` is an epsilon that holds whenever one stops. Both by accounting, section 4, for every user: where people were
-    set aside, fits on those and fits on the others are not added up, since nobody is in both (`of_part`).
+    set aside, fits on those and fits on the others are not added up, since nobody is in both (`of_part`). The limit and `spent` are
+    two promises, each at delta. Which is smaller depends on when one stops, so the smaller of the two holds at 2 delta only. Texts
+    and `to_dict` have one of them: the limit where there is one.
 
     Parameters
     ----------
@@ -48,8 +62,9 @@ class PrivacyAccount:
         (n_jobs above 1).
     epsilon : float, optional
         What these people are promised altogether; without it there is no limit.
-    delta : float
-        The delta of that promise, and of `spent`.
+    delta : float, optional
+        The delta of that promise, and of `spent`: fixed before the first fit, as the limit is. Default: the file's, or 1e-6 for a
+        new account.
 
     Attributes
     ----------
@@ -70,11 +85,13 @@ class PrivacyAccount:
     (2, True)
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, *, epsilon: float | None = None, delta: float = 1e-6) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, epsilon: float | None = None, delta: float | None = None
+    ) -> None:
         self.path = None if path is None else Path(path).absolute()
         remedy = "Give the total that these people are promised, or leave epsilon out to count without a limit."
         self.epsilon = None if epsilon is None else real("epsilon", epsilon, above=0, remedy=remedy)
-        self.delta = real("delta", delta, above=0, below=1, remedy=remedy)
+        self._delta = None if delta is None else real("delta", delta, above=0, below=1, remedy=remedy)
         self._terms: Terms | None = None
         self._fits: list[Spent] = []
         self._lock = threading.Lock()
@@ -125,11 +142,17 @@ class PrivacyAccount:
         return tuple(self._state()[1])
 
     @property
+    def delta(self) -> float:
+        """The delta of every figure: fixed before the first fit, since one that is chosen after looking proves nothing."""
+        terms = self._state()[0]
+        return terms.delta if terms else self._delta or COMMON_DELTA
+
+    @property
     def elsewhere(self) -> bool:
         """Whether this is a copy, in another process or out of a pickle, whose charges nobody would see."""
         return self.path is None and self._home != os.getpid()
 
-    def spent(self, delta: float | None = None, part: Part | None = None) -> float:
+    def spent(self, part: Part | None = None) -> float:
         """An epsilon for everything so far, which holds whenever one stops, whatever was chosen after looking at what.
 
         It is more than the sum of fits that were fixed beforehand would have: 5 % for one fit, 10 to 40 % for more. For such fits
@@ -137,14 +160,13 @@ class PrivacyAccount:
 
         Guarantee
         ---------
-        Let e be this figure at the moment at which one stops. For neighbours P, Q and every event E, P(E) <= E_Q[e^e; E] + delta.
+        Let e be this figure at the moment at which one stops. For neighbours P, Q and every event E, P(E) <= E_Q[e^e; E] + delta,
+        with the account's delta. A limit is a promise of its own: the smaller of the two holds at 2 delta.
 
         Parameters
         ----------
-        delta : float, optional
-            The account's own unless given; to be fixed beforehand.
         part : Part, optional
-            For whoever is in this part of the people; for everybody unless given.
+            For people in this part. Default: for everybody.
 
         Returns
         -------
@@ -154,20 +176,15 @@ class PrivacyAccount:
         terms, fits = self._state()
         if terms is None or not fits:
             return 0.0
-        return spent_by(kinds(fits, part), terms, fits, self.delta if delta is None else delta, watched=False)
+        return spent_by(kinds(fits, part), terms, fits, watched=False)
 
-    def spent_if_watched(self, delta: float | None = None) -> float:
+    def spent_if_watched(self) -> float:
         """An epsilon for everything so far to somebody who also knows when each user answered, in fits with secret lots.
-
-        Parameters
-        ----------
-        delta : float, optional
-            The account's own unless given; to be fixed beforehand.
 
         Returns
         -------
         float
-            As `spent`, of `guarantee.if_watched` of every fit; the same figure, but for its first cap, where no lots were secret.
+            As `spent`, of `guarantee.if_watched` of every fit; never less than `spent`.
 
         Guarantee
         ---------
@@ -186,20 +203,15 @@ class PrivacyAccount:
         terms, fits = self._state()
         if terms is None or not fits:
             return 0.0
-        return spent_by(kinds(fits), terms, fits, self.delta if delta is None else delta, watched=True)
+        return max(self.spent(), spent_by(kinds(fits), terms, fits, watched=True))
 
     @property
     def has_secret_lots(self) -> bool:
         """Whether a fit had secret lots, so that `spent_if_watched` says more than `spent`."""
         return any(fit.guarantee is not None and fit.guarantee.watched is not None for fit in self._state()[1])
 
-    def watched_text(self, delta: float | None = None) -> str:
+    def watched_text(self) -> str:
         """Say what is left to somebody who also knows when each user answered.
-
-        Parameters
-        ----------
-        delta : float, optional
-            The account's own unless given.
 
         Returns
         -------
@@ -208,7 +220,7 @@ class PrivacyAccount:
         """
         if not self.has_secret_lots:
             return ""
-        return f"; to somebody who also knows when each user answered {epsilon_text(self.spent_if_watched(delta))}"
+        return f"; to somebody who also knows when each user answered {epsilon_text(promises(self)[1])}"
 
     def charge(
         self,
@@ -291,15 +303,15 @@ class PrivacyAccount:
             return self._whole._terms, self._whole._fits
         terms, fits = read(self.path)
         there = terms.limit if terms else None
-        if terms and self.epsilon is not None and (there is None or (there.epsilon, there.delta) != (self.epsilon, self.delta)):
-            remedy = "A limit is fixed before the first fit. Leave epsilon out to take over the file's."
-            allowed = f"as in {self.path}, which has {there or 'no limit'}"
-            raise ArgumentError("epsilon, delta", (self.epsilon, self.delta), allowed, remedy)
+        if terms and (self.epsilon not in (None, there and there.epsilon) or self._delta not in (None, terms.delta)):
+            remedy = "Both are fixed before the first fit. Leave epsilon and delta out to take over the file's."
+            allowed = f"as in {self.path}, which has {there or f'no limit, delta = {round_up(terms.delta)}'}"
+            raise ArgumentError("epsilon, delta", (self.epsilon, self._delta), allowed, remedy)
         return terms, fits
 
     def _begin(self, bound: GaussianBound | None) -> None:
         """Fix the terms, before anything is released: those of the account, and the odometer's first cap by the first fit."""
-        self._terms = Terms(Limit.of(self.epsilon, self.delta), first_cap(bound))
+        self._terms = Terms(Limit.of(self.epsilon, self.delta), first_cap(bound), self.delta)
         if self.path is not None:
             append(self.path, self._terms.to_dict())
 
@@ -353,8 +365,9 @@ class PrivacyAccount:
         Returns
         -------
         dict
-            "fits", each with its guarantee and part; "epsilon" at "delta" for everything together, and "epsilon_if_watched", None
-            where nothing is promised; "limit"; and "parts", with what each side of a split has spent.
+            "fits", each with its guarantee and part; "epsilon" at "delta", which is that of the limit where there is one, and else
+            what was spent, and "epsilon_if_watched", None where nothing is promised; "limit", with the parts of its caps that are
+            used; and "parts", with the same of each side of a split.
         """
         return figures(self)
 
@@ -366,8 +379,7 @@ class PrivacyAccount:
         if limit is None:
             together = f"together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}"
             return f"{len(fits)} fits, {together}{self.watched_text()}; no limit{parts_text(self)}"
-        squares, slacks = use(limit, fits) or (0.0, 0.0)
-        used = f"used {round_up(squares)} of its mu^2 and {round_up(slacks)} of its slack"
+        used = use_text(use(limit, fits) or (0.0, 0.0))
         return f"{len(fits)} fits within the {limit}; {used}{self.watched_text()}{parts_text(self)}"
 
 

@@ -17,6 +17,8 @@ from ..validation import ArgumentError, one_of, real
 
 FORMAT, VERSION = "croupier account", 2
 UNITS = ("row", "person", "user")
+# The delta of an account for which none was chosen.
+COMMON_DELTA = 1e-6
 _EDITED = "Do not edit an account by hand; begin a new one."
 
 
@@ -112,14 +114,18 @@ class Terms:
         None where fits are counted without one.
     first_cap : float
         The odometer's smallest cap, by the first fit.
+    delta : float
+        That of every figure, and of the limit.
     """
 
     limit: Limit | None
     first_cap: float
+    delta: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {"format": FORMAT, "version": VERSION, "limit": self.limit and asdict(self.limit), "first_cap": self.first_cap}
+        fixed = {"limit": self.limit and asdict(self.limit), "first_cap": self.first_cap, "delta": self.delta}
+        return {"format": FORMAT, "version": VERSION} | fixed
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Terms:
@@ -136,13 +142,14 @@ class Terms:
             raise ArgumentError("first line", values.get("format", "an account without terms"), allowed, remedy)
         first = real("first_cap", values["first_cap"], above=0, remedy=remedy)
         if values["limit"] is None:
-            return cls(None, first)
+            # files from before this was written down are counted at the delta that accounts had where none was chosen
+            return cls(None, first, real("delta", values.get("delta", COMMON_DELTA), above=0, below=1, remedy=remedy))
         caps = Caps(**{name: real(name, value, above=0, remedy=remedy) for name, value in values["limit"]["caps"].items()})
         epsilon = real("epsilon", values["limit"]["epsilon"], above=0, remedy=remedy)
         delta = real("delta", values["limit"]["delta"], above=0, below=1, remedy=remedy)
         if not caps.keep(epsilon, delta):
             raise ArgumentError("caps", str(caps), f"such that they keep epsilon = {epsilon!r}, delta = {delta!r}", remedy)
-        return cls(Limit(epsilon, delta, caps), first)
+        return cls(Limit(epsilon, delta, caps), first, delta)
 
 
 def is_account(path: Path) -> bool:

@@ -58,7 +58,7 @@ def bounds_of(fits: Sequence[Spent], *, watched: bool = False) -> list[GaussianB
     return None if None in guarantees else [_bound(guarantee, watched) for guarantee in guarantees if guarantee]
 
 
-def spent_by(found: Sequence[Sequence[Spent]], terms: Terms, fits: Sequence[Spent], delta: float, *, watched: bool) -> float:
+def spent_by(found: Sequence[Sequence[Spent]], terms: Terms, fits: Sequence[Spent], *, watched: bool) -> float:
     """An odometer for every kind of user, whose first cap is fixed before their first fit: the largest figure (section 4)."""
     totals = [0.0]
     for asked in filter(None, found):
@@ -66,13 +66,13 @@ def spent_by(found: Sequence[Sequence[Spent]], terms: Terms, fits: Sequence[Spen
         if bounds is None:
             return float("inf")
         cap = terms.first_cap if asked[0] is fits[0] and not watched else first_cap(bounds[0])
-        totals.append(odometer(bounds, delta, cap))
+        totals.append(odometer(bounds, terms.delta, cap))
     return max(totals)
 
 
-def use(limit: Limit, fits: Sequence[Spent]) -> tuple[float, float] | None:
-    """Which parts of the caps users have used up, at most; None where a fit has no guarantee."""
-    parts = [bounds and limit.caps.use(bounds) for bounds in map(bounds_of, filter(None, kinds(fits)))]
+def use(limit: Limit, fits: Sequence[Spent], part: Part | None = None) -> tuple[float, float] | None:
+    """Which parts of the caps users (of a part) have used up, at most; None where a fit has no guarantee."""
+    parts = [bounds and limit.caps.use(bounds) for bounds in map(bounds_of, filter(None, kinds(fits, part)))]
     if any(part is None for part in parts):
         return None
     return max((part[0] for part in parts if part), default=0.0), max((part[1] for part in parts if part), default=0.0)
@@ -82,6 +82,24 @@ def keep(limit: Limit, asked: Sequence[Spent]) -> bool:
     """Whether fits that ask the same user keep a limit: by its caps, or one alone by itself."""
     bounds, alone = bounds_of(asked), asked[0].guarantee if len(asked) == 1 else None
     return (bounds is not None and max(limit.caps.use(bounds)) <= 1) or bool(alone and alone.delta(limit.epsilon) <= limit.delta)
+
+
+def promises(account: PrivacyAccount, part: Part | None = None) -> tuple[float, float]:
+    """The epsilon that texts and files have at the account's delta, and that for an observer who knows when each user answered.
+
+    The limit's where there is one, which is fixed beforehand, and else the odometer's: the smaller of the two would be chosen after
+    looking, and hold at the sum of both deltas. The limit does not cover the second observer; their figure is at least the first,
+    so that the smallest figure that is printed is a promise (section 4).
+    """
+    limit = account.limit
+    if limit is None or any(fit.guarantee is None for fit in account.fits):
+        return account.spent(part), account.spent_if_watched()
+    return limit.epsilon, max(limit.epsilon, account.spent_if_watched() if account.has_secret_lots else 0.0)
+
+
+def use_text(used: tuple[float, float]) -> str:
+    """Which parts of a limit's caps are used."""
+    return f"used {round_up(used[0])} of its mu^2 and {round_up(used[1])} of its slack"
 
 
 def epsilon_text(epsilon: float) -> str:
@@ -97,10 +115,9 @@ def parts_text(account: PrivacyAccount) -> str:
     lines, limit = [], account.limit
     for split, asked in splits.items():
         for part in (split, split.other):
-            # whoever is asked within a limit has that too, where it is the smaller figure
-            least = min([account.spent(part=part), *([limit.epsilon] if limit and limit.delta <= account.delta else [])])
-            spent = f"{epsilon_text(least)} at delta = {round_up(account.delta)}"
-            lines.append(f"{len(asked[part.side]) or 'none'} of the fits on {part}, who have {spent}")
+            used = limit and use(limit, account.fits, part)
+            spent = use_text(used) if used else f"have {epsilon_text(account.spent(part))} at delta = {round_up(account.delta)}"
+            lines.append(f"{len(asked[part.side]) or 'none'} of the fits on {part}, who {spent}")
     lines += [f"{len(everybody)} on everybody"] if everybody else []
     lines += ["different splits overlap, so they are added up"] if len(splits) > 1 else []
     return f". People were set aside, and nobody is on both sides of a split: {'; '.join(lines)}"
@@ -112,12 +129,22 @@ def figures(account: PrivacyAccount) -> dict[str, Any]:
     parts = [side for split in by_split([(fit.part, fit) for fit in fits])[1] for side in (split, split.other)]
     return {
         "fits": [{name: value for name, value in fit.to_dict().items() if name != "digest"} for fit in fits],
-        "epsilon": _finite(account.spent()),
-        "epsilon_if_watched": _finite(account.spent_if_watched()),
+        "epsilon": _finite(promises(account)[0]),
+        "epsilon_if_watched": _finite(promises(account)[1]),
         "delta": account.delta,
-        "limit": limit and {"epsilon": limit.epsilon, "delta": limit.delta},
-        "parts": [part.to_dict() | {"users": part.users, "epsilon": _finite(account.spent(part=part))} for part in parts],
+        "limit": limit and {"epsilon": limit.epsilon, "delta": limit.delta} | _used(limit, fits),
+        "parts": [
+            part.to_dict()
+            | {"users": part.users, "epsilon": _finite(promises(account, part)[0])}
+            | (_used(limit, fits, part) if limit else {})
+            for part in parts
+        ],
     }
+
+
+def _used(limit: Limit, fits: Sequence[Spent], part: Part | None = None) -> dict[str, float]:
+    used = use(limit, fits, part)
+    return {} if used is None else {"used_of_mu_squared": used[0], "used_of_slack": used[1]}
 
 
 @functools.lru_cache(maxsize=1024)

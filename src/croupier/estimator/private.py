@@ -134,14 +134,16 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             return
         which, total = None, ""
         try:
+            if not self._family.fits:
+                self._family._delta = self.delta  # that of the first fit, fixed before it asks anybody
             fits = self._family.charge(name, population.users, promised, run, unit=unit)
             if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
                 which = f"fit {fits} of it and its clones"
-                total = f"; together epsilon = {round_up(self._family.spent(self.delta))} at delta = {round_up(self.delta)}"
-                total += self._family.watched_text(self.delta)
+                total = f"; together epsilon = {round_up(self._family.spent())} at delta = {round_up(self._family.delta)}"
+                total += self._family.watched_text()
         except (BudgetExceededError, ArgumentError):
             which = "earlier fits, in another process, of another unit (row, person) or with other neighbours, are not counted here"
-            self._own_account = PrivacyAccount()
+            self._own_account = PrivacyAccount(delta=self.delta)
             self._own_account.charge(name, population.users, promised, run, unit=unit)
         if which and not seeded:
             warn_caller(

@@ -36,6 +36,8 @@ def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = (), parts: Ma
     Guarantee
     ---------
     Steps on everybody are composed; of the two sides of a split the worse counts, since nobody is in both (accounting, section 4).
+    The plans of all steps are taken as fixed before the first was fitted: where one was chosen after looking, count with a
+    `PrivacyAccount`.
 
     Raises
     ------

@@ -212,7 +212,8 @@ class DeviceBudget:
             now = max([self._clock(), *(one.last for one in entries)])  # with a clock set back it would cease to count too soon
             entry = known or BudgetEntry(task, name, analyzer, guarantee, now, now, 0)
             entry = replace(entry, last=max(entry.last, now), answers=entry.answers + (not again or known is None))
-            self._write(limit, [*(other for other in entries if other.task != task), entry])
+            # in its old place: the first entry fixes the odometer's first cap, also where two began at the same moment
+            self._write(limit, [entry if one is known else one for one in entries] + ([] if known else [entry]))
 
     def counted(self, limit: BudgetLimit, entries: Sequence[BudgetEntry]) -> list[BudgetEntry]:
         """The entries that count now: those with an answer within the last period, and later by the clock where it was set back.

@@ -17,7 +17,7 @@ from .asking import Account, Answer, PartAccount, ask
 from .column_summary import ColumnSummary, NumberSummary
 from .guesses import Guess, LevelGuess, NumberGuess
 from .parts import LABELS, Part
-from .set_aside import SetAside
+from .set_aside import SetAside, name_number
 from .summaries import Summaries
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -190,10 +190,10 @@ def describe(
     delta : float
         What each user is promised, with epsilon; below 1 / users.
     groups : array_like, optional
-        For data in memory: whose row each is.
+        For data in memory: whose row each is. With `share`, labels are text or numbers.
     share : float, optional
-        Ask only about this share of the people, chosen by their places alone; the others have spent nothing. `Description.asked`
-        says who was asked.
+        Ask only about this share of the people, chosen by a seed and their places, or their names in `groups`; the others have
+        spent nothing. `Description.asked` says who was asked. The seed in `Description.aside` names the same people anywhere.
     honest : float, default 1.0
         Fraction of the users whose noise is counted on.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
@@ -353,5 +353,5 @@ def _chosen(aside: SetAside, rows: int, labels: Any) -> tuple[NDArray[np.bool_],
     if labels is None:
         return aside.places(0, rows), rows
     people = [name_of(label) for label in labels.tolist()]  # as a population takes them, which leaves out nobody's rows
-    numbers = np.array([hash(label) % (1 << 64) for label in people], dtype=np.uint64)  # equal labels have equal hashes
+    numbers = np.array([name_number(label) for label in people], dtype=np.uint64)
     return aside.names(numbers), len({label for label in people if not is_missing(label)})

@@ -97,6 +97,11 @@ class NumberGuess:
             )
 
     @property
+    def says_nothing(self) -> bool:
+        """Whether nothing was guessed: a number of any size."""
+        return (self.low, self.high, self.whole) == (-WIDEST, WIDEST, False)
+
+    @property
     def _outermost(self) -> tuple[float, float]:
         """The first and the last edge."""
         low, high = float(self.low), float(self.high)

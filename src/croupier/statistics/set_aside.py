@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 import secrets
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Rational, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..invalid import is_missing
 from ..validation import ArgumentError, real
 
 Mask = NDArray[np.bool_]
@@ -116,6 +122,27 @@ class SetAside:
 
     def _chosen(self, words: NDArray[np.uint64]) -> Mask:
         return np.asarray(words < np.uint64(min(int(self.share * _WORD), _WORD - 1)))
+
+
+def name_number(label: Any) -> int:
+    """A name as 64 bits, the same in every process and in files. Two that share them are on the same side, which harms nobody.
+
+    Labels that are equal have the same text here, whatever their types: a person on both sides would be asked twice. Of text and
+    numbers we know which are equal; anything else is refused.
+    """
+    if is_missing(label):
+        text = ""
+    elif isinstance(label, str):
+        text = str.__str__(label)  # of an enumeration its value, which is what it equals
+    elif isinstance(label, Rational):
+        text = str(Fraction(label))
+    elif isinstance(label, Real | Decimal):
+        number: Any = label  # of floats and decimals, numpy's too
+        text = str(Fraction(*number.as_integer_ratio())) if math.isfinite(number) else str(float(number))
+    else:
+        remedy = "Name people by text or by numbers, str(label) say: equal labels have to be one person in every process."
+        raise ArgumentError("groups", type(label).__name__, "text or numbers where a share is set aside", remedy)
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

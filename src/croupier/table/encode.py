@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import replace
 from decimal import Decimal
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..invalid import blanks
+from ..statistics.set_aside import name_number
 from ..validation import ArgumentError, FileError, FileRecordError
 from .columns import Category, Column, Numeric, as_text
 from .lenient import decoded, is_text, numbers
@@ -192,7 +192,7 @@ class Encoder:
                 public=f"{piece.file}, column {name!r}",
             )
         coded = texts.dictionary_encode()
-        numbers = np.array([_number(text) for text in coded.dictionary.to_pylist()], dtype=np.uint64)
+        numbers = np.array([name_number(text) for text in coded.dictionary.to_pylist()], dtype=np.uint64)
         return np.asarray(numbers[np.asarray(coded.indices)])
 
     def owned(self, piece: Piece) -> Piece:
@@ -334,11 +334,6 @@ def _wrong_type(piece: Piece, name: str, column: Any, allowed: str) -> ArgumentE
 def _cell(piece: Piece, name: str, index: int) -> Any:
     value = piece.column(name)[index].as_py()
     return "missing" if value is None or value == "" else value
-
-
-def _number(text: str) -> int:
-    """A name as 64 bits. Two that share them would be taken for one user, which harms nobody's privacy."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def _number_text(value: float | Decimal | None) -> str | None:

@@ -15,12 +15,18 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ..statistics import LevelGuess, NumberGuess
+from ..statistics.guesses import WIDEST
 from ..validation import ArgumentError
 from .read import Source
 from .schema import Label, as_text
 from .toml_text import Keys
 
 Guess = NumberGuess | LevelGuess
+# What is said of columns of which nothing was.
+_UNSAID = f"numbers from {-WIDEST:g} to {WIDEST:g}, since nothing was said of them"
+_COST = "Each takes a part of the budget: give --range or --levels, or --leave-out where it is text."
+# Of longer lists of levels so many are shown.
+_FEW = 6
 _REMEDY = "Write what you can defend without having seen the data; see docs/statistics.md for an example."
 
 
@@ -159,6 +165,30 @@ class TableGuess:
                 "edges": guess.edges.tolist(),
             }
             for name, guess in self.columns.items()
+        ]
+
+    def lines(self) -> list[str]:
+        """Say what every column is taken for; to be read before anything is spent on it.
+
+        Returns
+        -------
+        list of str
+            One for ranges, one for levels and one for columns of which nothing is said, as far as there are any.
+        """
+        unsaid, ranges, levels = [], [], []
+        for name, guess in self.columns.items():
+            if isinstance(guess, LevelGuess):
+                more = f", ... ({len(guess.levels)} levels)" if len(guess.levels) > _FEW else ""
+                levels.append(f"{name} ({', '.join(guess.levels[:_FEW])}{more})")
+            elif guess.says_nothing:
+                unsaid.append(name)
+            else:
+                kind, low, high = "whole, " if guess.whole else "", guess.low, guess.high
+                ranges.append(f"{name} ({kind}{low:.10g} to {high:.10g})")
+        return [
+            *([f"Numbers: {', '.join(ranges)}."] if ranges else []),
+            *([f"Levels: {', '.join(levels)}."] if levels else []),
+            *([f"Taken for {_UNSAID}: {', '.join(unsaid)}. {_COST}"] if unsaid else []),
         ]
 
     def checked(self, name: str = "guess") -> TableGuess:
