@@ -94,7 +94,7 @@ def coverage_table(results: Results) -> str:
         (f"{row['features']}", f"{row['users']:,}", f"{row['epsilon']:g}", f"{row['covered']:.1%}", f"{row['told']:.0%}")
         for row in results["coverage"]
     ]
-    return table(("columns", "people", "epsilon", "covered", "told from noise"), rows, left=0)
+    return table(("columns", "people", "epsilon", "covered", "decided"), rows, left=0)
 
 
 def logistic_tables(results: Results) -> list[str]:
@@ -124,7 +124,7 @@ def logistic_tables(results: Results) -> list[str]:
     ]
     return [
         LOGISTIC,
-        table(("columns", "people", "epsilon", "covered", "told from noise", "width"), covered, left=0),
+        table(("columns", "people", "epsilon", "covered", "decided", "width"), covered, left=0),
         COEFFICIENTS,
         table(("interactivity", "people", "epsilon", "coefficients", "error"), coefficients, left=1),
     ]

@@ -1,6 +1,8 @@
-"""Linear regression in one round: the right coefficients, intervals that cover, and silence where nothing can be told."""
+"""Linear regression in one round: the right coefficients, and intervals that cover, infinite ones where nothing is known."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
@@ -108,9 +110,14 @@ def test_where_nothing_can_be_told_it_says_so():
     model = ShuffleLinearRegression(epsilon=4.0, target_range=(-1, 1), random_state=0).fit(twice, y)
     table = model.summary()
     assert table.determined.tolist() == [False, False, True, True]
-    assert np.isnan(table.intervals[:2]).all()
-    assert np.isnan(model.std_[:2]).all()
-    assert str(table).count("not told from noise") == 2
+    assert table.intervals[:2].tolist() == [[-np.inf, np.inf]] * 2
+    assert np.isinf(model.std_[:2]).all()
+    assert table.p_values[:2].tolist() == [1.0, 1.0]
+    assert str(table).count("(-inf, inf)") == 2
+    assert "The data do not decide 2 of 4 coefficients" in str(table)
+    assert [row["interval"] == [None, None] for row in table.to_dict()["rows"]] == [True, True, False, False]
+    assert [row["decided"] for row in table.to_dict()["rows"]] == table.determined.tolist()
+    json.loads(json.dumps(table.to_dict(), allow_nan=False))
     nothing = ShuffleLinearRegression(epsilon=0.1, target_range=(-1, 1), random_state=0).fit(X[:300], y[:300])
     assert not nothing.summary().determined[:2].any()
 

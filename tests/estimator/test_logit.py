@@ -164,15 +164,20 @@ def test_bad_requests_spend_nothing(options, name):
 
 
 def test_where_nothing_can_be_told_it_says_so():
-    """Two columns that are the same: neither has an interval, the intercept has."""
+    """Two columns that are the same: neither has a finite interval, the intercept has; with a declared bound all have."""
     X, y = world(6_000)
     twice = np.column_stack([X[:, 0], X[:, 0]]) / 40
     model = ShuffleLogit(classes=["no", "yes"], epsilon=4.0, random_state=0)
     model.fit_population(SurrogatePopulation(*model.records(twice, y)), 2)
     table = model.summary()
     assert table.determined.tolist() == [False, False, True]
-    assert np.isnan(table.intervals[:2]).all()
-    assert "not told from noise" in str(table)
+    assert table.intervals[:2].tolist() == [[-np.inf, np.inf]] * 2
+    assert str(table).count("(-inf, inf)") == 2
+    bounded = model.set_params(coef_bound=12.0).summary()
+    assert np.isfinite(bounded.intervals).all()
+    assert (np.abs(bounded.intervals[:2]) <= 12.0).all()
+    np.testing.assert_array_equal(bounded.intervals[2], table.intervals[2])
+    assert "declared coef_bound" in str(bounded)
 
 
 @pytest.mark.parametrize(("slope", "intercept", "told"), [(2.0, 0.3, True), (2.0, -3.5, False), (18.0, 0.0, False)])
@@ -183,4 +188,7 @@ def test_weights_that_are_still_on_their_way_get_no_interval(slope, intercept, t
     y = rng.random(30_000) < expit(slope * X[:, 0] + intercept)
     model = ShuffleLogit(epsilon=1.0, classes=[False, True], random_state=1).fit(X, y)
     assert np.isfinite(model.summary().std).all() == told
-    assert np.isnan(model.summary().std).all() != told
+    assert np.isinf(model.summary().intervals).all() != told
+    bounded = model.set_params(coef_bound=20.0).intervals()
+    assert np.isfinite(bounded).all()
+    assert told or bounded.tolist() == [[-20.0, 20.0]] * 2

@@ -55,7 +55,11 @@ def test_what_cannot_be_told_is_said_and_not_drawn(people):
     page = html_report(model)
     assert not model.summary().determined[:2].any()
     assert "there is nothing to draw" in page
-    assert page.count("not told from noise") == (~model.summary().determined).sum()  # with the intercept, or without
+    assert page.count("-∞ to ∞") == (~model.summary().determined).sum()  # with the intercept, or without
+    assert "The data do not decide" in page
+    bounded = html_report(model.set_params(coef_bound=5.0))
+    assert "∞" not in bounded
+    assert "<svg" in bounded
 
 
 def test_a_seeded_model_is_marked_and_public_rows_are_compared_on(people, models):

@@ -111,13 +111,14 @@ def test_units_are_those_of_least_squares_on_raw_columns(people):
     np.testing.assert_allclose(units.intervals, np.column_stack([coef - half, coef + half]), rtol=1e-3, atol=1e-3)
 
 
-def test_a_combination_is_told_from_noise_where_all_of_its_parts_are(people):
+def test_the_data_decide_a_combination_where_they_decide_all_of_its_parts(people):
     coef, covariance, std, p_values = least_squares(people[1], people[2])
     known = np.array([True] * 5 + [False] + [True] * 2)  # hours, from whose middle the intercept is moved
     units = in_schema_units(table_of(coef, covariance, std, p_values, known), interval_schema(SPEND))
     assert units.determined.tolist() == [True, True, True, True, True, False, True, False]
-    assert np.isnan(units.std[[5, 7]]).all()
-    assert "not told from noise" in str(units)
+    assert units.intervals[[5, 7]].tolist() == [[-np.inf, np.inf]] * 2
+    assert np.isfinite(np.delete(units.intervals, [5, 7], axis=0)).all()
+    assert str(units).count("(-inf, inf)") == 2
 
 
 @pytest.mark.filterwarnings("ignore::croupier.estimator.WeakPrivacyWarning")

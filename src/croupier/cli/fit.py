@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..estimator import PrivacyAccount
+from ..estimator import PrivacyAccount, WidthForecast
 from ..optimizer import Result, Schedule
 from ..optimizer.log import left_over
 from ..population import UnreachableError
@@ -59,6 +59,17 @@ def fit(
         str | None,
         typer.Option(help="Of --task regress-mean: moments (one round), rounds, or auto (whichever is better)."),
     ] = None,
+    coef_bound: Annotated[
+        float | None,
+        typer.Option(
+            help="For --task linear or logit: no true coefficient is larger, from the middle to the end of a column's range or "
+            "against a reference. Keeps every interval finite."
+        ),
+    ] = None,
+    any_width: Annotated[
+        bool,
+        typer.Option("--any-width", help="For --task linear or logit: fit even if the forecast says that intervals are useless."),
+    ] = False,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
     class_weight: Annotated[
         list[str] | None, typer.Option(help="CLASS=WEIGHT, a public weight for a rare class; may be given several times.")
@@ -108,9 +119,13 @@ def fit(
     parameters |= _of_rounds(task, interactivity=interactivity, lots=lots, rule=rule, rounds=rounds, radius=radius)
     parameters |= _only_for(task, "quantile", quantile=quantile)
     parameters |= _only_for(task, "regress-mean", method=method)
+    parameters |= _only_for(task, *INTERVALS, coef_bound=coef_bound)
+    _only_for(task, *INTERVALS, any_width=any_width or None)
     parameters |= {} if account is None else {"account": PrivacyAccount(account)}
     parameters |= class_weights(class_weight or (), facts)
-    options = named_as_options("task", "checkpoint", "rounds", "delta", "engine", "work_dir", "address", "workers", "user_column")
+    options = named_as_options(
+        "task", "checkpoint", "rounds", "delta", "engine", "work_dir", "address", "workers", "user_column", "coef_bound"
+    )
     with options, warnings_said(console), announced(console, not (quiet or as_json)):
         model = fit_table(
             source,
@@ -119,7 +134,7 @@ def fit(
             delta=delta,
             engine=Engine(engine, work_dir, address, workers),
             checkpoint=checkpoint,
-            watcher=_Watching(console, shown, checkpoint),
+            watcher=_Watching(console, shown, checkpoint, told=not (quiet or as_json), any_width=any_width),
             **parameters,
         )
     model.save(output)
@@ -187,22 +202,30 @@ def _of_rounds(task: str | None, **options: Any) -> dict[str, Any]:
     return {}
 
 
-def _only_for(task: str | None, needed: str, **option: Any) -> dict[str, Any]:
-    """An option that one task has, if it was given."""
+def _only_for(task: str | None, *needed: str, **option: Any) -> dict[str, Any]:
+    """An option that some tasks have, if it was given."""
     ((name, value),) = option.items()
     if value is None:
         return {}
-    if task != needed:
-        raise ArgumentError(f"--{name}", value, f"left out but for --task {needed}", f"Add --task {needed}.")
+    if task not in needed:
+        tasks = " or ".join(needed)
+        raise ArgumentError(f"--{name.replace('_', '-')}", value, f"left out except for --task {tasks}", f"Add --task {tasks}.")
     return option
 
 
 class _Watching(Shown):
     """Shows a fit; a run that leaves no model ends the command with what became of it."""
 
-    def __init__(self, console: Console, shown: bool, checkpoint: Path | None) -> None:
+    def __init__(self, console: Console, shown: bool, checkpoint: Path | None, *, told: bool, any_width: bool) -> None:
         super().__init__(console, shown)
-        self._checkpoint = checkpoint
+        self._checkpoint, self._told, self._any_width = checkpoint, told, any_width
+
+    def forecast(self, expected: WidthForecast) -> None:
+        if expected.useless and not self._any_width:
+            remedy = "Ask more people, use fewer columns or a larger --epsilon, or leave --task out for a model without intervals"
+            raise Stopped(f"refused, nothing was spent: {expected} {remedy}; --any-width fits all the same.", 2)
+        if self._told:
+            say(self._console, str(expected), "dim")
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:

@@ -6,7 +6,7 @@ from .files import load_model
 from .logit import ShuffleLogit
 from .private import PublicDataWarning, WeakPrivacyWarning
 from .regression import ShuffleLinearRegression
-from .regression_table import RegressionTable
+from .regression_table import RegressionTable, WideIntervalsWarning, WidthForecast
 from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor
 from .ridge import ShuffleRidge
 from .scaler import ShuffleScaler
@@ -30,6 +30,8 @@ __all__ = [
     "ShuffleRidge",
     "ShuffleScaler",
     "WeakPrivacyWarning",
+    "WideIntervalsWarning",
+    "WidthForecast",
     "load_model",
     "total_guarantee",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -17,18 +18,30 @@ from ..privacy import Guarantee, words
 from ..problem.rows import clip_rows, row_norms
 from ..protocol import SumEstimate
 from ..statistics import Coefficients, Moments, Newton, Statistic, least_squares
+from ..statistics.linear import seen_from
+from ..statistics.moments import noise_edge
 from ..validation import ArgumentError, real, whole
 from .blank import blanked, target_column, validated
 from .declared_classes import DeclaredClasses
 from .files import require_range
-from .group_rounds import GroupRounds, ask_groups, plan_groups
+from .group_rounds import GroupPlans, GroupRounds, ask_groups, plan_groups
 from .parameters import documented
 from .private import Floats
-from .regression_table import RegressionTable
+from .regression_table import (
+    FORECAST_FIRST,
+    RegressionTable,
+    WidthForecast,
+    check_coef_bound,
+    least_spread,
+    shown,
+    slope_half_width,
+)
 from .unit_rows import coefficient_units, sent_rows
 
 _NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
 _FEWEST = 8
+# Mean of p(1 - p) that a forecast takes for granted: a little less than 1/4, its largest.
+_CURVED = 0.2
 
 
 @documented("coef_", "intercept_", "std_", "intercept_std_", "classes_", "feature_norm_", "rounds_")
@@ -38,8 +51,9 @@ class ShuffleLogit(DeclaredClasses):
 
     Algorithm: everybody is in one of three groups, drawn at random, and is asked once. A quarter sends second moments, for a start;
     a quarter and then half send what a Newton step needs: p(1 - p) x x', (y - p) x and (y - p)^2 x x'. Standard errors count
-    sampling (robustly, by the sandwich) and the privacy noise together (docs/statistics.md). Where the data cannot be told from
-    noise there is no interval.
+    sampling (robustly, by the sandwich) and the privacy noise together (docs/statistics.md). Where the data do not decide a
+    coefficient its interval is (-inf, inf), or what `coef_bound` leaves; `forecast` says before anybody is asked how wide
+    intervals will be.
 
     Choose it where coefficients are wanted; ShuffleLogisticRegression where labels and probabilities are, or columns are many.
 
@@ -66,6 +80,7 @@ class ShuffleLogit(DeclaredClasses):
     feature_norm: float | None = 1.0
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
+    coef_bound: float | None = None
 
     def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
         """Ask every user once, in one of three groups.
@@ -220,7 +235,8 @@ class ShuffleLogit(DeclaredClasses):
         Returns
         -------
         ndarray of shape (coefficients, 2)
-            Low and high ends, the intercept's last; NaN where a coefficient is not told from noise.
+            Low and high ends, the intercept's last: (-inf, inf) where the data do not decide a coefficient and `coef_bound` is not
+            given.
         """
         return self.summary(level).intervals
 
@@ -244,17 +260,49 @@ class ShuffleLogit(DeclaredClasses):
         promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
         return RegressionTable(
             names=(*map(str, names), *(["(intercept)"] if self.constant_ else [])),
-            coef=solution.coef * scale,
-            std=solution.std * scale,
-            intervals=solution.intervals(level) * scale[:, np.newaxis],
-            p_values=solution.p_values,
-            determined=solution.determined,
-            level=level,
+            **shown(solution.combined(np.diag(scale)), level),
             r2=None,
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
             method="Logistic regression in three groups",
-            covariance=solution.covariance * np.outer(scale, scale),
+        )
+
+    def forecast(self, users: int, features: int) -> WidthForecast:
+        """Forecast how wide intervals will be, from public facts alone. No data is touched.
+
+        Parameters
+        ----------
+        users : int
+            How many people would be asked.
+        features : int
+            Columns of X, without the constant.
+
+        Returns
+        -------
+        WidthForecast
+            To be printed. It takes both classes for about equally frequent.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is out of range, or a public fact was not declared.
+        """
+        declared = copy.copy(self)
+        declared._declare(features, None, None)
+        declared.check_request(users)
+        return declared._forecast(declared._planned(users))
+
+    def _forecast(self, planned: GroupPlans) -> WidthForecast:
+        plan, slopes = planned.plans[-1], self.n_features_in_
+        blank = SumEstimate(sum=np.zeros(plan.dim), users=plan.users, noise_std=plan.noise_std, guarantee=None)
+        sums = self._shapes()[-1].decode(blank)
+        scale = math.sqrt(slopes) * math.hypot(1.0, self.constant_)  # sent values are within 1 / scale, evenly
+        variance = _CURVED / (3 * scale**2)
+        edge = noise_edge(sums.curvature_variance)
+        threshold = seen_from(edge, sums.curvature_std)
+        half = slope_half_width(variance, edge, threshold, slopes=slopes, residual=1.0, users=plan.users, noise=sums.slope_std**2)
+        return WidthForecast(
+            "logistic", planned.users, slopes, self.epsilon, half / scale, least_spread(variance, edge, threshold, slopes)
         )
 
     def check_request(self, users: int) -> None:  # as of every estimator
@@ -286,7 +334,7 @@ class ShuffleLogit(DeclaredClasses):
 
     @property
     def std_(self) -> Floats:
-        """Standard errors of coef_, NaN where a coefficient is not told from noise."""
+        """Standard errors of coef_; infinity where the data do not decide a coefficient and `coef_bound` is not given."""
         return np.asarray((self._solved().std * self._units())[np.newaxis, : self.n_features_in_])
 
     @property
@@ -301,7 +349,8 @@ class ShuffleLogit(DeclaredClasses):
     def _meaning(self) -> list[str]:
         return [
             "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
-            "rows of at most feature_norm); summary() has their standard errors, for sampling and noise together."
+            "rows of at most feature_norm); summary() has their standard errors, for sampling and noise together.",
+            str(self._forecast(self.rounds_.planned)) if hasattr(self, "rounds_") else FORECAST_FIRST,
         ]
 
     def _declare(self, features: int, y: NDArray[Any] | None, read_norm: Callable[[], float] | None) -> None:
@@ -312,6 +361,7 @@ class ShuffleLogit(DeclaredClasses):
         self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=_NORM)
         remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
         scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
+        check_coef_bound(self.coef_bound)
         self.constant_ = scaling if self.fit_intercept else 0.0
 
     def _rows(self, X: Any) -> Any:
@@ -328,18 +378,21 @@ class ShuffleLogit(DeclaredClasses):
         anywhere = Newton((0.0,) * self._columns())
         return Moments(self._columns()), anywhere, anywhere
 
-    def _train(self, population: Population) -> Self:
-        quarter = population.users // 4
-        shapes = self._shapes()
-        planned = plan_groups(
-            shapes,
-            (quarter, quarter, population.users - 2 * quarter),
+    def _planned(self, users: int) -> GroupPlans:
+        quarter = users // 4
+        return plan_groups(
+            self._shapes(),
+            (quarter, quarter, users - 2 * quarter),
             epsilon=self.epsilon,
             delta=self.delta,
             honest=self.honest,
             neighbours=self.neighbours,
             calibration=self.calibration,
         )
+
+    def _train(self, population: Population) -> Self:
+        shapes, planned = self._shapes(), self._planned(population.users)
+        self._forecast(planned).warn()
         population.prepare(Newton((0.0,) * self._columns()).check_records)
         self._charge(population, planned.guarantee)
         questions = (lambda _: shapes[0], self._next, self._next)
@@ -359,8 +412,11 @@ class ShuffleLogit(DeclaredClasses):
     def _solved(self) -> Coefficients:
         *earlier, last = self.rounds_.estimates
         sums = self._next(earlier).decode(last)
-        step = sums.step()
-        return step if sums.settled(step) else replace(step, determined=np.zeros_like(step.determined))
+        bounds = None if self.coef_bound is None else self.coef_bound / self._units()
+        step = sums.step(bounds)
+        if sums.settled(step):
+            return step
+        return replace(step, determined=np.zeros_like(step.determined), bias=np.full(len(step.coef), np.inf))
 
     def _units(self) -> Floats:
         return coefficient_units(self.n_features_in_, self.feature_norm_, self.constant_)

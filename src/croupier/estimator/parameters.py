@@ -140,6 +140,16 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "(low, high) for all features, or one such pair per feature; values outside are clipped to it. Needed, unless "
         "data_is_public=True reads it off the data.",
     ),
+    "coef_bound": (
+        "float",
+        "Declared: no true slope is larger, either way, in the units of the data. A public choice that keeps intervals finite "
+        "where the data do not decide a coefficient; the others' intervals do not use it.",
+    ),
+    "ShuffleLogit.coef_bound": (
+        "float",
+        "Declared: no true coefficient, the intercept included, is larger, either way, in log-odds per unit of the data. A public "
+        "choice that keeps intervals finite where the data do not decide a coefficient; the others' intervals do not use it.",
+    ),
     "with_mean": ("bool", "Whether means are subtracted; sparse rows need False."),
     "with_std": ("bool", "Whether features are divided by their standard deviations."),
     "norm": ("float", "Longer rows are scaled down to it afterwards; no limit unless given."),
@@ -147,7 +157,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
 _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "coef_": ("ndarray", "The weights, for rows as they come (longer ones scaled down to feature_norm)."),
     "intercept_": ("float or ndarray", "The intercept, one per output; 0 without one."),
-    "std_": ("ndarray", "Standard errors of coef_; NaN where a coefficient is not told from noise."),
+    "std_": ("ndarray", "Standard errors of coef_; infinity where the data do not decide a coefficient."),
     "intercept_std_": ("float or ndarray", "The standard error of the intercept; 0 without one."),
     "capped_": ("bool", "Whether the capped loss was minimised, which the default is, or the logistic loss itself."),
     "classes_": ("ndarray", "The declared classes, sorted."),

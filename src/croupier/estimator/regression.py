@@ -16,16 +16,25 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from ..invalid import finite_rows, numbers_or_nan, zeroed
 from ..population import Population, require_population
-from ..privacy import Guarantee, words
+from ..privacy import Guarantee, SumPlan, words
 from ..problem.rows import clip_rows, row_norms
-from ..statistics import Coefficients, LeastSquares, Moments, MomentSums, least_squares
-from ..statistics.linear import explained
+from ..protocol import SumEstimate
+from ..statistics import LeastSquares, Moments, MomentSums, least_squares
+from ..statistics.linear import explained, seen_from
 from ..validation import ArgumentError, real, whole
 from .blank import validated
 from .one_round import ask_once, check_once, plan_once
 from .parameters import documented
 from .private import Floats, PrivateEstimator
-from .regression_table import RegressionTable
+from .regression_table import (
+    FORECAST_FIRST,
+    RegressionTable,
+    WidthForecast,
+    check_coef_bound,
+    least_spread,
+    shown,
+    slope_half_width,
+)
 from .target_ranges import checked_ranges, range_of
 from .unit_rows import coefficient_units, sent_rows
 
@@ -40,7 +49,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
 
     Algorithm: one private sum of each user's second moments (x x', x y, y^2), by its diameter; least squares from it, eigenvalues
     raised to half the edge of the noise. Standard errors count sampling, for residuals of one variance, and the privacy noise
-    together (docs/statistics.md). Where the data cannot be told from noise there is no interval.
+    together (docs/statistics.md). Where the data do not decide a coefficient its interval is (-inf, inf), or what `coef_bound`
+    leaves; `forecast` says before anybody is asked how wide intervals will be.
 
     Guarantee
     ---------
@@ -66,6 +76,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
     exclusive: Sequence[Sequence[int]] = ()
+    coef_bound: float | None = None
 
     def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
         """Ask users for the moments of their rows and targets, once.
@@ -209,7 +220,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         Returns
         -------
         ndarray of shape (coefficients, 2)
-            Low and high ends, the intercept's last; NaN where a coefficient is not told from noise.
+            Low and high ends, the intercept's last: (-inf, inf) where the data do not decide a coefficient and `coef_bound` is not
+            given.
         """
         return self.summary(level, target=target, columns=columns).intervals
 
@@ -249,22 +261,53 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         stated = self._promise()
         promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
         # in the target's own units, so that p-values are of the coefficients that are shown
-        covariance = solution.covariance * np.outer(scale, scale)
-        shown = Coefficients(solution.coef * scale + shift, covariance, solution.determined, solution.users)
         r2, r2_std = self._r2(solution, moments, target)
         return RegressionTable(
             names=(*(str(names[column]) for column in regressors), *(["(intercept)"] if self.constant_ else [])),
-            coef=shown.coef,
-            std=shown.std,
-            intervals=shown.intervals(level),
-            p_values=shown.p_values,
-            determined=shown.determined,
-            level=level,
+            **shown(solution.combined(np.diag(scale), shift), level),
             r2=r2,
             r2_std=r2_std,
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
-            covariance=covariance,
+        )
+
+    def forecast(self, users: int, features: int) -> WidthForecast:
+        """Forecast how wide intervals will be, from public facts alone. No data is touched.
+
+        Parameters
+        ----------
+        users : int
+            How many people would be asked.
+        features : int
+            Columns of X, without the constant.
+
+        Returns
+        -------
+        WidthForecast
+            To be printed. It takes the target for evenly spread over its range and half of its variance for explained.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is out of range, or a public fact was not declared.
+        """
+        declared = copy.copy(self)
+        declared.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
+        declared._declare(None, None)
+        declared.check_request(users)
+        return declared._forecast(plan_once(declared, declared._query(), users))
+
+    def _forecast(self, plan: SumPlan) -> WidthForecast:
+        blank = SumEstimate(sum=np.zeros(plan.dim), users=plan.users, noise_std=plan.noise_std, guarantee=None)
+        moments, slopes = self._query().decode(blank), self.n_features_in_
+        scale = math.sqrt(slopes) * math.hypot(1.0, self.constant_)  # sent values are within 1 / scale, evenly
+        variance = 1 / (3 * scale**2)
+        # a target evenly over [-1, 1] has variance 1/3: half of it is left, half is variance |coef|^2
+        noise = moments.products_std**2 + moments.matrix_std**2 / 2 * (1 + 1 / slopes) / (6 * variance)
+        threshold = seen_from(moments.edge, moments.matrix_std)
+        half = slope_half_width(variance, moments.edge, threshold, slopes=slopes, residual=1 / 6, users=plan.users, noise=noise)
+        return WidthForecast(
+            "linear", plan.users, slopes, self.epsilon, half / scale, least_spread(variance, moments.edge, threshold, slopes)
         )
 
     def check_learned(self) -> None:
@@ -292,9 +335,13 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     def _asked_how(self) -> tuple[str, str]:
         return "one round", "Each user is asked once, for the noisy sum of products of its features and targets."
 
+    def _meaning(self) -> list[str]:
+        return [str(self._forecast(self.plan_)) if hasattr(self, "plan_") else FORECAST_FIRST]
+
     def _train(self, population: Population) -> Self:
         query = self._query()
         self.plan_ = plan_once(self, query, population.users)
+        self._forecast(self.plan_).warn()
         self.estimate_ = ask_once(self, query, population, self.plan_)
         self._set_coefficients()
         self.promise_ = self._promise()
@@ -318,6 +365,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         self.target_range_ = checked_ranges(declared, _RANGE)
         remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
         scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
+        check_coef_bound(self.coef_bound)
         self.constant_ = scaling if self.fit_intercept else 0.0
 
     def _scale(self, target: int) -> tuple[float, float]:
@@ -339,7 +387,21 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     def _solved(self, target: int, columns: Sequence[int]) -> tuple[LeastSquares, MomentSums]:
         with_intercept = [*columns, *([self.n_features_in_] if self.constant_ else [])]
         moments = self._query().decode(self.estimate_).of(with_intercept)
-        return least_squares(moments, target), moments
+        return least_squares(moments, target, bounds=self._bounds(len(columns), target)), moments
+
+    def _bounds(self, columns: int, target: int) -> Floats | None:
+        """What coef_bound means for the coefficients of rows as they are sent.
+
+        The intercept needs no declaration: a line of least squares goes through the means, so it is at most half of the target's
+        range and the slopes times the mean row away from the middle, whose entries add up to sqrt(columns) feature_norm at most.
+        """
+        if self.coef_bound is None:
+            return None
+        scale, _ = self._units(columns, target)
+        bounds = np.full(len(scale), float(self.coef_bound))
+        if self.constant_:
+            bounds[-1] = self._scale(target)[1] + self.coef_bound * math.sqrt(columns) * self.feature_norm_
+        return bounds / scale
 
     def _units(self, columns: int, target: int) -> tuple[Floats, Floats]:
         """What to multiply coefficients by, and to add to them, to have them in the units of the data."""
@@ -367,7 +429,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
 
     @property
     def std_(self) -> Floats:
-        """Standard errors of coef_, NaN where a coefficient is not told from noise."""
+        """Standard errors of coef_; infinity where the data do not decide a coefficient and `coef_bound` is not given."""
         errors = self._every(lambda solution: solution.std)[:, : self.n_features_in_]
         return errors if len(self.target_range_) > 1 else errors[0]
 

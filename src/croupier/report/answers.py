@@ -15,6 +15,7 @@ from .. import __version__
 from ..privacy import round_up, words
 from ..statistics import Answer, CellCounts, Description, Evaluation, HistogramAnswer, QuantileBins
 from .description import describe_page, short
+from .intervals import infinite
 from .pieces import figure_item, premise_text, unbroken, wide_table
 from .svg import Axis, Figure
 
@@ -176,12 +177,9 @@ def _histogram(histogram: HistogramAnswer) -> str:
 def _coefficients(model: Any) -> str:
     table = model.summary()
     rows = []
-    for name, coef, std, (low, high), known in zip(
-        table.names, table.coef, table.std, table.intervals, table.determined, strict=True
-    ):
-        interval = f"{low:.4g} .. {high:.4g}" if known else "not told from noise"
-        rows.append(
-            (escape(name), {"coefficient": f"{coef:.4g}", "standard error": f"{std:.3g}", "95 % interval": interval}, False)
-        )
+    for name, coef, std, (low, high) in zip(table.names, table.coef, table.std, table.intervals, strict=True):
+        interval = f"{infinite(low, f'{low:.4g}')} .. {infinite(high, f'{high:.4g}')}"
+        error = infinite(std, f"{std:.3g}")
+        rows.append((escape(name), {"coefficient": f"{coef:.4g}", "standard error": error, "95 % interval": interval}, False))
     share = "" if table.r2 is None else f"<p>{table.r2_text}.</p>\n"
     return share + wide_table("column", rows, left=())

@@ -165,24 +165,29 @@ def _coefficients(model: Any, table: Any, which: int, targets: int) -> str:
     logistic = hasattr(model, "classes_")
     unit = f"log-odds of {model.classes_[1]!s} per unit of the column" if logistic else "units of the target per unit of the column"
     rows = []
-    for name, coef, std, ends, p, known in zip(
-        table.names, table.coef, table.std, table.intervals, table.p_values, table.determined, strict=True
-    ):
-        told = {"std err": "-", "p-value": "-", f"{table.level:.4g} interval": "not told from noise"}
-        if known:
-            interval = f"{number(float(f'{ends[0]:.4g}'))} to {number(float(f'{ends[1]:.4g}'))}"
-            told = {
-                "std err": f"{std:.3g}",
-                "p-value": "&lt; 0.001" if p < 0.001 else f"{p:.3f}",
-                f"{table.level:.4g} interval": interval,
-            }
+    for name, coef, std, (low, high), p in zip(table.names, table.coef, table.std, table.intervals, table.p_values, strict=True):
+        told = {
+            "std err": infinite(std, f"{std:.3g}"),
+            "p-value": "&lt; 0.001" if p < 0.001 else f"{p:.3f}",
+            f"{table.level:.4g} interval": f"{_end(low)} to {_end(high)}",
+        }
         rows.append((escape(name), {"coefficient": f"{coef:.4g}", **told}, False))
     of = f" of target {which}" if targets > 1 else ""
     r2 = "" if table.r2 is None else f" {table.r2_text}."
+    r2 += f" {escape(table.undecided_text)}" if table.undecided_text else ""
     return (
         f"<h2>Coefficients{of}</h2>\n<p>In {escape(unit)}. Standard errors count sampling and the privacy noise together.{r2}</p>\n"
         f"{_picture(table, which, unit)}\n{wide_table('column', rows, left=())}"
     )
+
+
+def _end(end: float) -> str:
+    return infinite(end, "") or number(float(f"{end:.4g}"))
+
+
+def infinite(value: float, otherwise: str) -> str:
+    """Return the sign for infinity, or what a finite value is shown as."""
+    return otherwise if np.isfinite(value) else "∞" if value > 0 else "-∞"
 
 
 def _weights(model: Any) -> str:
@@ -196,10 +201,10 @@ def _weights(model: Any) -> str:
 
 
 def _picture(table: Any, which: int, unit: str) -> str:
-    """One line per coefficient that can be told from noise, about a line at 0; the intercept is in the table alone."""
-    drawn = [i for i, name in enumerate(table.names) if table.determined[i] and name != "(intercept)"]
+    """One line per coefficient with a finite interval, about a line at 0; the intercept is in the table alone."""
+    drawn = [i for i, name in enumerate(table.names) if np.isfinite(table.intervals[i]).all() and name != "(intercept)"]
     if not drawn:
-        return '<p class="note">No coefficient can be told from the privacy noise: there is nothing to draw.</p>'
+        return '<p class="note">No interval is finite: there is nothing to draw.</p>'
     kept = sorted(sorted(drawn, key=lambda i: -abs(table.coef[i] / table.std[i]))[:_MOST])
     ends = np.append(table.intervals[kept].ravel(), 0.0)
     axis = Axis.over("", ends.tolist())
@@ -220,7 +225,8 @@ def _picture(table: Any, which: int, unit: str) -> str:
         column = column if len(column) <= 20 else column[:19] + "…"
         parts.append(f'<text class="label" x="{_NAMES - 8}" y="{down + 4:.1f}" text-anchor="end">{escape(column)}</text>')
         parts.append(f'<path class="line main" d="M{across(low):.1f} {down:.1f} H{across(high):.1f}"/>')
-        parts.append(f'<circle class="dot main" cx="{across(table.coef[i]):.1f}" cy="{down:.1f}" r="4"/>')
+        if low <= table.coef[i] <= high:  # an estimate beyond a declared bound is noise
+            parts.append(f'<circle class="dot main" cx="{across(table.coef[i]):.1f}" cy="{down:.1f}" r="4"/>')
     told = sum(bool(table.intervals[i][0] > 0 or table.intervals[i][1] < 0) for i in kept)
     left = len(table.names) - 1 - len(kept) if "(intercept)" in table.names else len(table.names) - len(kept)
     absent = f" The table has {left:,} more." if left else ""

@@ -18,7 +18,7 @@ from scipy.stats import chi2
 
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, real
-from .linear import LOST, Coefficients, raised_spectrum
+from .linear import Coefficients, raised_spectrum, seen, seen_from, within_bounds
 from .moments import noise_edge
 from .query import finite, require_numbers, unit_rows
 
@@ -199,6 +199,11 @@ class NewtonSums:
     users : int
         How many people answered.
 
+    Attributes
+    ----------
+    curvature_std : float
+        Standard deviation of the noise in a diagonal entry of `curvature`.
+
     Examples
     --------
     >>> import numpy as np
@@ -217,8 +222,18 @@ class NewtonSums:
     spread: Floats
     users: int
 
-    def step(self) -> Coefficients:
+    @property
+    def curvature_std(self) -> float:
+        """Noise of a diagonal entry of the curvature."""
+        return float(np.sqrt(self.curvature_variance.diagonal().max()))
+
+    def step(self, bounds: Floats | None = None) -> Coefficients:
         """Take the Newton step, and say how certain its end is. This is post-processing, which costs no privacy.
+
+        Parameters
+        ----------
+        bounds : ndarray of shape (columns,), optional
+            Declared: how large each true coefficient is at most, either way. It keeps every interval finite.
 
         Returns
         -------
@@ -234,10 +249,15 @@ class NewtonSums:
         np.fill_diagonal(noise, self.curvature_variance @ moved**2 + self.slope_std**2)
         spreads, directions = np.linalg.eigh(self.spread)
         sampling = (directions * np.maximum(spreads, 0.0)) @ directions.T / self.users
-        lost = (vectors[:, values < edge] ** 2).sum(axis=1)
         coef = self.weights + moved
         coef = coef * min(1.0, LONGEST / max(float(np.linalg.norm(coef)), 1e-300))
-        return Coefficients(coef, inverse @ (sampling + noise) @ inverse, lost <= LOST, users=self.users)
+        threshold = seen_from(edge, self.curvature_std)
+        covariance, decided = inverse @ (sampling + noise) @ inverse, seen(values, vectors, threshold)
+        solution = Coefficients(coef, covariance, decided, users=self.users)
+        if bounds is None:
+            return solution
+        spectrum = (values, vectors, raised, threshold)
+        return within_bounds(solution, spectrum, self.curvature_std, bounds, bounds + np.abs(self.weights))
 
     def settled(self, step: Coefficients) -> bool:
         """Tell whether the step is no longer than noise explains, so that what it leaves out is small beside its standard errors.

@@ -61,8 +61,8 @@ def fit_table(
         Hears how it goes.
     **parameters
         The estimator's: `epsilon`, `interactivity`, `honest`, `radius`, `rounds`, `invalid`, `random_state`, `data_is_public`,
-        `quantile`, `class_weight`, `callbacks`, `account`; see `croupier.estimator`. `data_is_public` says that the schema was read
-        off the data.
+        `quantile`, `class_weight`, `callbacks`, `account`, `coef_bound` (for rows as the schema makes them); see
+        `croupier.estimator`. `data_is_public` says that the schema was read off the data.
 
     Returns
     -------
@@ -79,6 +79,8 @@ def fit_table(
 
     Warns
     -----
+    WideIntervalsWarning
+        Where intervals would say nothing by a forecast from public facts, before anything is spent.
     TableWarning
         Where a CSV file does not end with a line break, or one Ray worker would have all the work.
 
@@ -148,6 +150,7 @@ def _trained(
     read_off = _READ_OFF if estimator.data_is_public or not covered else ()
     watched = _WatchedPeople(people, watcher)
     if not isinstance(estimator, LinearModel):
+        watcher.forecast(estimator.forecast(people.users, features))
         with watcher.waiting("asking everybody once"):
             return estimator.fit_population(watched, features, read_off=read_off)
     if _from_moments(estimator, people.users, features, checkpoint):

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..estimator import WidthForecast
 from ..optimizer import Round, Schedule
 from ..population import ArrayPopulation, BlockPopulation, Population, RayPopulation, UnreachableError, row_group_runs
 from ..validation import ArgumentError, one_of
@@ -76,6 +77,15 @@ class Watcher:
             It is left when the step is done.
         """
         return nullcontext()
+
+    def forecast(self, expected: WidthForecast) -> None:
+        """Before anybody is asked, in a regression with intervals. What it raises ends the fit; nothing was spent.
+
+        Parameters
+        ----------
+        expected : WidthForecast
+            How wide intervals will be, from public facts.
+        """
 
     def training(self, schedule: Schedule, delta: float) -> AbstractContextManager[None]:
         """Around all rounds.
