@@ -18,13 +18,15 @@ from helpers_roles import Web
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
+from croupier.service import enroller
 from croupier.service import store as tables
-from croupier.service.blind import PREFIX_BYTES, new_signer
+from croupier.service.blind import PREFIX_BYTES, blind_signature, new_signer
 from croupier.service.enroller import EnrollerRole, new_invitation, read_invitations, token_keys
 from croupier.service.enroller_web import enroller_app
 from croupier.service.enrolment import EnrollerKeys, check_enroller, slots_of
 from croupier.service.http import Server, ServerError
 from croupier.service.outcomes import RefusedError
+from croupier.service.roles import Served
 from croupier.service.store import Database
 from croupier.service.task import Task
 from croupier.service.tokens import SIGNED_BYTES, TokenRequests, is_token, read_requests, requests_bytes
@@ -258,8 +260,63 @@ def test_the_enroller_on_the_network(role, invitation):
         assert answer.status == 429
 
 
-def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitation):
-    """kill -9 of the enroller's process while it signs; then another request of the same person is refused, and the same is not."""
+@pytest.fixture
+def signatures(monkeypatch):
+    """Every signature that is computed, one entry each."""
+    made: list[bytes] = []
+
+    def counted(request, key):
+        made.append(request)
+        return blind_signature(request, key)
+
+    monkeypatch.setattr(enroller, "blind_signature", counted)
+    return made
+
+
+def posted(role: EnrollerRole, bodies: list[bytes], invitation: str) -> list[int | None]:
+    """The statuses of these requests of one person, sent from many connections at once."""
+    with Served(enroller_app(role)) as served, ThreadPoolExecutor(8) as pool:
+
+        def status(body: bytes) -> int | None:
+            try:
+                Server(served.url).send("/v1/tokens", body, {"Authorization": f"Bearer {invitation}"})
+            except ServerError as refusal:
+                return refusal.status
+            return 200
+
+        return sorted(pool.map(status, bodies))
+
+
+def test_other_requests_of_a_person_cost_the_enroller_no_signature(role, invitation, signatures):
+    """The attack: 20 different requests of one person were each signed before all but one were refused."""
+    task = sequential_task()
+    bodies = [TokenRequests.drawn(task.id, task.enroller).to_bytes() for _ in range(16)]
+    assert posted(role, bodies, invitation) == [200] + [409] * 15
+    assert len(signatures) == 1
+
+
+def test_the_same_requests_are_signed_a_few_times_and_then_not_for_a_while(role, invitation, signatures):
+    """The attack: a person who repeats the same bytes had them signed twice a second for ever, on as many slots as the task has."""
+    body = TokenRequests.drawn(sequential_task().id, keys_of()).to_bytes()
+    assert posted(role, [body] * 16, invitation) == [200] * 3 + [429] * 13
+    assert len(signatures) == 3
+
+
+def test_requests_that_cannot_be_signed_are_not_committed_to(role, invitation, signatures):
+    """A number beyond the modulus is refused, and the person can still ask for what can be signed."""
+    task = sequential_task()
+    good = TokenRequests.drawn(task.id, task.enroller).to_bytes()
+    for wrong in (good[:-SIGNED_BYTES] + b"\xff" * SIGNED_BYTES, good[:-SIGNED_BYTES] + bytes(SIGNED_BYTES)):
+        with pytest.raises(RefusedError, match="no number below the enroller's modulus") as refusal:
+            role.issue(role.person_of(invitation), wrong)
+        assert refusal.value.status == 400
+    assert signatures == []
+    assert len(role.issue(role.person_of(invitation), good)) == SIGNED_BYTES
+
+
+@pytest.mark.parametrize("step", ["issue", "commit"])
+def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitation, step):
+    """kill -9 of the enroller's process after a step; then another request of the same person is refused, and the same is not."""
     task, database = sequential_task(), f"sqlite:///{tmp_path / 'enroller.db'}"
     store = Database(database, tables.ENROLLER)
     EnrollerRole(store, SIGNERS[:1]).admit([invitation])
@@ -277,8 +334,8 @@ def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitati
         from croupier.service import store
         from croupier.service.enroller import EnrollerRole, token_keys
         role = EnrollerRole(store.Database({database!r}, store.ENROLLER), token_keys(Path({os.fspath(folder)!r})))
-        role.issue(role.person_of({invitation!r}), Path({os.fspath(tmp_path / "body")!r}).read_bytes())
-        os.kill(os.getpid(), signal.SIGKILL)  # signed, and nobody has heard
+        role.{step}(role.person_of({invitation!r}), Path({os.fspath(tmp_path / "body")!r}).read_bytes())
+        os.kill(os.getpid(), signal.SIGKILL)  # committed to or signed, and nobody has heard
         """
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL

@@ -24,7 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from ..files import create_private
 from ..validation import ArgumentError
 from . import store as tables
-from .blind import blind_signature, new_signer
+from .blind import blind_signature, new_signer, number_of
 from .documents import WireError
 from .enrolment import KEY_BITS
 from .outcomes import RefusedError
@@ -38,7 +38,7 @@ _TOGETHER = 500
 
 
 class EnrollerRole:
-    """The role, without a network: `admit` people, `issue` tokens.
+    """The role, without a network: `admit` people, `issue` tokens, that is `commit` to a person's requests and `sign` them.
 
     Parameters
     ----------
@@ -49,8 +49,9 @@ class EnrollerRole:
 
     Guarantee
     ---------
-    For each person one request a slot is signed, whatever is killed when. Requests are uniformly random to whoever has not got the
-    client's blinding factors, so that nothing the enroller has seen, or keeps, links a token to a person.
+    For each person one request a slot is signed, whatever is killed when: `commit` is on disk before `sign` begins. Requests are
+    uniformly random to whoever has not got the client's blinding factors, so that nothing the enroller has seen, or keeps, links a
+    token to a person.
     """
 
     def __init__(self, store: Database, signers: Sequence[RSAPrivateKey]) -> None:
@@ -110,29 +111,52 @@ class EnrollerRole:
         return person
 
     def issue(self, person: str, body: bytes) -> bytes:
-        """Sign a person's requests. That they were signed is on disk before anybody hears of it: no others of this person will be.
+        """Sign a person's requests: `commit` to them, then `sign` them.
 
         Parameters
         ----------
         person : str
             What `person_of` returned.
         body : bytes
-            Blinded messages, one a slot.
+            Blinded messages, one per slot.
 
         Returns
         -------
         bytes
-            One blind signature a slot. The same requests have the same answer, however often they come.
+            One blind signature per slot. The same requests have the same answer, however often they come.
 
         Raises
         ------
         RefusedError
-            Where the requests have another shape, or others of this person were signed.
+            As `commit`.
+        """
+        return self.sign(self.commit(person, body))
+
+    def commit(self, person: str, body: bytes) -> Sequence[bytes]:
+        """Write down, in one transaction, that these requests and no others of this person are signed. No signature is computed.
+
+        Parameters
+        ----------
+        person : str
+            What `person_of` returned.
+        body : bytes
+            Blinded messages, one per slot.
+
+        Returns
+        -------
+        sequence of bytes
+            The requests, for `sign`.
+
+        Raises
+        ------
+        RefusedError
+            400 where the requests have another shape, 409 where the enroller has committed to others of this person.
         """
         digest = hashlib.sha256(body).hexdigest()
         try:
             requests = read_requests(body, self.slots)
-            answers = [blind_signature(request, key) for request, key in zip(requests, self._signers, strict=True)]
+            for request, key in zip(requests, self._signers, strict=True):
+                number_of(request, key)
         except WireError as problem:
             raise RefusedError(400, str(problem)) from None
         issued = tables.issued.c
@@ -146,7 +170,22 @@ class EnrollerRole:
                 known = connection.execute(select(issued.requests).where(issued.person == person)).scalar_one()
         if known not in (None, digest):
             raise RefusedError(409, "other requests of this person were signed; a retry sends the same bytes")
-        return b"".join(answers)
+        return requests
+
+    def sign(self, requests: Sequence[bytes]) -> bytes:
+        """Sign requests that the enroller has committed to; about 10 ms of CPU per slot.
+
+        Parameters
+        ----------
+        requests : sequence of bytes
+            What `commit` returned.
+
+        Returns
+        -------
+        bytes
+            One blind signature per slot.
+        """
+        return b"".join(blind_signature(request, key) for request, key in zip(requests, self._signers, strict=True))
 
 
 def token_keys(folder: Path, slots: int | None = None) -> list[RSAPrivateKey]:
