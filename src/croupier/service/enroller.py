@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -233,7 +234,7 @@ def read_invitations(path: Path) -> list[str]:
     Parameters
     ----------
     path : Path
-        A text file with one a line; empty lines are left out.
+        A text file with one a line; empty lines are left out. `-` is standard input.
 
     Returns
     -------
@@ -246,11 +247,13 @@ def read_invitations(path: Path) -> list[str]:
         Where the file cannot be read, or a line is too short, has a space in it or is there twice. No invitation is shown.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        content = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
+        lines = content.decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "not text"
         remedy = "croupier serve invitations makes some."
         raise ArgumentError("--people", str(path), f"a text file that can be read ({reason})", remedy) from None
+    name = "standard input" if path == Path("-") else str(path)
     known: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         invitation = line.strip()
@@ -259,11 +262,11 @@ def read_invitations(path: Path) -> list[str]:
         if len(invitation) < SHORTEST_INVITATION or not invitation.isascii() or len(invitation.split()) != 1:
             allowed = f"at least {SHORTEST_INVITATION} letters, digits and signs"
             raise ArgumentError(
-                f"{path}: line {number}", "a value that is not shown", allowed, "Give each person a secret of its own."
+                f"{name}: line {number}", "a value that is not shown", allowed, "Give each person a secret of its own."
             )
         if invitation in known:
             allowed = f"another one than line {known[invitation]}"
-            raise ArgumentError(f"{path}: line {number}", "a value that is not shown", allowed, "One invitation is one person.")
+            raise ArgumentError(f"{name}: line {number}", "a value that is not shown", allowed, "One invitation is one person.")
         known[invitation] = number
     return list(known)
 
