@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from conftest import Roles
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from helpers_roles import Web
+from helpers_roles import Web, soon
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
@@ -300,6 +303,69 @@ def test_the_same_requests_are_signed_a_few_times_and_then_not_for_a_while(role,
     body = TokenRequests.drawn(sequential_task().id, keys_of()).to_bytes()
     assert posted(role, [body] * 16, invitation) == [200] * 3 + [429] * 13
     assert len(signatures) == 3
+
+
+def test_people_who_come_together_are_signed_for_one_after_the_other(role, monkeypatch):
+    """The attack: many people at once took all threads of the process, and the time of each, so that it looked dead."""
+    people, at_once = [new_invitation() for _ in range(8)], []
+    role.admit(people)
+    busy = threading.Semaphore(8)
+
+    def counted(request, key):
+        with busy:
+            at_once.append(8 - busy._value)
+            return blind_signature(request, key)
+
+    monkeypatch.setattr(enroller, "blind_signature", counted)
+    task = sequential_task()
+    with Served(enroller_app(role)) as served, ThreadPoolExecutor(8) as pool:
+
+        def collect(person: str) -> int:
+            body = TokenRequests.drawn(task.id, task.enroller).to_bytes()
+            return len(Server(served.url).send("/v1/tokens", body, {"Authorization": f"Bearer {person}"}))
+
+        assert list(pool.map(collect, people)) == [SIGNED_BYTES] * 8
+    assert at_once == [1] * 8
+
+
+def test_nothing_is_signed_for_whoever_has_gone(role, invitation, monkeypatch):
+    """The attack: clients that time out and ask again have the enroller work for nobody, and a rush of them never ends."""
+    others, first, gone = [new_invitation() for _ in range(2)], threading.Event(), threading.Event()
+    role.admit(others)
+    signed: list[bytes] = []
+
+    def slow(request, key):
+        first.set()
+        assert gone.wait(30)
+        signed.append(request)
+        return blind_signature(request, key)
+
+    monkeypatch.setattr(enroller, "blind_signature", slow)
+    task = sequential_task()
+    bodies = [TokenRequests.drawn(task.id, task.enroller).to_bytes() for _ in range(3)]
+
+    def committed() -> int:
+        with role.store.look() as connection:
+            return connection.exec_driver_sql("SELECT count(*) FROM issued").scalar_one()
+
+    with Served(enroller_app(role)) as served, ThreadPoolExecutor(2) as pool:
+
+        def collect(person: str, body: bytes) -> int:
+            return len(Server(served.url).send("/v1/tokens", body, {"Authorization": f"Bearer {person}"}))
+
+        busy = pool.submit(collect, others[0], bodies[0])
+        assert first.wait(30)
+        address = urlsplit(served.url)
+        with socket.create_connection((address.hostname, address.port)) as leaving:  # asks behind the first, and hangs up
+            head = f"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {invitation}\r\n"
+            leaving.sendall(f"{head}Content-Length: {len(bodies[1])}\r\n\r\n".encode() + bodies[1])
+            soon(lambda: committed() == 2)
+        last = pool.submit(collect, others[1], bodies[2])
+        soon(lambda: committed() == 3)  # so that the server has heard before that the other one hung up
+        gone.set()
+        assert (busy.result(), last.result()) == (SIGNED_BYTES, SIGNED_BYTES)
+        assert signed == [body[-SIGNED_BYTES:] for body in (bodies[0], bodies[2])]
+        assert collect(invitation, bodies[1]) == SIGNED_BYTES  # it is still this person's
 
 
 def test_requests_that_cannot_be_signed_are_not_committed_to(role, invitation, signatures):

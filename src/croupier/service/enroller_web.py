@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import FastAPI, Request, Response
 from prometheus_client import Counter
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +25,7 @@ def enroller_app(enroller: EnrollerRole) -> FastAPI:
     issued = Counter("croupier_tokens_issued", "Requests that were signed, retries included", registry=registry)
     refused = Counter("croupier_tokens_refused", "Requests that were refused", ["status"], registry=registry)
     signing = Allowance(a_second=1 / _RETRY_AFTER, burst=_AT_ONCE)
+    turn = asyncio.Lock()  # Python signs one at a time; more threads would only keep everything else waiting, /healthz included
     allowance, longest = Allowance(), requests_bytes(enroller.slots)
 
     @app.post("/v1/tokens")
@@ -31,8 +34,11 @@ def enroller_app(enroller: EnrollerRole) -> FastAPI:
             person = await run_in_threadpool(enroller.person_of, _token(request))
             allowance.take(person)
             requests = await run_in_threadpool(enroller.commit, person, await _body(request, longest))
-            signing.take(person)
-            answer = await run_in_threadpool(enroller.sign, requests)
+            async with turn:
+                if await request.is_disconnected():  # nobody would hear it: whoever waits is next
+                    return Response(status_code=204)
+                signing.take(person)
+                answer = await run_in_threadpool(enroller.sign, requests)
         except RefusedError as refusal:
             refused.labels(refusal.status).inc()
             return _refusal(refusal.status, str(refusal))
