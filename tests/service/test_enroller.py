@@ -305,16 +305,25 @@ def test_the_same_requests_are_signed_a_few_times_and_then_not_for_a_while(role,
     assert len(signatures) == 3
 
 
+def committed(role: EnrollerRole) -> int:
+    """For how many people the enroller has written down what it signs."""
+    with role.store.look() as connection:
+        return connection.exec_driver_sql("SELECT count(*) FROM issued").scalar_one()
+
+
 def test_people_who_come_together_are_signed_for_one_after_the_other(role, monkeypatch):
     """The attack: many people at once took all threads of the process, and the time of each, so that it looked dead."""
-    people, at_once = [new_invitation() for _ in range(8)], []
+    people, everyone = [new_invitation() for _ in range(8)], threading.Event()
     role.admit(people)
-    busy = threading.Semaphore(8)
+    signing, at_once = set[int](), []
 
     def counted(request, key):
-        with busy:
-            at_once.append(8 - busy._value)
-            return blind_signature(request, key)
+        signing.add(threading.get_ident())
+        assert everyone.wait(30)
+        at_once.append(len(signing))
+        signed = blind_signature(request, key)
+        signing.discard(threading.get_ident())
+        return signed
 
     monkeypatch.setattr(enroller, "blind_signature", counted)
     task = sequential_task()
@@ -324,7 +333,11 @@ def test_people_who_come_together_are_signed_for_one_after_the_other(role, monke
             body = TokenRequests.drawn(task.id, task.enroller).to_bytes()
             return len(Server(served.url).send("/v1/tokens", body, {"Authorization": f"Bearer {person}"}))
 
-        assert list(pool.map(collect, people)) == [SIGNED_BYTES] * 8
+        answers = [pool.submit(collect, person) for person in people]
+        soon(lambda: committed(role) == 8)
+        assert Server(served.url).send("/healthz") == b"ok\n"
+        everyone.set()
+        assert [answer.result() for answer in answers] == [SIGNED_BYTES] * 8
     assert at_once == [1] * 8
 
 
@@ -343,11 +356,6 @@ def test_nothing_is_signed_for_whoever_has_gone(role, invitation, monkeypatch):
     monkeypatch.setattr(enroller, "blind_signature", slow)
     task = sequential_task()
     bodies = [TokenRequests.drawn(task.id, task.enroller).to_bytes() for _ in range(3)]
-
-    def committed() -> int:
-        with role.store.look() as connection:
-            return connection.exec_driver_sql("SELECT count(*) FROM issued").scalar_one()
-
     with Served(enroller_app(role)) as served, ThreadPoolExecutor(2) as pool:
 
         def collect(person: str, body: bytes) -> int:
@@ -359,9 +367,9 @@ def test_nothing_is_signed_for_whoever_has_gone(role, invitation, monkeypatch):
         with socket.create_connection((address.hostname, address.port)) as leaving:  # asks behind the first, and hangs up
             head = f"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {invitation}\r\n"
             leaving.sendall(f"{head}Content-Length: {len(bodies[1])}\r\n\r\n".encode() + bodies[1])
-            soon(lambda: committed() == 2)
+            soon(lambda: committed(role) == 2)
         last = pool.submit(collect, others[1], bodies[2])
-        soon(lambda: committed() == 3)  # so that the server has heard before that the other one hung up
+        soon(lambda: committed(role) == 3)  # so that the server has heard before that the other one hung up
         gone.set()
         assert (busy.result(), last.result()) == (SIGNED_BYTES, SIGNED_BYTES)
         assert signed == [body[-SIGNED_BYTES:] for body in (bodies[0], bodies[2])]

@@ -22,7 +22,7 @@ class LotsWorld(World):
 
     def __init__(self, folder) -> None:
         more = {"lots": '"secret"', "round_seconds": HOUR, "patience": None}
-        super().__init__(folder, users=30, **more)
+        super().__init__(folder, users=40, **more)  # five of each round, but for a chance of 2e-7
 
     def ask(self, population) -> None:
         with suppress(KeyboardInterrupt):
@@ -103,6 +103,16 @@ def test_a_page_says_when_its_round_is_and_that_it_is_over(tmp_path, chromium):
             tab.fill()
             assert "Your round is over. No answer was sent from this browser" in tab.when("You can close this page for good.")
             assert tab.reports == []
+        with tab_of(world, chromium, now[4]) as tab:  # two tabs of one person: both say that it is over
+            other = LotsTab(tab.page.context, world, now[4])
+            for one in (tab, other):
+                one.look()
+                one.when("Your round is open now.")
+            for one in (tab, other):
+                one.fill()
+            for one in (tab, other):
+                one.when("You can close this page for good.")
+            assert len({report for one in (tab, other) for report in one.reports}) == 1
         with tab_of(world, chromium, now[3]) as tab:
             end = End(world.task.id, 2).document(world.analyzer_key).to_bytes()
             tab.page.route("**/v1/end", lambda route: route.fulfill(body=end, content_type="application/octet-stream"))
@@ -110,14 +120,23 @@ def test_a_page_says_when_its_round_is_and_that_it_is_over(tmp_path, chromium):
             assert "The task has ended: all rounds are done." in tab.when("You can close this page for good.")
 
 
-def test_a_page_believes_nobody_but_the_analyzer_that_its_round_is_over(tmp_path, chromium):
-    """The attack: a shuffler that wants somebody out says that another round is open, by a document that another key signed."""
+def test_a_page_shows_no_nonsense_where_the_shuffler_says_some(tmp_path, chromium):
+    """The attacks: a lot that begins in ages, and a document of another key by which somebody's round would be over."""
     world, other = LotsWorld(tmp_path), World(tmp_path)
     with world.running(), tab_of(world, chromium, world.drawn(1)[0]) as tab:
+        far = b'{"round":1,"wait":1e13}'.ljust(64)
+        tab.page.route("**/v1/lot", lambda route: route.fulfill(body=far, content_type="application/json"))
+        tab.page.route("**/v1/round", lambda route: route.fulfill(body=b"", content_type="application/octet-stream"))
+        tab.look()
+        assert "Invalid" not in tab.when("Your round begins")
         key, world.analyzer_key = world.analyzer_key, other.analyzer_key
         forged = world.round(2)
         world.analyzer_key = key
-        tab.page.route("**/v1/round", lambda route: route.fulfill(body=forged, content_type="application/octet-stream"), times=1)
-        tab.look()
+        tab.page.unroute("**/v1/lot")
+        tab.page.unroute("**/v1/round")
+        tab.page.route("**/v1/round", lambda route: route.fulfill(body=forged, content_type="application/octet-stream"))
+        with tab.page.expect_event("load"):
+            tab.page.goto(world.invitation(tab.user))
+        LotsTab.accept(tab)
         tab.page.locator("#problem", has_text="signature").wait_for(timeout=40_000)
         assert "over" not in tab.page.inner_text("#when")

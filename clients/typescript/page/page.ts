@@ -130,7 +130,7 @@ class Page {
       this.#say("This browser has answered the task. In the rounds that follow it sends noise that says nothing, so that nobody can tell.");
       await this.#run([]);
     } else if (this.#task.interactivity === "sequential" && (await this.#client.answered()) > 0) {
-      this.#over("This browser has answered the task. Each person answers once, so nothing more is asked.");
+      this.#over(ANSWERED);
     } else {
       await this.#tellWhen();
     }
@@ -350,6 +350,7 @@ class Page {
         this.#say(over ?? (done ? "That is all. Thank you." : nothing));
         if (over !== null) this.#over(over);
         else if (done && !repeated) this.#over("Your answer was sent, and nothing more is asked of you.");
+        else if (!repeated && (await client.answered()) > 0) this.#over(ANSWERED); // by another tab
       }
     } catch (problem) {
       if (!signal.aborted) throw problem;
@@ -394,16 +395,19 @@ class Page {
   }
 }
 
+const ANSWERED = "This browser has answered the task. Each person answers once, so nothing more is asked.";
 const MISSED = "Your round is over. No answer was sent from this browser, and no other round asks you; noise stands in your place.";
 const NOT_DRAWN = "No round was drawn for you. Nothing was sent, and nothing more is asked of you.";
 
 const endWords = ({ reason }: End): string => (reason === null ? "The task has ended: all rounds are done." : `The task has ended: ${reason}`);
 
+const FARTHEST = 1e11; // seconds that are shown as a date: a shuffler may say more, of which there is no date
+
 /** When a round begins in so many seconds and takes answers for `lasting`; by this device's clock and words. */
 function whenWords(wait: number, lasting: number): string {
   if (wait < 60) return `Your round begins in a minute or so, and takes answers for ${lengthWords(lasting)}. Take part now, and keep this page open.`;
-  const begins = new Date(Date.now() + wait * 1000);
-  const day = begins.toDateString() === new Date().toDateString() ? "today" : `on ${begins.toLocaleDateString("en", { weekday: "long", day: "numeric", month: "long" })}`;
+  const begins = new Date(Date.now() + Math.min(wait, FARTHEST) * 1000);
+  const day = begins.toDateString() === new Date().toDateString() ? "today" : `on ${begins.toLocaleDateString("en", { weekday: "long", day: "numeric", month: "long", ...(wait > 300 * 86400 ? { year: "numeric" } : {}) })}`;
   const time = begins.toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   return (
     `Your round begins ${day} at ${time}, in ${lengthWords(wait)}, or somewhat later, and takes answers for ${lengthWords(lasting)}. ` +
