@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from conftest import Roles
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from helpers_roles import Web, soon
+from helpers_roles import Web, postgres_server, soon, why_no_postgres
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
@@ -427,6 +427,36 @@ def test_many_people_are_admitted_once(store):
     role = EnrollerRole(store, SIGNERS[:1])
     assert role.admit(invitations) == 1201
     assert role.admit([*invitations, new_invitation()]) == 1
+
+
+@pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
+def test_several_enrollers_on_one_database_admit_people_and_sign_once():
+    """The attacks: two that start together with one list, of which one fell over; one person who asks both, many times at once."""
+    people, task = [new_invitation() for _ in range(1200)], sequential_task()
+    with postgres_server() as new, ThreadPoolExecutor(8) as pool:
+        url = new("enroller")
+        roles = [EnrollerRole(Database(url, tables.ENROLLER), SIGNERS[:1]) for _ in range(2)]
+        together = threading.Barrier(2)
+
+        def admit(role: EnrollerRole) -> int:
+            together.wait(30)
+            return role.admit(people)
+
+        assert sum(pool.map(admit, roles)) == 1200
+        person, all_of_them = roles[0].person_of(people[0]), threading.Barrier(8)
+        bodies = [TokenRequests.drawn(task.id, task.enroller).to_bytes() for _ in range(8)]
+
+        def status(place: int) -> int:
+            all_of_them.wait(30)
+            try:
+                roles[place % 2].issue(person, bodies[place])
+            except RefusedError as refusal:
+                return refusal.status
+            return 200
+
+        assert sorted(pool.map(status, range(8))) == [200] + [409] * 7
+        for role in roles:
+            role.store.close()
 
 
 # What a task says of its enroller.

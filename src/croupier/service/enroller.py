@@ -76,15 +76,18 @@ class EnrollerRole:
         int
             How many are new.
         """
-        hashes, new = [tables.hash_of(invitation) for invitation in invitations], 0
-        for start in range(0, len(hashes), _TOGETHER):
-            some = hashes[start : start + _TOGETHER]
-            with self.store.begin() as connection:
-                known = set(connection.execute(select(tables.people.c.id).where(tables.people.c.id.in_(some))).scalars())
-                rows = [{"id": one} for one in dict.fromkeys(some) if one not in known]
-                if rows:
-                    connection.execute(insert(tables.people), rows)
-            new += len(rows)
+        hashes, new, start = [tables.hash_of(invitation) for invitation in invitations], 0, 0
+        while start < len(hashes):
+            some = sorted(set(hashes[start : start + _TOGETHER]))  # in one order, so that two processes cannot wait for each other
+            try:
+                with self.store.begin() as connection:
+                    known = set(connection.execute(select(tables.people.c.id).where(tables.people.c.id.in_(some))).scalars())
+                    rows = [{"id": one} for one in some if one not in known]
+                    if rows:
+                        connection.execute(insert(tables.people), rows)
+            except IntegrityError:  # another process has just written some of them down: look again
+                continue
+            new, start = new + len(rows), start + _TOGETHER
         return new
 
     def person_of(self, invitation: str) -> str:
