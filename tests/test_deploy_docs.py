@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from croupier.cli.app import app
+from croupier.service.enroller import read_invitations
 from croupier.service.on_time import hidden_among
 from croupier.service.query_file import FIELDS as QUERY_FIELDS
 from croupier.service.task_file import FIELDS, TaskFile
@@ -170,7 +172,11 @@ def test_units_are_well_formed(name):
     assert service["StateDirectory"] == f"croupier-{role}"
     assert "--host 0.0.0.0" in service["ExecStart"]
     assert "--certificate ${CREDENTIALS_DIRECTORY}/certificate.pem" in service["ExecStart"]
-    assert sum(line.startswith("LoadCredential=") for line in lines) == (3 if role == "enroller" else 2)
+    credentials = {line.split(":")[0] for line in lines if line.startswith("LoadCredential=")}
+    assert credentials == {"LoadCredential=certificate.pem", "LoadCredential=key.pem"}  # 1 MB in all: no list of people
+    if role == "enroller":
+        assert service["StandardInput"] == "file:/etc/croupier/people.txt"
+        assert "--people - " in service["ExecStart"]
     known_variables = {"STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "ANALYZER", "ANALYZER_KEY"}
     assert set(re.findall(r"\$\{(\w+)\}", service["ExecStart"])) <= known_variables
 
@@ -186,7 +192,7 @@ def test_the_containerfile_starts_a_role_and_copies_what_is_there():
         if line.startswith("COPY"):
             assert all((ROOT / source).exists() for source in line.split()[1:-1])
     joined = text.replace("\\\n#", "")
-    used = re.findall(r"^#   podman run .*? croupier +(.*)$", joined, flags=re.M)
+    used = re.findall(r"^#   .*?podman run .*? croupier +(.*?)\)?$", joined, flags=re.M)
     assert {check(f"croupier serve {command}") for command in used} == {
         "serve key",
         "serve enrol",
@@ -268,3 +274,25 @@ def test_the_pages_state_the_pace_of_the_code():
     assert row.endswith(f"| {PACE:g} |")
     assert f"at most {LONGEST_PACE:g}" in row
     assert f"above 0 and at most {LONGEST_PACE:g}" in (ROOT / "docs" / "protocol.md").read_text()
+
+
+def test_the_containerfile_s_first_commands_run(tmp_path):
+    """The attack: `enrol > tokens` was refused, since tokens are printed to a terminal alone."""
+    text = (EXAMPLES / "Containerfile").read_text()
+    commands = re.findall(r"^#   (.*)podman run --rm -v shuffler:/state croupier (.*?)\)?$", text, flags=re.M)
+    assert [(before, command.split()[0]) for before, command in commands] == [("", "key"), ("(umask 077; ", "enrol")]
+    for _, command in commands:
+        words = shlex.split(command.replace("/state", str(tmp_path)).replace("20000", "3").partition(">")[0])
+        done = CliRunner().invoke(app, ["serve", *words])
+        assert done.exit_code == 0, done.exception
+    assert len(done.stdout.split()) == 3
+
+
+def test_the_enroller_takes_more_invitations_than_a_credential_of_systemd_holds(tmp_path, monkeypatch):
+    """As its unit starts it: the file is standard input, and has more than 1 MB."""
+    people = tmp_path / "people.txt"
+    people.write_text("".join(f"{person:043}\n" for person in range(24_000)))
+    assert people.stat().st_size > 1 << 20
+    with people.open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert len(read_invitations(Path("-"))) == 24_000

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import croupier as cr
+
 from ..protocol import Results
 from ..tables import table
 from .judging import judge
 from .writing_processes import processes_parts
 
 
+def _since(measured: str) -> str:
+    """What a reader has to know where figures are older than the package that the page comes with."""
+    return "" if measured == cr.__version__ else f" (this is {cr.__version__}, which was not measured)"
+
+
 def page(results: Results) -> str:
     """The stored figures as tables."""
     parts = [
         "# The deployed roles under load\n",
-        f"croupier {results['version']}, Python {results['python']}, SQLite {results['sqlite']}, {results['cores']} shared cores"
+        f"Measured with croupier {results['version']}{_since(results['version'])}, "
+        f"Python {results['python']}, SQLite {results['sqlite']}, {results['cores']} shared cores"
         f"{', a quick run: nothing is judged' if results['quick'] else ''}. `python -m benchmarks load`.\n",
         _others(results.get("load_average", {})),
         table(

@@ -5,26 +5,31 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from conftest import Roles
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from helpers_roles import Web
+from helpers_roles import Web, postgres_server, soon, why_no_postgres
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
+from croupier.service import enroller
 from croupier.service import store as tables
-from croupier.service.blind import PREFIX_BYTES, new_signer
+from croupier.service.blind import PREFIX_BYTES, blind_signature, new_signer
 from croupier.service.enroller import EnrollerRole, new_invitation, read_invitations, token_keys
 from croupier.service.enroller_web import enroller_app
 from croupier.service.enrolment import EnrollerKeys, check_enroller, slots_of
 from croupier.service.http import Server, ServerError
 from croupier.service.outcomes import RefusedError
+from croupier.service.roles import Served
 from croupier.service.store import Database
 from croupier.service.task import Task
 from croupier.service.tokens import SIGNED_BYTES, TokenRequests, is_token, read_requests, requests_bytes
@@ -258,8 +263,134 @@ def test_the_enroller_on_the_network(role, invitation):
         assert answer.status == 429
 
 
-def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitation):
-    """kill -9 of the enroller's process while it signs; then another request of the same person is refused, and the same is not."""
+@pytest.fixture
+def signatures(monkeypatch):
+    """Every signature that is computed, one entry each."""
+    made: list[bytes] = []
+
+    def counted(request, key):
+        made.append(request)
+        return blind_signature(request, key)
+
+    monkeypatch.setattr(enroller, "blind_signature", counted)
+    return made
+
+
+def posted(role: EnrollerRole, bodies: list[bytes], invitation: str) -> list[int | None]:
+    """The statuses of these requests of one person, sent from many connections at once."""
+    with Served(enroller_app(role)) as served, ThreadPoolExecutor(8) as pool:
+
+        def status(body: bytes) -> int | None:
+            try:
+                Server(served.url).send("/v1/tokens", body, {"Authorization": f"Bearer {invitation}"})
+            except ServerError as refusal:
+                return refusal.status
+            return 200
+
+        return sorted(pool.map(status, bodies))
+
+
+def test_other_requests_of_a_person_cost_the_enroller_no_signature(role, invitation, signatures):
+    """The attack: 20 different requests of one person were each signed before all but one were refused."""
+    task = sequential_task()
+    bodies = [TokenRequests.drawn(task.id, task.enroller).to_bytes() for _ in range(16)]
+    assert posted(role, bodies, invitation) == [200] + [409] * 15
+    assert len(signatures) == 1
+
+
+def test_the_same_requests_are_signed_a_few_times_and_then_not_for_a_while(role, invitation, signatures):
+    """The attack: a person who repeats the same bytes had them signed twice a second for ever, on as many slots as the task has."""
+    body = TokenRequests.drawn(sequential_task().id, keys_of()).to_bytes()
+    assert posted(role, [body] * 16, invitation) == [200] * 3 + [429] * 13
+    assert len(signatures) == 3
+
+
+def committed(role: EnrollerRole) -> int:
+    """For how many people the enroller has written down what it signs."""
+    with role.store.look() as connection:
+        return connection.exec_driver_sql("SELECT count(*) FROM issued").scalar_one()
+
+
+def test_people_who_come_together_are_signed_for_one_after_the_other(role, monkeypatch):
+    """The attack: many people at once took all threads of the process, and the time of each, so that it looked dead."""
+    people, everyone = [new_invitation() for _ in range(8)], threading.Event()
+    role.admit(people)
+    signing, at_once = set[int](), []
+
+    def counted(request, key):
+        signing.add(threading.get_ident())
+        assert everyone.wait(30)
+        at_once.append(len(signing))
+        signed = blind_signature(request, key)
+        signing.discard(threading.get_ident())
+        return signed
+
+    monkeypatch.setattr(enroller, "blind_signature", counted)
+    task = sequential_task()
+    with Served(enroller_app(role)) as served, ThreadPoolExecutor(8) as pool:
+
+        def collect(person: str) -> int:
+            body = TokenRequests.drawn(task.id, task.enroller).to_bytes()
+            return len(Server(served.url).send("/v1/tokens", body, {"Authorization": f"Bearer {person}"}))
+
+        answers = [pool.submit(collect, person) for person in people]
+        soon(lambda: committed(role) == 8)
+        assert Server(served.url).send("/healthz") == b"ok\n"
+        everyone.set()
+        assert [answer.result() for answer in answers] == [SIGNED_BYTES] * 8
+    assert at_once == [1] * 8
+
+
+def test_nothing_is_signed_for_whoever_has_gone(role, invitation, monkeypatch):
+    """The attack: clients that time out and ask again have the enroller work for nobody, and a rush of them never ends."""
+    others, first, gone = [new_invitation() for _ in range(2)], threading.Event(), threading.Event()
+    role.admit(others)
+    signed: list[bytes] = []
+
+    def slow(request, key):
+        first.set()
+        assert gone.wait(30)
+        signed.append(request)
+        return blind_signature(request, key)
+
+    monkeypatch.setattr(enroller, "blind_signature", slow)
+    task = sequential_task()
+    bodies = [TokenRequests.drawn(task.id, task.enroller).to_bytes() for _ in range(3)]
+    with Served(enroller_app(role)) as served, ThreadPoolExecutor(2) as pool:
+
+        def collect(person: str, body: bytes) -> int:
+            return len(Server(served.url).send("/v1/tokens", body, {"Authorization": f"Bearer {person}"}))
+
+        busy = pool.submit(collect, others[0], bodies[0])
+        assert first.wait(30)
+        address = urlsplit(served.url)
+        with socket.create_connection((address.hostname, address.port)) as leaving:  # asks behind the first, and hangs up
+            head = f"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {invitation}\r\n"
+            leaving.sendall(f"{head}Content-Length: {len(bodies[1])}\r\n\r\n".encode() + bodies[1])
+            soon(lambda: committed(role) == 2)
+        last = pool.submit(collect, others[1], bodies[2])
+        soon(lambda: committed(role) == 3)  # so that the server has heard before that the other one hung up
+        gone.set()
+        assert (busy.result(), last.result()) == (SIGNED_BYTES, SIGNED_BYTES)
+        assert signed == [body[-SIGNED_BYTES:] for body in (bodies[0], bodies[2])]
+        assert collect(invitation, bodies[1]) == SIGNED_BYTES  # it is still this person's
+
+
+def test_requests_that_cannot_be_signed_are_not_committed_to(role, invitation, signatures):
+    """A number beyond the modulus is refused, and the person can still ask for what can be signed."""
+    task = sequential_task()
+    good = TokenRequests.drawn(task.id, task.enroller).to_bytes()
+    for wrong in (good[:-SIGNED_BYTES] + b"\xff" * SIGNED_BYTES, good[:-SIGNED_BYTES] + bytes(SIGNED_BYTES)):
+        with pytest.raises(RefusedError, match="no number below the enroller's modulus") as refusal:
+            role.issue(role.person_of(invitation), wrong)
+        assert refusal.value.status == 400
+    assert signatures == []
+    assert len(role.issue(role.person_of(invitation), good)) == SIGNED_BYTES
+
+
+@pytest.mark.parametrize("step", ["issue", "commit"])
+def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitation, step):
+    """kill -9 of the enroller's process after a step; then another request of the same person is refused, and the same is not."""
     task, database = sequential_task(), f"sqlite:///{tmp_path / 'enroller.db'}"
     store = Database(database, tables.ENROLLER)
     EnrollerRole(store, SIGNERS[:1]).admit([invitation])
@@ -277,8 +408,8 @@ def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitati
         from croupier.service import store
         from croupier.service.enroller import EnrollerRole, token_keys
         role = EnrollerRole(store.Database({database!r}, store.ENROLLER), token_keys(Path({os.fspath(folder)!r})))
-        role.issue(role.person_of({invitation!r}), Path({os.fspath(tmp_path / "body")!r}).read_bytes())
-        os.kill(os.getpid(), signal.SIGKILL)  # signed, and nobody has heard
+        role.{step}(role.person_of({invitation!r}), Path({os.fspath(tmp_path / "body")!r}).read_bytes())
+        os.kill(os.getpid(), signal.SIGKILL)  # committed to or signed, and nobody has heard
         """
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
@@ -296,6 +427,36 @@ def test_many_people_are_admitted_once(store):
     role = EnrollerRole(store, SIGNERS[:1])
     assert role.admit(invitations) == 1201
     assert role.admit([*invitations, new_invitation()]) == 1
+
+
+@pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
+def test_several_enrollers_on_one_database_admit_people_and_sign_once():
+    """The attacks: two that start together with one list, of which one fell over; one person who asks both, many times at once."""
+    people, task = [new_invitation() for _ in range(1200)], sequential_task()
+    with postgres_server() as new, ThreadPoolExecutor(8) as pool:
+        url = new("enroller")
+        roles = [EnrollerRole(Database(url, tables.ENROLLER), SIGNERS[:1]) for _ in range(2)]
+        together = threading.Barrier(2)
+
+        def admit(role: EnrollerRole) -> int:
+            together.wait(30)
+            return role.admit(people)
+
+        assert sum(pool.map(admit, roles)) == 1200
+        person, all_of_them = roles[0].person_of(people[0]), threading.Barrier(8)
+        bodies = [TokenRequests.drawn(task.id, task.enroller).to_bytes() for _ in range(8)]
+
+        def status(place: int) -> int:
+            all_of_them.wait(30)
+            try:
+                roles[place % 2].issue(person, bodies[place])
+            except RefusedError as refusal:
+                return refusal.status
+            return 200
+
+        assert sorted(pool.map(status, range(8))) == [200] + [409] * 7
+        for role in roles:
+            role.store.close()
 
 
 # What a task says of its enroller.

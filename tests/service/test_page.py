@@ -53,7 +53,7 @@ class World:
         (folder / "schema.toml").write_text(schema)
         words = {"name": "A trial", "schema": "schema.toml", "interactivity": interactivity}
         numbers = {"users": users, "epsilon": 8.0, "delta": 1e-2, "rounds": rounds, "pace": 0.5, "honest": 1.0, "patience": 600.0}
-        numbers |= more
+        numbers = {name: number for name, number in (numbers | more).items() if number is not None}
         if enroller is not None:
             (folder / "enroller.json").write_text(json.dumps(enroller.words()))
             words["enroller"] = "enroller.json"

@@ -3,6 +3,7 @@ import {
   BrowserStore,
   Client,
   deltaOf,
+  type End,
   epsilonOf,
   exact,
   fieldsOf,
@@ -16,6 +17,7 @@ import {
   recordsOfCsv,
   RefusedTaskError,
   roundUp,
+  ServerError,
   type Task,
   toHex,
 } from "../src/index.ts";
@@ -41,6 +43,8 @@ class Page {
   #task: Task | null = null;
   #fromFile: RecordValues[] | null = null;
   #leaving: AbortController | null = null;
+  #running = false;
+  #lookAgain: ReturnType<typeof setTimeout> | undefined;
 
   start(): void {
     const invitation = new URLSearchParams(location.hash.slice(1));
@@ -65,6 +69,9 @@ class Page {
     part("take-part").addEventListener("click", () => void this.#guarded(() => this.#takePart()));
     part("leave").addEventListener("click", () => this.#leave());
     field("file").addEventListener("change", () => void this.#guarded(() => this.#readFile()));
+    document.addEventListener("visibilitychange", () => {
+      if (document.visibilityState === "visible" && !this.#running && this.#lookAgain !== undefined) void this.#guarded(() => this.#tellWhen());
+    });
     void this.#guarded(async () => {
       const limit = await new BrowserStore().limit(); // what this person has allowed before
       if (limit !== null) {
@@ -123,9 +130,49 @@ class Page {
       this.#say("This browser has answered the task. In the rounds that follow it sends noise that says nothing, so that nobody can tell.");
       await this.#run([]);
     } else if (this.#task.interactivity === "sequential" && (await this.#client.answered()) > 0) {
-      this.#say("This browser has answered the task. Each person answers once, so nothing more is asked.");
-      part("record").hidden = true;
+      this.#over(ANSWERED);
+    } else {
+      await this.#tellWhen();
     }
+  }
+
+  /** Say when this person's round is, where it was drawn by a secret lot; also that it is over, or that the task is. */
+  async #tellWhen(): Promise<void> {
+    const [client, task] = [this.#client as Client, this.#task as Task];
+    clearTimeout(this.#lookAgain);
+    this.#lookAgain = undefined;
+    try {
+      const end = await client.ended();
+      if (end !== null) return this.#over(endWords(end));
+      if (task.secret === null) return;
+      const lot = await client.lot();
+      if (lot.round === null && !task.secret.cover) return this.#over(NOT_DRAWN);
+      if (task.secret.cover) return this.#when("Noise leaves this device in every round, so that nobody can tell which one is yours. Keep this page open until the task has ended.");
+      const open = await client.openRound();
+      if (open !== null && lot.round !== null && open > lot.round) return this.#over(MISSED);
+      this.#when(
+        open === lot.round
+          ? "Your round is open now. Take part, and keep this page open until it says that your answer was sent."
+          : whenWords(lot.wait, task.secret.seconds),
+      );
+    } catch (problem) {
+      if (!(problem instanceof ServerError)) throw problem; // out of reach or busy: taking part asks again
+    }
+    const wait = Math.min(3600, Math.max(task.secret?.seconds ?? 0, 40) / 4);
+    if (task.secret !== null) this.#lookAgain = setTimeout(() => void (this.#running || this.#guarded(() => this.#tellWhen())), wait * 1000);
+  }
+
+  #when(text: string): void {
+    part("when-words").textContent = text;
+    part("when").hidden = false;
+  }
+
+  /** Nothing more is asked of this person: say why, and that the page has done its part. */
+  #over(text: string): void {
+    clearTimeout(this.#lookAgain);
+    this.#lookAgain = undefined;
+    this.#when(`${text} You can close this page for good.`);
+    part("record").hidden = true;
   }
 
   #showAsked(task: Task): void {
@@ -256,25 +303,30 @@ class Page {
     part<HTMLButtonElement>("take-part").disabled = true;
     part("leave").hidden = false;
     part("record").hidden = false;
+    this.#running = true;
     this.#say(
-      task.question === null
-        ? "Asking for a round. When one wants your answer depends on the lot that was drawn for you; keep this page open."
-        : "Asking for the round that wants your answer; keep this page open.",
+      task.secret?.cover === false
+        ? "Waiting for your round. Your answer is sent then, if this page is open. If you close it before, nothing is sent: come back with your invitation, and fill in your record again."
+        : task.question === null
+          ? "Asking for a round. When one wants your answer depends on the lot that was drawn for you; keep this page open."
+          : "Asking for the round that wants your answer; keep this page open.",
     );
     const repeated = task.interactivity === "full" || task.secret?.cover;
     const rounds = repeated ? Math.max(...task.phases.map((phase) => phase.rounds)) : 1;
     const offline = () => this.#say("This device is offline. The page goes on when it is back.");
     addEventListener("offline", offline);
     let nothing = "Nothing more is asked of you.";
+    let over: string | null = null;
     try {
       const answered = await client.join(records, {
         wait: WAIT,
         signal,
         again,
-        ended: ({ reason }) => this.#say(reason === null ? "The task has ended: all rounds are done." : `The task has ended: ${reason}`),
+        ended: (end) => (over = endWords(end)),
+        missed: () => (over = MISSED),
         notYet: ({ round, wait }) => {
-          const days = count(Math.ceil(wait / 86400));
-          nothing = round === null ? "No round was drawn for you. Nothing was sent." : `Your round begins in ${days} days. Come back then; nothing was sent.`;
+          if (round === null) over = NOT_DRAWN;
+          else nothing = `${whenWords(wait, task.secret?.seconds ?? 0)} Nothing was sent.`;
         },
         watch: (leaving) => this.#showLeaving(task, leaving, records),
         said: (sent) => {
@@ -293,10 +345,17 @@ class Page {
         },
       });
       if (again && repeated) nothing = "It was sent. Fill in your record and take part for the rounds that follow.";
-      if (!signal.aborted) this.#say(answered > 0 && !(again && repeated) ? "That is all. Thank you." : nothing);
+      if (!signal.aborted) {
+        const done = answered > 0 && !(again && repeated);
+        this.#say(over ?? (done ? "That is all. Thank you." : nothing));
+        if (over !== null) this.#over(over);
+        else if (done && !repeated) this.#over("Your answer was sent, and nothing more is asked of you.");
+        else if (!repeated && (await client.answered()) > 0) this.#over(ANSWERED); // by another tab
+      }
     } catch (problem) {
       if (!signal.aborted) throw problem;
     } finally {
+      this.#running = false;
       removeEventListener("offline", offline);
       const more = repeated || (await client.answered()) === 0;
       part<HTMLButtonElement>("take-part").disabled = !more;
@@ -334,6 +393,34 @@ class Page {
     part("bytes").textContent = report.length > 4096 ? `${hex} … (${count(report.length)} bytes in all)` : hex;
     part("leaving").hidden = false;
   }
+}
+
+const ANSWERED = "This browser has answered the task. Each person answers once, so nothing more is asked.";
+const MISSED = "Your round is over. No answer was sent from this browser, and no other round asks you; noise stands in your place.";
+const NOT_DRAWN = "No round was drawn for you. Nothing was sent, and nothing more is asked of you.";
+
+const endWords = ({ reason }: End): string => (reason === null ? "The task has ended: all rounds are done." : `The task has ended: ${reason}`);
+
+const FARTHEST = 1e11; // seconds that are shown as a date: a shuffler may say more, of which there is no date
+
+/** When a round begins in so many seconds and takes answers for `lasting`; by this device's clock and words. */
+function whenWords(wait: number, lasting: number): string {
+  if (wait < 60) return `Your round begins in a minute or so, and takes answers for ${lengthWords(lasting)}. Take part now, and keep this page open.`;
+  const begins = new Date(Date.now() + Math.min(wait, FARTHEST) * 1000);
+  const day = begins.toDateString() === new Date().toDateString() ? "today" : `on ${begins.toLocaleDateString("en", { weekday: "long", day: "numeric", month: "long", ...(wait > 300 * 86400 ? { year: "numeric" } : {}) })}`;
+  const time = begins.toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  return (
+    `Your round begins ${day} at ${time}, in ${lengthWords(wait)}, or somewhat later, and takes answers for ${lengthWords(lasting)}. ` +
+    "You can close this page until then: come back with your invitation. Or fill in your record now, and keep the page open."
+  );
+}
+
+/** Seconds in the unit that a person would say them in. */
+function lengthWords(seconds: number): string {
+  const units: [number, string][] = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+  const [size, name] = units.find(([length]) => seconds >= 2 * length) ?? units[3];
+  const rounded = Math.round(seconds / size);
+  return `${count(rounded)} ${name}${rounded === 1 ? "" : "s"}`;
 }
 
 /** True and noisy numbers of a gradient, by the features that they belong to. */

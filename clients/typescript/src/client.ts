@@ -137,6 +137,13 @@ export class Client {
     return data.length === 0 ? null : readRound(data, task, this.#key);
   }
 
+  /** The number of the round that takes reports now, whoever is asked in it, by the analyzer's signed word; null where none does. */
+  async openRound(): Promise<number | null> {
+    const task = await this.task();
+    const data = await this.#send("/v1/round");
+    return data.length === 0 ? null : (await readRound(data, task, this.#key)).number;
+  }
+
   /** Whether the task has ended, by the analyzer's signed word; null while it goes on, as far as the shuffler knows. */
   async ended(): Promise<End | null> {
     const task = await this.task();
@@ -302,7 +309,7 @@ export class Client {
 
   /** Every round that wants an answer, until the task needs no more of this user or `wait` seconds are over. */
   async join(records: RecordsSource, options: JoinOptions = {}): Promise<number> {
-    const { wait = 60, watch, said, ended, notYet, signal, again } = options;
+    const { wait = 60, watch, said, ended, notYet, missed, signal, again } = options;
     const deadline = now() + wait;
     const task = await this.#patiently(() => this.task(), deadline, signal);
     await this.#patiently(() => this.#options.store.alone(() => this.collect()), deadline, signal);
@@ -317,8 +324,12 @@ export class Client {
     const firstAsk = now() + task.pace + (lot === null || task.secret?.cover ? 0 : lot.wait);
     const reading = Promise.resolve(typeof records === "function" ? records() : records);
     reading.catch(() => undefined);
-    // From here on every request is at a time that does not depend on what the records are.
-    while (!this.#options.atOnce && now() < firstAsk && !signal?.aborted) await until(Math.min(firstAsk, now() + PAUSE));
+    // From here on every request is at a time that does not depend on what the records are. A device that slept may have stopped
+    // its clock that counts seconds, but not the one that tells the time: it asks when either says so.
+    const firstMoment = this.#clock() + (firstAsk - now());
+    const early = (): boolean => now() < firstAsk && this.#clock() < firstMoment;
+    while (!this.#options.atOnce && early() && !signal?.aborted) await until(Math.min(firstAsk, now() + PAUSE));
+    let nextLook = now(); // whether this user's round is over: it costs a whole round document, so a few times per round
     const often = task.interactivity === "full" || task.secret?.cover === true;
     const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
     let answered = 0;
@@ -342,6 +353,14 @@ export class Client {
       if (end !== null) {
         ended?.(end);
         break;
+      }
+      if (lot !== null && lot.round !== null && task.secret?.cover === false && now() >= nextLook) {
+        nextLook = now() + task.secret.seconds / 4;
+        const open = await this.#patiently(() => this.openRound(), deadline, signal);
+        if (open !== null && open > lot.round && !(await this.waits())) {
+          missed?.(lot);
+          break;
+        }
       }
       await until(now() + PAUSE);
     }
@@ -432,6 +451,8 @@ export interface JoinOptions extends AnswerOptions {
   ended?: (end: End) => void;
   /** Hears of a secret lot that is no round at all, or one that begins after `wait`: nothing is sent then. */
   notYet?: (lot: { round: number | null; wait: number }) => void;
+  /** Hears that the round of a secret lot is over, unanswered: a later one takes reports. */
+  missed?: (lot: { round: number | null; wait: number }) => void;
 }
 
 /** The body of an answer, up to the longest that there is. */

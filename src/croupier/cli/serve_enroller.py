@@ -44,7 +44,9 @@ def invitations(people: Annotated[int, typer.Option(help="How many people to inv
 @serve.command()
 def enroller(
     folder: Folder,
-    people: Annotated[Path | None, typer.Option(help="Text file of invitations, one a person, a line each.")] = None,
+    people: Annotated[
+        Path | None, typer.Option(help="Text file of invitations, one per person, a line each; - is standard input.")
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8803,
     certificate: Certificate = None,
@@ -70,5 +72,6 @@ def enroller(
     with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served:
         typer.echo(f"enroller on {served.url}")
         if people is not None:
-            typer.echo(f"{len(invited)} people invited by {people}, {new} of them new")
+            file = "standard input" if people == Path("-") else people
+            typer.echo(f"{len(invited)} people invited by {file}, {new} of them new")
         stopped.wait()

@@ -159,11 +159,8 @@ def blind_signature(request: bytes, key: RSAPrivateKey) -> bytes:
     WireError
         Where the request has another length, or is no number below the modulus.
     """
-    private = key.private_numbers()
+    private, number = key.private_numbers(), number_of(request, key)
     public, length = private.public_numbers, modulus_bytes(key.public_key())
-    number = int.from_bytes(request)
-    if len(request) != length or not 0 < number < public.n:
-        raise WireError(f"a request of {len(request)} bytes that is no number below the enroller's modulus of {length} bytes")
     # Blinded a second time, by the signer: Python's powers take longer for some numbers, and those are not the asker's choice.
     while math.gcd(own := secrets.randbelow(public.n - 1) + 1, public.n) != 1:
         pass  # with a proper key, once in an age
@@ -174,6 +171,33 @@ def blind_signature(request: bytes, key: RSAPrivateKey) -> bytes:
     if pow(answer, public.e, public.n) != number:  # a fault in one half would give the key away
         raise ArithmeticError("a signature that came out wrong; the machine may be faulty")
     return answer.to_bytes(length)
+
+
+def number_of(request: bytes, key: RSAPrivateKey) -> int:
+    """Read a request without signing it, so that a signer can refuse it before it commits to it or spends time on it.
+
+    Parameters
+    ----------
+    request : bytes
+        A blinded message, as long as the key's modulus.
+    key : RSAPrivateKey
+        The signer's key.
+
+    Returns
+    -------
+    int
+        The number that would be signed.
+
+    Raises
+    ------
+    WireError
+        Where the request has another length, or is no number below the modulus.
+    """
+    modulus, length = key.public_key().public_numbers().n, modulus_bytes(key.public_key())
+    number = int.from_bytes(request)
+    if len(request) != length or not 0 < number < modulus:
+        raise WireError(f"a request of {len(request)} bytes that is no number below the enroller's modulus of {length} bytes")
+    return number
 
 
 def new_signer(bits: int = 2048) -> RSAPrivateKey:
