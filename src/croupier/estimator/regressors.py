@@ -62,7 +62,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -90,7 +90,8 @@ class ShuffleHuberRegressor(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
 
     References
     ----------
@@ -126,7 +127,8 @@ class ShuffleQuantileRegressor(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
 
     References
     ----------

@@ -66,7 +66,8 @@ class ShuffleRidge(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
 
     References
     ----------

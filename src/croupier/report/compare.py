@@ -264,7 +264,7 @@ def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]
 
 
 def as_trained(model: Any, X: Any) -> Any:
-    """Rows as the model takes them: those longer than feature_norm scaled down to it.
+    """Rows as the model takes them: within feature_range, and those longer than feature_norm scaled down to it.
 
     Parameters
     ----------
@@ -278,9 +278,10 @@ def as_trained(model: Any, X: Any) -> Any:
     array-like
         Rows as in training.
     """
-    from ..problem.rows import clip_rows  # noqa: PLC0415  (needed here for public data only)
+    from ..estimator.linear import LinearModel  # noqa: PLC0415  (needed here for public data only)
+    from ..problem.rows import clip_rows  # noqa: PLC0415
 
-    return clip_rows(X, model.feature_norm_)
+    return model._taken(X) if isinstance(model, LinearModel) else clip_rows(X, model.feature_norm_)
 
 
 def bits_per_user(model: Any) -> int:
@@ -304,10 +305,8 @@ def bits_per_user(model: Any) -> int:
 
 def _at(model: Any, theta: NDArray[np.float64]) -> Any:
     """The model with other weights: those of a point on the way."""
-    there, constant = copy.copy(model), model.constant_
-    weights = theta.reshape(-1, model.n_features_in_ + bool(constant))
-    intercepts = weights[:, -1] * constant if constant else np.zeros(len(weights))
-    there._set_weights(weights[:, : model.n_features_in_] / model.feature_norm_, intercepts)
+    there = copy.copy(model)
+    there._set_theta(theta)
     return there
 
 

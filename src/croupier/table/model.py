@@ -253,6 +253,8 @@ class Request:
         """
         if self.delta is not None:
             real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
+        for name in {"feature_norm", "feature_range"} & set(self.parameters):
+            raise ArgumentError(name, self.parameters[name], "left out", "It follows from the schema.")
         target = facts.target
         public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
         delta = min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta
