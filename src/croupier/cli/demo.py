@@ -237,7 +237,8 @@ def _show(task: Dataset, model: ShuffleLogisticRegression, comparison: Compariso
     say(console, f"\n{task.about}\n")
     say(
         console,
-        f"{task.users:,} users to learn from, {comparison.rows:,} other records to be judged by, delta {round_up(model.delta)}:",
+        f"{task.users:,} users to learn from, {comparison.rows:,} other records to be judged by, "
+        f"delta {round_up(model.promise_.delta)}:",
     )
     console.print(_table(comparison))
     console.print()

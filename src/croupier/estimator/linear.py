@@ -23,6 +23,7 @@ from ..problem.rows import clip_rows, row_norms, with_constant
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
 from .blank import blanked, target_column, validated
 from .private import Floats, PrivateEstimator
+from .target_ranges import require_numbers
 from .unit_rows import centres, checked_ranges_of_features, scaled_columns
 from .warnings import warn_of_few, warn_of_radius, warn_of_undeclared_rows
 
@@ -109,6 +110,8 @@ class LinearModel(PrivateEstimator):
             rows, targets = self.records(X, target_column(X, y))
             self._declare(X.shape[1])
             return self._train(self._population(rows, targets, groups, refused), checkpoint)
+        if self._numeric_target:
+            require_numbers(np.asarray(y))
         X, y = validate_data(
             self,
             X,
@@ -211,7 +214,7 @@ class LinearModel(PrivateEstimator):
         declared = copy.copy(self)
         declared._declare(features)
         declared.check_request(users)
-        return schedule(self.problem_for(features), users, **declared._schedule_options())
+        return schedule(self.problem_for(features), users, **declared._schedule_options(users))
 
     def problem_for(self, features: int) -> Problem:
         """Return what a fit minimises, for rows as `records` makes them.
@@ -256,7 +259,7 @@ class LinearModel(PrivateEstimator):
         """Ask them, round by round; public facts are set."""
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
-        planned = schedule(problem, population.users, **self._schedule_options())
+        planned = schedule(problem, population.users, **self._schedule_options(population.users))
         planned = planned.with_turnout(getattr(population, "turnout", 1.0))  # remote users may stay away
         warn_of_few(planned, population.users, self.epsilon)
         self.result_ = run(
@@ -344,11 +347,11 @@ class LinearModel(PrivateEstimator):
         """The largest norm of the weights of one output."""
         return real("radius", self.radius, above=0, remedy="50 suits classifiers, 2 regressors.")
 
-    def _schedule_options(self) -> dict[str, Any]:
+    def _schedule_options(self, users: int) -> dict[str, Any]:
         remedy = "'sequential' asks each user once, 'full' asks all users in every round; for streams there is PanPrivate."
         return {
             "epsilon": self.epsilon,
-            "delta": self.delta,
+            "delta": self._delta(users),
             "method": self.method,
             "interactivity": one_of("interactivity", self.interactivity, ("sequential", "full"), remedy),
             "calibration": self.calibration,

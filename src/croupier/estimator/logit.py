@@ -335,7 +335,7 @@ class ShuffleLogit(DeclaredClasses):
             shapes,
             (quarter, quarter, population.users - 2 * quarter),
             epsilon=self.epsilon,
-            delta=self.delta,
+            delta=self._delta(population.users),
             honest=self.honest,
             neighbours=self.neighbours,
             calibration=self.calibration,

@@ -23,7 +23,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "The privacy loss that each user is promised. 1 is a strong promise, 4 a moderate one; above 10 there is a warning, above "
         "100 a refusal.",
     ),
-    "delta": ("float", "The delta of that promise; below 1 / users, better far below."),
+    "delta": ("float", "The delta of that promise; below 1 / users. Default: 1e-6, or 0.1 / users if that is less."),
     "honest": ("float", "The fraction of all users that is trusted to add its noise, above 0 and at most 1."),
     "neighbours": (
         "str",

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 
 from ..invalid import blanks
 from ..population import ArrayPopulation, Population
-from ..privacy import Guarantee, round_up, words
+from ..privacy import Guarantee, default_delta, round_up, words
 from ..privacy.ledger import BudgetExceededError
 from ..privacy.rounding import factor_up, round_down
 from ..validation import ArgumentError, real, whole
@@ -43,7 +43,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     """What every estimator that has users does before and after it asks them; `parameters` explains the fields."""
 
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float | None = None
     honest: float = 1.0
     neighbours: str = "replace-one"
     calibration: str = "tight"
@@ -119,7 +119,11 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             raise ArgumentError("account", self.account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
         real("honest", self.honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise.")
         remedy = f"delta = 1 / users would allow publishing somebody's record; {round_down(0.01 / users, 1)} is a careful choice."
-        real("delta", self.delta, above=0, below=1 / users, remedy=remedy)
+        real("delta", self._delta(users), above=0, below=1 / users, remedy=remedy)
+
+    def _delta(self, users: int) -> float:
+        """The delta of a fit on so many users: as given, or the default."""
+        return default_delta(users) if self.delta is None else self.delta
 
     def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None) -> None:
         """Write the fit down before anybody is asked, and say what a careful person would want to hear."""
@@ -137,8 +141,9 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             fits = self._family.charge(name, population.users, promised, run, unit=unit)
             if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
                 which = f"fit {fits} of it and its clones"
-                total = f"; together epsilon = {round_up(self._family.spent(self.delta))} at delta = {round_up(self.delta)}"
-                total += self._family.watched_text(self.delta)
+                delta = self._delta(population.users)
+                total = f"; together epsilon = {round_up(self._family.spent(delta))} at delta = {round_up(delta)}"
+                total += self._family.watched_text(delta)
         except (BudgetExceededError, ArgumentError):
             which = "earlier fits, in another process, of another unit (row, person) or with other neighbours, are not counted here"
             self._own_account = PrivacyAccount()
@@ -192,7 +197,8 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     def _promise(self) -> Promise:
         """What the fit promised; before it, what it will promise."""
         fitted: Promise | None = vars(self).get("promise_")
-        return fitted or Promise(self.epsilon, self.delta, self.honest, self.neighbours, self.invalid)
+        users = getattr(self, "n_users_", 2)  # before a fit: the usual delta
+        return fitted or Promise(self.epsilon, self._delta(users), self.honest, self.neighbours, self.invalid)
 
     def __str__(self) -> str:
         stated = self._promise()

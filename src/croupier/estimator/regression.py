@@ -26,7 +26,7 @@ from .one_round import ask_once, check_once, plan_once
 from .parameters import documented
 from .private import Floats, PrivateEstimator
 from .regression_table import RegressionTable
-from .target_ranges import checked_ranges, range_of
+from .target_ranges import checked_ranges, range_of, require_numbers
 from .unit_rows import coefficient_units, sent_rows
 
 _RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
@@ -97,6 +97,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             rows, targets = self.records(X, y)
             self._declare(None, None)
             return self._train(self._population(rows, targets, groups, refused))
+        require_numbers(np.asarray(y))
         X, y = validate_data(
             self,
             X,

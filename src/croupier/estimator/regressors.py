@@ -15,6 +15,7 @@ from ..validation import ArgumentError, real
 from .linear import LinearModel
 from .parameters import documented
 from .private import Floats
+from .target_ranges import require_numbers
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -41,6 +42,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         low, high = self.target_range_
         middle, half = self._scale()
+        if self.invalid != "blank":
+            require_numbers(y)
         y = numbers_or_nan(y)
         if self.invalid == "blank":
             y = np.where(np.isfinite(y), y, np.nan)

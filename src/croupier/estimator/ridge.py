@@ -231,8 +231,8 @@ class ShuffleRidge(LinearRegressor):
     def _radius(self) -> float:
         return _RADIUS if self.radius is None else super()._radius()
 
-    def _schedule_options(self) -> dict[str, Any]:
-        options = super()._schedule_options()
+    def _schedule_options(self, users: int) -> dict[str, Any]:
+        options = super()._schedule_options(users)
         return options | ({"method": "auto"} if self.method == "rounds" else {})
 
     def _asked_how(self) -> tuple[str, str]:

@@ -143,7 +143,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         moments = ColumnMoments(middle, half)
         self.plan_ = plan_sum(
             epsilon=self.epsilon,
-            delta=self.delta,
+            delta=self._delta(population.users),
             users=population.users,
             dim=moments.dim,
             norm=moments.norm,

@@ -385,6 +385,10 @@ def objective_of(problem: Objective, phase: Phase) -> Objective:
 
 def start_point(problem: Objective, start: ArrayLike | None) -> Floats:
     """Where a run begins: the projection of `start`, or of 0."""
+    if not hasattr(problem, "domain"):
+        raise ArgumentError(
+            "problem", problem, "a Problem", "For example Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0))."
+        )
     if start is None:
         return problem.domain.start()
     point = np.array(start, dtype=np.float64)

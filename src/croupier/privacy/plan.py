@@ -21,6 +21,33 @@ CALIBRATIONS = ("tight", "paper", "paper-scaled")
 MOST_COORDINATES = 10**6
 
 
+def default_delta(users: int) -> float:
+    """Return the delta that a request without one has: 1e-6, or 0.1 / users if that is less.
+
+    Parameters
+    ----------
+    users : int
+        How many people are asked; a public number.
+
+    Returns
+    -------
+    float
+        Less than 1 / users, at which somebody's record might be published.
+
+    Raises
+    ------
+    ArgumentError
+        Where there is nobody.
+
+    Examples
+    --------
+    >>> default_delta(20_000), default_delta(1_000_000)
+    (1e-06, 1e-07)
+    """
+    users = whole("users", users, at_least=1, remedy="Count the people who are asked.")
+    return min(1e-6, 1 / (10 * users))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SumRequest:
     """What was asked for: the public facts of a private sum, checked. `plan_sum` explains each and gives its range.

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from ..population import ArrayPopulation, Batch, Population, Question
 from ..population.population import Test
-from ..privacy import Guarantee, SumPlan, plan_sum
+from ..privacy import Guarantee, SumPlan, default_delta, plan_sum
 from ..protocol import Secret, SumEstimate
 from ..validation import ArgumentError, real, whole
 from .parts import Part
 from .query import BlankStatistic, CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]
+_OF_A_QUERY = ("dim", "norm", "diameter", "decode")
 
 
 class Account(Protocol):
@@ -139,7 +140,7 @@ def ask(
     data: Any,
     *,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     groups: Any = None,
     honest: float = 1.0,
     neighbours: str = "replace-one",
@@ -157,8 +158,8 @@ def ask(
         Records and targets, records alone, or users wherever they are.
     epsilon : float
         What each user is promised, with delta.
-    delta : float
-        What each user is promised, with epsilon; below 1 / users.
+    delta : float, optional
+        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: whose row each is. Someone with several rows answers with the mean of their vectors.
     honest : float, default 1.0
@@ -197,6 +198,10 @@ def ask(
     >>> bool(abs(answer.value.quantile(0.5) - 40) < 1), answer.guarantee.delta(1.0) <= 1e-6
     (True, True)
     """
+    if isinstance(query, type) or not (callable(query) and all(hasattr(query, name) for name in _OF_A_QUERY)):
+        allowed = "a query, with dim, norm, diameter and decode"
+        remedy = "Use Histogram(...), Moments(...), or CustomQuery(function, dim=..., norm=...)."
+        raise ArgumentError("query", query, allowed, remedy)
     population = people(data, groups, blank=isinstance(query, BlankStatistic))
     plan = plan_for(
         query, population.users, epsilon=epsilon, delta=delta, honest=honest, neighbours=neighbours, max_inflation=max_inflation
@@ -214,7 +219,7 @@ def ask(
     return Answer(query.decode(estimate), estimate, plan)
 
 
-def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float, **options: Any) -> SumPlan:
+def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float | None = None, **options: Any) -> SumPlan:
     """Return the plan under which `ask` would ask so many users. No data is touched.
 
     Parameters
@@ -225,8 +230,8 @@ def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float, **op
         How many users would answer; at least 2.
     epsilon : float
         What each user is promised, with delta.
-    delta : float
-        What each user is promised, with epsilon; below 1 / users.
+    delta : float, optional
+        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     **options : dict
         Further arguments of `plan_sum`, such as `honest`, `neighbours` and `max_inflation`.
 
@@ -254,6 +259,7 @@ def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float, **op
     (4, 5000, True)
     """
     whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
+    delta = default_delta(users) if delta is None else delta
     real("delta", delta, above=0, below=1 / users, remedy="1 / users would allow publishing somebody's record; take much less.")
     return plan_sum(
         epsilon=epsilon,

@@ -168,7 +168,7 @@ def describe(
     columns: Mapping[str, Any],
     *,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     groups: Any = None,
     share: float | None = None,
     honest: float = 1.0,
@@ -187,8 +187,8 @@ def describe(
         `LevelGuess`, None for a number of which nothing is known.
     epsilon : float
         What each user is promised, with delta.
-    delta : float
-        What each user is promised, with epsilon; below 1 / users.
+    delta : float, optional
+        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: whose row each is.
     share : float, optional
@@ -227,6 +227,9 @@ def describe(
     >>> bool(abs(description.columns["age"].quantile(0.5) - 40) < 2)
     True
     """
+    if not isinstance(columns, Mapping):
+        remedy = 'Name every column with what is guessed of it: {"age": (0, 200), "city": ["Rome", "Paris"], "income": None}.'
+        raise ArgumentError("columns", columns, "a mapping from a column's name to a guess", remedy)
     query = Summaries({name: as_guess(name, guess) for name, guess in columns.items()})
     aside = None if share is None else SetAside.fresh(share)
     asked = of = None

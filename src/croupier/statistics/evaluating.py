@@ -127,7 +127,7 @@ def evaluate(
     data: Any,
     *,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     groups: Any = None,
     honest: float = 1.0,
     neighbours: str = "replace-one",
@@ -146,8 +146,8 @@ def evaluate(
         The people, with their true labels or targets.
     epsilon : float
         What each user is promised, with delta.
-    delta : float
-        What each user is promised, with epsilon; below 1 / users.
+    delta : float, optional
+        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: whose row each is.
     honest : float, default 1.0

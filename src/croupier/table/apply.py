@@ -251,12 +251,11 @@ def evaluate_privately(
         raise ArgumentError("DATA", f"no rows in {source.path}", "at least two people", "Check the file.")
     groups = None if users[0] is None else np.concatenate([labels for labels in users if labels is not None])
     X, y = np.concatenate(rows), np.concatenate(targets)
-    people = len(X) if groups is None else len(np.unique(groups))
     return evaluate(
         model.estimator,
         (X, y),
         epsilon=epsilon,
-        delta=min(1e-6, 0.1 / people) if delta is None else delta,
+        delta=delta,
         honest=honest,
         groups=groups,
         account=account,

@@ -128,7 +128,7 @@ def describe_table(
             query,
             ArrayPopulation(store.rows, groups=store.users, invalid="blank"),
             epsilon=epsilon,
-            delta=min(1e-6, 0.1 / people) if delta is None else delta,
+            delta=delta,
             honest=honest,
             seed=seed,
             account=account if aside is None else on_part(account, part_of(aside, place, guess.user)),

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..estimator import RegressionTable, ShuffleLinearRegression, ShuffleLogit
 from ..estimator.linear import LinearModel
+from ..privacy import default_delta
 from ..validation import ArgumentError, real
 from .columns import Category, Numeric
 from .encode import Encoder, features_of
@@ -116,7 +117,7 @@ class IntervalRequest:
 
     def _public(self, facts: Schema, users: int | None) -> dict[str, Any]:
         """The parameters that follow from the schema and the number of users."""
-        public: dict[str, Any] = {"delta": min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta}
+        public: dict[str, Any] = {"delta": default_delta(users or 2) if self.delta is None or users is None else self.delta}
         public["feature_norm"] = Encoder(facts).norm
         if facts.target.classes is not None:
             public["classes"] = list(facts.target.classes)

@@ -21,6 +21,7 @@ from ..estimator import (
 )
 from ..estimator.linear import LinearModel
 from ..files import write_whole
+from ..privacy import default_delta
 from ..validation import ArgumentError, one_of, real
 from .encode import Encoder
 from .intervals import INTERVALS, IntervalRequest, in_schema_units
@@ -257,7 +258,7 @@ class Request:
             raise ArgumentError(name, self.parameters[name], "left out", "It follows from the schema.")
         target = facts.target
         public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
-        delta = min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta
+        delta = default_delta(users or 2) if self.delta is None or users is None else self.delta
         norm = Encoder(facts).norm
         estimator = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
         estimator.check_request(users or 2)
