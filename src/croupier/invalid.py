@@ -7,14 +7,15 @@ premise that all are. "blank" lets such a record count as a public default, what
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .validation import ArgumentError, one_of
 
-INVALID = ("refuse", "blank")
+Invalid = Literal["refuse", "blank"]
+INVALID: tuple[str, ...] = get_args(Invalid)
 Mask = NDArray[np.bool_]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -303,7 +303,7 @@ class ShuffleLinearSVC(LinearClassifier):
     [1, -1]
     """
 
-    loss: str = "hinge"
+    loss: Literal["hinge", "smoothed_hinge", "squared_hinge"] = "hinge"
 
     def _loss(self) -> Loss:
         losses = {"hinge": Hinge, "smoothed_hinge": SmoothedHinge, "squared_hinge": SquaredHinge}

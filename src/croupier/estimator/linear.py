@@ -40,13 +40,13 @@ class LinearModel(PrivateEstimator):
     l2: float = 0.0
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
-    interactivity: str = "sequential"
+    interactivity: Literal["sequential", "full"] = "sequential"
     method: str = "auto"
-    rule: str = "practical"
+    rule: Literal["practical", "bound"] = "practical"
     rounds: int | None = None
     clip: float | None = None
     curvature: float | None = None
-    lots: str = "auto"
+    lots: Literal["auto", "secret", "open"] = "auto"
     callbacks: tuple[Callable[[Round], None], ...] = ()
 
     feature_range_ = _NO_RANGE
@@ -386,7 +386,7 @@ class LinearModel(PrivateEstimator):
         return self.result_.users
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What the whole training reveals about one user; None where it was seeded."""
         return self._covering(self.result_.guarantee)
 

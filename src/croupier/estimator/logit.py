@@ -280,7 +280,7 @@ class ShuffleLogit(DeclaredClasses):
         return self.rounds_.users
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What the rounds reveal about one user; None where they were seeded."""
         return self._covering(self.rounds_.guarantee)
 

@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from ..invalid import blanks
+from ..invalid import Invalid, blanks
 from ..population import ArrayPopulation, Population
 from ..privacy import Guarantee, default_delta, round_up, words
+from ..privacy.guarantee import Neighbours
 from ..privacy.ledger import BudgetExceededError
+from ..privacy.plan import Calibration
 from ..privacy.rounding import factor_up, round_down
 from ..validation import ArgumentError, real, whole
 from .account import BudgetWarning, PrivacyAccount
@@ -45,12 +47,12 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     epsilon: float = 1.0
     delta: float | None = None
     honest: float = 1.0
-    neighbours: str = "replace-one"
-    calibration: str = "tight"
+    neighbours: Neighbours = "replace-one"
+    calibration: Calibration = "tight"
     random_state: int | None = None
     account: PrivacyAccount | None = None
     data_is_public: bool = False
-    invalid: str = "refuse"
+    invalid: Invalid = "refuse"
 
     read_off_data_ = _NOTHING
     unit_ = _NOT_RECORDED  # whom the guarantee protects, as in `Spent`
@@ -179,7 +181,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
 
     @property
     @abstractmethod
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:  # None where seeded; Any, as in typeshed, spares a test where it never is
         """What the fit reveals about one user; None where it was seeded."""
 
     @abstractmethod

@@ -286,7 +286,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         return self.estimate_.users
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What the round reveals about one user; None where it was seeded."""
         return self._covering(self.estimate_.guarantee)
 

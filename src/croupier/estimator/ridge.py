@@ -139,7 +139,7 @@ class ShuffleRidge(LinearRegressor):
         return int(self._released().users)
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What the fit reveals about one user; None where it was seeded."""
         return self._covering(self._released().guarantee)
 
@@ -261,7 +261,7 @@ class ShuffleRidge(LinearRegressor):
         """Of a fit that took rounds by itself: by what it promised then, whatever was set since."""
         asked = copy.copy(self)
         asked.set_params(**{name: getattr(self.promise_, name) for name in ("epsilon", "delta", "honest", "neighbours")})
-        asked.interactivity = self.schedule_.interactivity
+        asked.set_params(interactivity=self.schedule_.interactivity)
         return asked._why_rounds_now()
 
     def _why_rounds_now(self) -> str:

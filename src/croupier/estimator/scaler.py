@@ -214,7 +214,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         return self.estimate_.users
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What means and variances reveal about one user; None where they were seeded."""
         return self._covering(self.estimate_.guarantee)
 

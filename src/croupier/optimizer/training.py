@@ -7,15 +7,16 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..invalid import blanks
+from ..invalid import Invalid, blanks
 from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal, draw_lots
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
+from ..privacy.plan import Calibration
 from ..problem import Objective, Problem
 from ..problem.fingerprint import UndescribableError
 from ..protocol import Secret
@@ -48,15 +49,15 @@ def minimize(
     epsilon: float,
     delta: float,
     method: str = "auto",
-    interactivity: str = "sequential",
-    calibration: str = "tight",
+    interactivity: Literal["sequential", "full"] = "sequential",
+    calibration: Calibration = "tight",
     honest: float = 1.0,
-    lots: str = "auto",
+    lots: Literal["auto", "secret", "open"] = "auto",
     start: ArrayLike | None = None,
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
-    invalid: str = "refuse",
+    invalid: Invalid = "refuse",
     **overrides: Any,
 ) -> Result:
     """Minimise the population loss of `problem` privately over the users in `data`.
@@ -125,7 +126,7 @@ def minimize(
     >>> result.method, result.private
     ('acsa', True)
     """
-    if interactivity == "stream":
+    if str(interactivity) == "stream":
         raise ArgumentError(
             "interactivity", interactivity, "'sequential' or 'full' here", "Feed a stream to PanPrivate, record by record."
         )
@@ -156,7 +157,7 @@ def run(
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
-    invalid: str = "refuse",
+    invalid: Invalid = "refuse",
     pay: Callable[[str], None] = lambda run: None,
 ) -> Result:
     """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..validation import ArgumentError, one_of, real, whole
 from .gaussian import central_noise_std
@@ -16,7 +16,8 @@ from .words import proved_line
 if TYPE_CHECKING:
     from .proof import Proof
 
-CALIBRATIONS = ("tight", "paper", "paper-scaled")
+Calibration = Literal["tight", "paper", "paper-scaled"]
+CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 # Coordinates up to which clipping moves no two vectors apart by more than the margin of S covers (accounting, section 6).
 MOST_COORDINATES = 10**6
 

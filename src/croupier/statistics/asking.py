@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..population import ArrayPopulation, Batch, Population, Question
 from ..population.population import Test
 from ..privacy import Guarantee, SumPlan, default_delta, plan_sum
+from ..privacy.guarantee import Neighbours
 from ..protocol import Secret, SumEstimate
 from ..validation import ArgumentError, real, whole
 from .parts import Part
@@ -112,7 +113,7 @@ class Answer:
     plan: SumPlan
 
     @property
-    def guarantee(self) -> Guarantee | None:
+    def guarantee(self) -> Guarantee | Any:
         """What the answer reveals about one user; None where it was seeded, or on a stand-in: NOT private then."""
         return self.estimate.guarantee
 
@@ -143,7 +144,7 @@ def ask(
     delta: float | None = None,
     groups: Any = None,
     honest: float = 1.0,
-    neighbours: str = "replace-one",
+    neighbours: Neighbours = "replace-one",
     max_inflation: float = 1.05,
     seed: int | None = None,
     account: Account | None = None,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_one
 from ..population import ArrayPopulation
 from ..privacy import Guarantee, words
+from ..privacy.guarantee import Neighbours
 from ..validation import ArgumentError
 from .asking import Account, Answer, PartAccount, ask
 from .column_summary import ColumnSummary, NumberSummary
@@ -90,7 +91,7 @@ class Description:
         return self.answer.users
 
     @property
-    def guarantee(self) -> Guarantee | None:
+    def guarantee(self) -> Guarantee | Any:
         """What the description reveals about one user; None where it was seeded: NOT private then."""
         return self.answer.guarantee
 
@@ -172,7 +173,7 @@ def describe(
     groups: Any = None,
     share: float | None = None,
     honest: float = 1.0,
-    neighbours: str = "replace-one",
+    neighbours: Neighbours = "replace-one",
     seed: int | None = None,
     account: Account | None = None,
 ) -> Description:
