@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .validation import ArgumentError, one_of
+from .validation import ArgumentError, Found, one_of
 
 Invalid = Literal["refuse", "blank"]
 INVALID: tuple[str, ...] = get_args(Invalid)
@@ -66,7 +66,9 @@ def numbers_or_nan(values: Any) -> Any:
         return values
     for name, kind in getattr(values, "dtypes", {}).items() if hasattr(values, "iloc") and values.ndim == 2 else ():
         if getattr(kind, "kind", "O") in "mMc":
-            raise ArgumentError("X", f"column {name!r} of type {kind}", "a table of numbers", "Encode it, or leave it out.")
+            raise ArgumentError(
+                "X", Found(f"has a column {name!r} of type {kind}"), "a table of numbers", "Encode it, or leave it out."
+            )
     array = one_by_one(values)
     if array.dtype.kind not in "OUS":
         return array

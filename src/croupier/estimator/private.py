@@ -20,7 +20,7 @@ from ..privacy.guarantee import Neighbours
 from ..privacy.ledger import BudgetExceededError
 from ..privacy.plan import Calibration
 from ..privacy.rounding import factor_up, round_down
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 from .account import BudgetWarning, PrivacyAccount
 from .files import JsonModel, Promise
 
@@ -79,7 +79,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         if refused.pop("sample_weight", None) is not None:
             raise ArgumentError(
                 "sample_weight",
-                "given",
+                Found("is given"),
                 "left out",
                 "A weight multiplies what one person can change, so the noise would have to grow for everybody with the largest "
                 "weight, which would have to be public. Several rows of one person belong together through groups=.",
@@ -104,7 +104,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             Where there are fewer than 2, or a parameter is outside its range.
         """
         if users < 2:
-            raise ArgumentError("groups", f"{users} user", "at least 2 users", "One person alone has nowhere to hide.")
+            raise ArgumentError("groups", Found(f"has {users} user"), "at least 2 users", "One person alone has nowhere to hide.")
         blanks(self.invalid)
         if not isinstance(self.data_is_public, bool):
             raise ArgumentError("data_is_public", self.data_is_public, "True or False", "True gives up part of the guarantee.")
@@ -268,6 +268,6 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
 def warn_caller(text: str, category: type[Warning]) -> None:
     """A warning about the line that called us, however deep in this package we are."""
     level = 2
-    while level < 20 and sys._getframe(level - 1).f_globals["__name__"].startswith("croupier."):
+    while level < 20 and sys._getframe(level - 1).f_globals.get("__name__", "").startswith("croupier."):
         level += 1
     warnings.warn(text, category, stacklevel=level)

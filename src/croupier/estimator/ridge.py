@@ -20,7 +20,7 @@ from ..problem import Loss, Squared
 from ..protocol import SumEstimate
 from ..statistics import Moments, MomentSums
 from ..statistics.linear import raised_spectrum
-from ..validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, Found, one_of, real, whole
 from .one_round import ask_once, check_once, plan_once
 from .parameters import documented
 from .private import Floats, warn_caller
@@ -122,7 +122,9 @@ class ShuffleRidge(LinearRegressor):
     def check_learned(self) -> None:
         """Refuse coefficients that do not follow from what was released, and a plan for vectors of another range."""
         if {"result_", "estimate_"} <= set(vars(self)):
-            raise ArgumentError("result_", "given", "left out beside estimate_: one way was taken", "Do not use this file.")
+            raise ArgumentError(
+                "result_", Found("is given"), "left out beside estimate_: one way was taken", "Do not use this file."
+            )
         if "estimate_" in vars(self):
             check_once(self.plan_, self._query())
             self._check_theta()

@@ -18,7 +18,7 @@ from ..privacy import Guarantee, plan_sum
 from ..privacy.plan import MOST_COORDINATES
 from ..problem.rows import clip_rows
 from ..protocol import Secret
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError, Found, real
 from .blank import validated
 from .files import require_range
 from .parameters import documented
@@ -195,7 +195,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
     def _checked(self, X: Any, *, reset: bool) -> Any:
         if issparse(X) and self.with_mean:
             remedy = "A mean taken from zeros makes them dense: use with_mean=False."
-            raise ArgumentError("X", "sparse", "dense where with_mean=True", remedy)
+            raise ArgumentError("X", Found("is sparse"), "dense where with_mean=True", remedy)
         options = {"dtype": np.float64, "ensure_min_samples": 2 if reset else 1, "reset": reset}
         if self.invalid == "blank":  # gaps go on to the next step, which counts their rows as blank
             numbers = validated(self, X, **options)

@@ -20,7 +20,7 @@ from ..privacy.plan import Calibration
 from ..problem import Objective, Problem
 from ..problem.fingerprint import UndescribableError
 from ..protocol import Secret
-from ..validation import ArgumentError, one_of, real
+from ..validation import ArgumentError, Found, one_of, real
 from .blank import Shape
 from .gradients import Gradients
 from .journal import Journal
@@ -348,11 +348,13 @@ def _population(data: Any, invalid: str) -> Population:
     if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
         return cast(Population, data)
     if isinstance(data, list):
-        raise ArgumentError("data", "a list", "(X, y), X or a Population", "Pass a tuple of features and targets, or an array.")
+        raise ArgumentError(
+            "data", Found("is a list"), "(X, y), X or a Population", "Pass a tuple of features and targets, or an array."
+        )
     if isinstance(data, tuple):
         if len(data) != 2:
             raise ArgumentError(
-                "data", f"a tuple of {len(data)}", "(X, y), X or a Population", "Pass the features and the targets."
+                "data", Found(f"is a tuple of {len(data)}"), "(X, y), X or a Population", "Pass the features and the targets."
             )
         return ArrayPopulation(*data, invalid=invalid)
     return ArrayPopulation(data, invalid=invalid)
@@ -388,5 +390,5 @@ def _facts(problem: Objective, population: Population, chosen: Schedule, start: 
     except (AttributeError, UndescribableError) as unknown:
         allowed = f"left out for a problem that cannot be told from others ({unknown})"
         remedy = "Give it a property `fingerprint`, a text that is another wherever gradients are others."
-        raise ArgumentError("checkpoint", "given", allowed, remedy) from None
+        raise ArgumentError("checkpoint", Found("is given"), allowed, remedy) from None
     return {"problem": named, "users": population.users, "start": start.tolist(), "schedule": chosen.to_dict()}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..optimizer import Result
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 
 # Rows that are enough to compare with: an error of a third of a per cent.
 _MOST_ROWS = 100_000
@@ -135,7 +135,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     fitted_on = train[:_MOST_QUANTILE_ROWS] if hasattr(model, "quantile") else train
     rows = as_trained(model, X)
     if hasattr(model, "classes_") and len(np.unique(y[train])) < 2:
-        raise ArgumentError("DATA", "one class only", "rows of two classes or more", "Compare on data that has them.")
+        raise ArgumentError("DATA", Found("has one class only"), "rows of two classes or more", "Compare on data that has them.")
     plain.fit(rows[fitted_on], y[fitted_on])
     constant.fit(rows[train], y[train])
     promise = getattr(model, "promise_", None)
@@ -200,9 +200,11 @@ def public_comparison(
     if comparison is not None:
         return comparison
     if X is None or y is None:
-        raise ArgumentError("X, y", "one of them alone", "given together", "Pass rows and their labels or targets.")
+        raise ArgumentError(
+            "X, y", Found("are given one without the other"), "given together", "Pass rows and their labels or targets."
+        )
     if isinstance(model, Result):
-        raise ArgumentError("model", "Result", "an estimator where X and y are given", "A Result alone cannot predict.")
+        raise ArgumentError("model", Found("is a Result"), "an estimator where X and y are given", "A Result alone cannot predict.")
     return compare(model, X, y, epsilons=epsilons)
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from ..files import create_private
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from . import store as tables
 from .blind import blind_signature, new_signer
 from .documents import WireError
@@ -220,11 +220,13 @@ def read_invitations(path: Path) -> list[str]:
         if len(invitation) < SHORTEST_INVITATION or not invitation.isascii() or len(invitation.split()) != 1:
             allowed = f"at least {SHORTEST_INVITATION} letters, digits and signs"
             raise ArgumentError(
-                f"{path}: line {number}", "a value that is not shown", allowed, "Give each person a secret of its own."
+                f"{path}: line {number}", Found("has a value that is not shown"), allowed, "Give each person a secret of its own."
             )
         if invitation in known:
             allowed = f"another one than line {known[invitation]}"
-            raise ArgumentError(f"{path}: line {number}", "a value that is not shown", allowed, "One invitation is one person.")
+            raise ArgumentError(
+                f"{path}: line {number}", Found("has a value that is not shown"), allowed, "One invitation is one person."
+            )
         known[invitation] = number
     return list(known)
 

@@ -13,7 +13,7 @@ from ..population.population import Test
 from ..privacy import Guarantee, SumPlan, default_delta, plan_sum
 from ..privacy.guarantee import Neighbours
 from ..protocol import Secret, SumEstimate
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 from .parts import Part
 from .query import BlankStatistic, CheckedStatistic, Statistic
 
@@ -283,7 +283,7 @@ def people(data: Any, groups: Any = None, *, blank: bool = False) -> Population:
     """`data` as a population: one already, (X, y), or X alone; with `blank`, values that are not finite are left to the query."""
     if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
         if groups is not None:
-            raise ArgumentError("groups", "given", "left out beside a population", "Give it to the population.")
+            raise ArgumentError("groups", Found("is given"), "left out beside a population", "Give it to the population.")
         population: Population = data
         return population
     if isinstance(data, list) or (isinstance(data, tuple) and len(data) != 2):

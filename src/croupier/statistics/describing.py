@@ -13,7 +13,7 @@ from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_o
 from ..population import ArrayPopulation
 from ..privacy import Guarantee, words
 from ..privacy.guarantee import Neighbours
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .asking import Account, Answer, PartAccount, ask
 from .column_summary import ColumnSummary, NumberSummary
 from .guesses import Guess, LevelGuess, NumberGuess
@@ -324,7 +324,7 @@ def numbers_of(data: Any, guesses: Mapping[str, Guess]) -> NDArray[np.float64]:
         table = one_by_one(data)
         if table.ndim != 2 or table.shape[1] != len(guesses):
             allowed = f"a table of {len(guesses)} columns, as many as are guessed"
-            raise ArgumentError("data", f"shape {table.shape}", allowed, "Name every column, in their order.")
+            raise ArgumentError("data", Found(f"has the shape {table.shape}"), allowed, "Name every column, in their order.")
         parts = list(table.T)
     found = [
         numbers_or_nan(part) if isinstance(guess, NumberGuess) else _places(part, guess)

@@ -12,7 +12,7 @@ import numpy as np
 from ..estimator import RegressionTable, ShuffleLinearRegression, ShuffleLogit
 from ..estimator.linear import LinearModel
 from ..privacy import default_delta
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError, Found, real
 from .columns import Category, Numeric
 from .encode import Encoder, features_of
 from .schema import Schema
@@ -204,7 +204,9 @@ def in_schema_units(table: RegressionTable, schema: Schema) -> RegressionTable:
     units = list(_units(schema))
     with_intercept = len(table.coef) == len(units) + 1
     if not with_intercept and len(table.coef) != len(units):
-        raise ArgumentError("table", f"{len(table.coef)} coefficients", f"of {len(units)} columns", "Pass the model's own schema.")
+        raise ArgumentError(
+            "table", Found(f"has {len(table.coef)} coefficients"), f"of {len(units)} columns", "Pass the model's own schema."
+        )
     matrix = np.zeros((len(units) + 1, len(table.coef)))
     for place, unit in enumerate(units):
         matrix[place, place] = 1 / unit.half

@@ -22,7 +22,7 @@ from ..estimator import (
 from ..estimator.linear import LinearModel
 from ..files import write_whole
 from ..privacy import default_delta
-from ..validation import ArgumentError, one_of, real
+from ..validation import ArgumentError, Found, one_of, real
 from .encode import Encoder
 from .intervals import INTERVALS, IntervalRequest, in_schema_units
 from .schema import Schema
@@ -203,7 +203,9 @@ class TableModel:
         if type(estimator) in INTERVALS.values():
             fits = fits and self.schema.rows == "as-is" and estimator.feature_norm_ == Encoder(self.schema).norm
         if not fits:
-            raise ArgumentError(f"{path}: schema", "another model's", "that of the estimator beside it", "Do not use this file.")
+            raise ArgumentError(
+                f"{path}: schema", Found("is another model's"), "that of the estimator beside it", "Do not use this file."
+            )
         return self
 
 
