@@ -14,7 +14,9 @@ X = hours[:, np.newaxis]
 
 account = PrivacyAccount(epsilon=2.0, delta=1e-6)  # a fit beyond this would be refused
 bands = {
-    quantile: ShuffleQuantileRegressor(epsilon=0.9, quantile=quantile, target_range=(0, 150), account=account).fit(X, pay)
+    quantile: ShuffleQuantileRegressor(
+        epsilon=0.9, quantile=quantile, target_range=(0, 150), feature_norm=1.0, account=account
+    ).fit(X, pay)
     for quantile in (0.1, 0.9)
 }
 print(account)

@@ -30,7 +30,7 @@ plain = LogisticRegression(C=1e4).fit(X, y).score(X_test, y_test)
 epsilons = [0.1, 0.3, 1.0, 3.0]
 scores = {
     how: [
-        ShuffleLogisticRegression(epsilon=epsilon, classes=[False, True], interactivity=how, radius=20.0)
+        ShuffleLogisticRegression(epsilon=epsilon, classes=[False, True], interactivity=how, radius=20.0, feature_norm=1.0)
         .fit(X, y)
         .score(X_test, y_test)
         for epsilon in epsilons

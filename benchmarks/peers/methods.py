@@ -135,9 +135,9 @@ def nonprivate(task: Task, epsilon: float, delta: float, setting: Setting, seed:
 def estimator(task: Task, epsilon: float, delta: float, setting: Setting, **options: str) -> LinearModel:
     """As a user of scikit-learn would write it: the defaults, and what `setting` and the options change."""
     kinds: dict[str, Callable[..., LinearModel]] = {
-        "logistic": lambda **options: ShuffleLogisticRegression(classes=list(range(task.classes)), **options),
-        "svm": lambda **options: ShuffleLinearSVC(classes=[0, 1], **options),
-        "ridge": lambda **options: ShuffleRidge(target_range=(-1.0, 1.0), method="rounds", **options),
+        "logistic": lambda **options: ShuffleLogisticRegression(classes=list(range(task.classes)), feature_norm=1.0, **options),
+        "svm": lambda **options: ShuffleLinearSVC(classes=[0, 1], feature_norm=1.0, **options),
+        "ridge": lambda **options: ShuffleRidge(target_range=(-1.0, 1.0), feature_norm=1.0, method="rounds", **options),
     }
     return kinds[task.loss](
         fit_intercept=False, epsilon=epsilon, delta=delta, **options, **setting

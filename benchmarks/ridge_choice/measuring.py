@@ -54,7 +54,13 @@ def cells(kind: str, users: int, columns: int) -> Iterator[dict[str, Any]]:
         gram = np.column_stack([sent, y[:users]])
         gram = gram.T @ gram
         for epsilon in EPSILONS:
-            common = {"target_range": (-1, 1), "epsilon": epsilon, "delta": min(1e-6, 0.1 / users), "random_state": seed}
+            common = {
+                "target_range": (-1, 1),
+                "feature_norm": 1.0,
+                "epsilon": epsilon,
+                "delta": min(1e-6, 0.1 / users),
+                "random_state": seed,
+            }
             ways = {"moments": {"method": "moments"}, "sequential": {"method": "rounds"}}
             if users * columns <= MOST_FULL:
                 ways["full"] = {"method": "rounds", "interactivity": "full"}

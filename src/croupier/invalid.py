@@ -7,14 +7,15 @@ premise that all are. "blank" lets such a record count as a public default, what
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .validation import ArgumentError, one_of
+from .validation import ArgumentError, Found, one_of
 
-INVALID = ("refuse", "blank")
+Invalid = Literal["refuse", "blank"]
+INVALID: tuple[str, ...] = get_args(Invalid)
 Mask = NDArray[np.bool_]
 
 
@@ -65,7 +66,9 @@ def numbers_or_nan(values: Any) -> Any:
         return values
     for name, kind in getattr(values, "dtypes", {}).items() if hasattr(values, "iloc") and values.ndim == 2 else ():
         if getattr(kind, "kind", "O") in "mMc":
-            raise ArgumentError("X", f"column {name!r} of type {kind}", "a table of numbers", "Encode it, or leave it out.")
+            raise ArgumentError(
+                "X", Found(f"has a column {name!r} of type {kind}"), "a table of numbers", "Encode it, or leave it out."
+            )
     array = one_by_one(values)
     if array.dtype.kind not in "OUS":
         return array

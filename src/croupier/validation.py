@@ -8,6 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 
+class Found(str):
+    """What was found out about an argument, as a predicate ("contains NaN"), where there is no value to show in an error."""
+
+    __slots__ = ()
+
+
 class ArgumentError(ValueError):
     """An argument outside its allowed range; raised before anything private is touched.
 
@@ -16,7 +22,7 @@ class ArgumentError(ValueError):
     name : str
         The argument.
     value : object
-        What it was.
+        What it was, or what was `Found` out about it.
     allowed : str
         What it must be, to follow "it must be".
     remedy : str
@@ -31,6 +37,8 @@ class ArgumentError(ValueError):
     --------
     >>> print(ArgumentError("users", 0, "at least 1", "Count the users."))
     users = 0 is not allowed: it must be at least 1. Count the users.
+    >>> print(ArgumentError("y", Found("contains NaN"), "finite", "Drop users without a target."))
+    y contains NaN; it must be finite. Drop users without a target.
     """
 
     def __init__(self, name: str, value: object, allowed: str, remedy: str) -> None:
@@ -38,7 +46,8 @@ class ArgumentError(ValueError):
         super().__init__(self._text())
 
     def _text(self) -> str:
-        return f"{self.name} = {_short(self.value)} is not allowed: it must be {self.allowed}. {self.remedy}"
+        wrong = f" {self.value};" if isinstance(self.value, Found) else f" = {_short(self.value)} is not allowed:"
+        return f"{self.name}{wrong} it must be {self.allowed}. {self.remedy}"
 
     def __reduce__(self) -> tuple[type[ArgumentError], tuple[str, object, str, str]]:
         return ArgumentError, (self.name, self.value, self.allowed, self.remedy)  # to survive the way out of a worker process
@@ -111,7 +120,7 @@ class FileRecordError(RecordError):
         return _travelled, (self.public, self.allowed, self.remedy)  # type: ignore[return-value]
 
 
-_NOT_SHOWN = "of a record, not shown"
+_NOT_SHOWN = Found("has a value that is not shown")
 
 
 def _travelled(name: str, allowed: str, remedy: str) -> FileRecordError:

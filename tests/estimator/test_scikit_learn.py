@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pandas
@@ -27,6 +28,10 @@ from croupier.estimator import (
     ShuffleScaler,
 )
 from croupier.estimator.checks import EXPECTED_FAILED_CHECKS
+from croupier.invalid import INVALID
+from croupier.optimizer.planning import LOTS, RULES
+from croupier.privacy.guarantee import NEIGHBOURS
+from croupier.privacy.plan import CALIBRATIONS
 
 MODELS = [
     ShuffleLogisticRegression,
@@ -161,3 +166,17 @@ def test_groups_are_routed_through_a_search(people):
         model = declared(ShuffleLogisticRegression).set_fit_request(groups=True)
         search = GridSearchCV(model, {"radius": [5.0]}, cv=GroupKFold(2)).fit(X, score > 0, groups=groups)
     assert search.best_estimator_.n_users_ == 2500
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_type_checkers_know_modes_and_do_not_ask_for_none(kind):
+    """A misspelt mode is an error before anything runs, and `model.guarantee_.epsilon(...)` needs no test for None."""
+    hints = get_type_hints(kind)
+    assert get_args(hints["neighbours"]) == NEIGHBOURS
+    assert get_args(hints["calibration"]) == CALIBRATIONS
+    assert get_args(hints["invalid"]) == INVALID
+    if "interactivity" in hints:
+        assert get_args(hints["interactivity"]) == ("sequential", "full")
+        assert set(get_args(hints["rule"])) == set(RULES)
+        assert get_args(hints["lots"]) == LOTS
+    assert Any in get_args(get_type_hints(kind.guarantee_.fget)["return"])

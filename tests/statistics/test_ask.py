@@ -95,10 +95,10 @@ def test_a_seeded_answer_is_charged_as_one_without_a_promise():
         ({"data": [1, 2]}, "data = 'list'"),
         ({"data": (PEOPLE,)}, "data = 'tuple'"),
         ({"data": PEOPLE[:1]}, "users = 1"),
-        ({"data": ArrayPopulation(PEOPLE), "groups": np.arange(4_000)}, "groups = 'given'"),
+        ({"data": ArrayPopulation(PEOPLE), "groups": np.arange(4_000)}, "groups is given; it must be left out"),
         ({"query": Histogram(0, 1, column=2)}, "column = 2"),
         ({"query": Moments(3, targets=0)}, "X.shape"),
-        ({"query": Moments(2)}, "data = 'X alone'"),
+        ({"query": Moments(2)}, "data is X alone; it must be"),
         ({"query": CustomQuery(lambda X, y: X[:, :1], dim=2)}, "function"),
     ],
 )

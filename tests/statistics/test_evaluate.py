@@ -174,8 +174,8 @@ def test_it_is_private_charged_and_says_so():
     ("model", "data", "options", "message"),
     [
         ("model", (ROWS, LABELS), {}, "model = 'str'"),
-        (Logit(), ROWS, {}, "data = 'X alone'"),
-        (Line(), ROWS, {}, "data = 'X alone'"),
+        (Logit(), ROWS, {}, "data is X alone; it must be"),
+        (Line(), ROWS, {}, "data is X alone; it must be"),
         (Logit(), (ROWS, np.where(LABELS == "no", "maybe", LABELS)), {}, "y = 'maybe'"),
         (Line(), (ROWS, ROWS[:, 0]), {"target_range": (1, 1)}, "target_range"),
         (Line(), (ROWS, ROWS[:, 0]), {"target_range": "wide"}, "target_range"),

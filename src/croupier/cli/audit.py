@@ -20,7 +20,7 @@ from ..privacy.audit import EmpiricalAudit, empirical_audit, exact_delta, pld_de
 from ..privacy.rounding import exact, round_down
 from ..privacy.words import proved_line
 from ..protocol import SecureRandom, VectorSum
-from ..validation import whole
+from ..validation import Found, whole
 
 # Beyond this many noise bits the laws are not enumerated.
 _MAX_ENUMERATED = 5_000_000
@@ -54,7 +54,7 @@ def audit_plan(
         _audit_all(context, (QUICK_TRIALS if quick else TRIALS) if trials is None else trials, as_json)
         return
     if quick:
-        raise ArgumentError("--quick", "given", "used together with --all", "For one round say --trials.")
+        raise ArgumentError("--quick", Found("is given alone"), "used together with --all", "For one round say --trials.")
     trials = whole("trials", _TRIALS if trials is None else trials, at_least=100, remedy="Fewer trials cannot refute anything.")
     plan = plan_sum(
         epsilon=epsilon,

@@ -28,7 +28,7 @@ def evaluate(
     epsilon: Annotated[
         float | None, typer.Option(help="Ask the people in DATA privately, with this privacy loss; otherwise NOT private.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="With --epsilon; 1e-6, or a tenth of 1 / users, unless given.")] = None,
+    delta: Annotated[float | None, typer.Option(help="With --epsilon. Default: 1e-6, or 0.1 / users if that is less.")] = None,
     honest: Annotated[float, typer.Option(help="With --epsilon: fraction of people trusted to add their noise.")] = 1.0,
     account: Annotated[Path | None, typer.Option(help="With --epsilon: a file that counts what is spent on these people.")] = None,
     sep: Sep = None,

@@ -19,7 +19,7 @@ from ..population import UnreachableError
 from ..privacy.words import watched_line
 from ..report import described_lines, promise_lines
 from ..table import INTERVALS, TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
-from ..validation import ArgumentError, one_of
+from ..validation import ArgumentError, Found, one_of
 from .class_weights import class_weights
 from .data_options import Decimal, Encoding, Sep
 from .files import check_output
@@ -180,7 +180,7 @@ def _facts(
             f"and read it. If the data may be seen by everyone, --data-is-public drafts it from the data."
         )
         allowed = "a file of public facts (ranges, levels, classes), since no guarantee covers what is read off the data"
-        raise ArgumentError("--schema", None, allowed, remedy)
+        raise ArgumentError("--schema", Found("is required"), allowed, remedy)
     return facts
 
 

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from ..validation import ArgumentError, one_of
+from ..validation import ArgumentError, Found, one_of
 from .progress import Stopped, messages, say
 
 # Seconds that a benchmark has to end by itself after Ctrl-C, which reaches it too on a terminal.
@@ -100,7 +100,7 @@ def _benchmarks() -> Path:
     for folder in (package / "benchmarks", package.parents[1] / "benchmarks"):
         if (folder / "__main__.py").exists():
             return folder
-    raise ArgumentError("benchmarks", "not found", "installed with croupier, or in a checkout", "Install croupier again.")
+    raise ArgumentError("benchmarks", Found("is not found"), "installed with croupier, or in a checkout", "Install croupier again.")
 
 
 def _check(name: str, benchmarks: Path, data: Path | None) -> None:

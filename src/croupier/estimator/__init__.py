@@ -11,10 +11,11 @@ from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor
 from .ridge import ShuffleRidge
 from .scaler import ShuffleScaler
 from .total import total_guarantee
-from .warnings import FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
+from .warnings import FeatureNormWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
 
 __all__ = [
     "BudgetWarning",
+    "FeatureNormWarning",
     "FewPeopleWarning",
     "MostlyNoiseWarning",
     "PrivacyAccount",

@@ -13,7 +13,7 @@ from .. import files
 from ..privacy import Guarantee, round_up
 from ..privacy.filter import Caps
 from ..statistics.parts import Part
-from ..validation import ArgumentError, one_of, real
+from ..validation import ArgumentError, Found, one_of, real
 
 FORMAT, VERSION = "croupier account", 2
 UNITS = ("row", "person", "user")
@@ -192,7 +192,9 @@ def read(path: Path) -> tuple[Terms | None, list[Spent]]:
         cancelled = {entry["cancelled"] for entry in entries if "cancelled" in entry}
         return terms, [Spent.from_dict(entry) for entry in entries if "id" in entry and entry["id"] not in cancelled]
     except (KeyError, TypeError) as problem:
-        raise ArgumentError(str(path), f"{type(problem).__name__}: {problem}", "complete", _EDITED) from None
+        raise ArgumentError(
+            str(path), Found(f"cannot be read ({type(problem).__name__}: {problem})"), "complete", _EDITED
+        ) from None
 
 
 def _digest(plain: dict[str, Any]) -> str:
@@ -205,7 +207,9 @@ def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
         entry = json.loads(line)
     except json.JSONDecodeError:
         remedy = "A fit was cut off while it was written down: count it as spent, and mend the line by hand."
-        raise ArgumentError(f"{path}, line {number}", "not JSON", "a whole entry", remedy) from None
+        raise ArgumentError(f"{path}, line {number}", Found("is not JSON"), "a whole entry", remedy) from None
     if not isinstance(entry, dict):
-        raise ArgumentError(f"{path}, line {number}", "no JSON object", "an entry of an account", "Give a file of its own.")
+        raise ArgumentError(
+            f"{path}, line {number}", Found("is no JSON object"), "an entry of an account", "Give a file of its own."
+        )
     return entry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..privacy import Guarantee, round_up
 from ..privacy.filter import GaussianBound, first_cap, gaussian_bound, odometer
 from ..statistics.parts import SIDES, Part, by_split
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .account_file import Limit, Spent, Terms
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def require_few_splits(fits: Sequence[Spent]) -> None:
     splits = len(by_split([(fit.part, fit) for fit in fits])[1])
     if splits > MOST_SPLITS:
         remedy = "Different splits overlap, and are added up anyway: count this fit on everybody, without a part."
-        raise ArgumentError("part", f"one of split {splits} on this account", f"one of at most {MOST_SPLITS} splits", remedy)
+        raise ArgumentError("part", Found(f"is of split {splits} on this account"), f"one of at most {MOST_SPLITS} splits", remedy)
 
 
 def bounds_of(fits: Sequence[Spent], *, watched: bool = False) -> list[GaussianBound] | None:

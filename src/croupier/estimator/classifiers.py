@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class LinearClassifier(DeclaredClasses, LinearModel):
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class LinearClassifier(DeclaredClasses, LinearModel):
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -105,8 +105,8 @@ class ShuffleLogisticRegression(LinearClassifier):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `classes`, `class_weight`, `feature_norm` and `radius` are taken as public and never read off the data, but with
-    data_is_public=True.
+    `classes`, `class_weight`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but
+    with data_is_public=True.
 
     References
     ----------
@@ -181,7 +181,7 @@ class ShuffleLogisticRegression(LinearClassifier):
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -208,7 +208,7 @@ class ShuffleLogisticRegression(LinearClassifier):
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -236,7 +236,7 @@ class ShuffleLogisticRegression(LinearClassifier):
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -257,7 +257,7 @@ class ShuffleLogisticRegression(LinearClassifier):
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -286,8 +286,8 @@ class ShuffleLinearSVC(LinearClassifier):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `classes`, `class_weight`, `feature_norm` and `radius` are taken as public and never read off the data, but with
-    data_is_public=True.
+    `classes`, `class_weight`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but
+    with data_is_public=True.
 
     References
     ----------
@@ -303,7 +303,7 @@ class ShuffleLinearSVC(LinearClassifier):
     [1, -1]
     """
 
-    loss: str = "hinge"
+    loss: Literal["hinge", "smoothed_hinge", "squared_hinge"] = "hinge"
 
     def _loss(self) -> Loss:
         losses = {"hinge": Hinge, "smoothed_hinge": SmoothedHinge, "squared_hinge": SquaredHinge}

@@ -15,7 +15,7 @@ from ..files import write_whole
 from ..optimizer import Result
 from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .group_rounds import GroupRounds, check_round
 
 FORMAT, VERSION = "croupier model", 2
@@ -120,7 +120,9 @@ def _decoded(text: str, kinds: dict[str, type]) -> Any:
     try:
         values = json.loads(text)
     except json.JSONDecodeError as problem:
-        raise ArgumentError("model", str(problem), "JSON", remedy) from None
+        raise ArgumentError(
+            "model", Found(f"is not a model file (invalid JSON at line {problem.lineno}, column {problem.colno})"), "JSON", remedy
+        ) from None
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ArgumentError("model", type(values).__name__, f"a JSON object of format {FORMAT!r}", remedy)
     if values.get("version") != VERSION:
@@ -136,7 +138,9 @@ def _decoded(text: str, kinds: dict[str, type]) -> Any:
     except ArgumentError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as problem:
-        raise ArgumentError("model", f"{type(problem).__name__}: {problem}", "complete and of this version", remedy) from None
+        raise ArgumentError(
+            "model", Found(f"cannot be read ({type(problem).__name__}: {problem})"), "complete and of this version", remedy
+        ) from None
     return model
 
 

@@ -8,10 +8,10 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..optimizer import Result, Round, Schedule, run, schedule
@@ -23,27 +23,33 @@ from ..problem.rows import clip_rows, row_norms, with_constant
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
 from .blank import blanked, target_column, validated
 from .private import Floats, PrivateEstimator
-from .warnings import warn_of_few, warn_of_radius
+from .target_ranges import require_numbers
+from .unit_rows import centres, checked_ranges_of_features, scaled_columns
+from .warnings import warn_of_few, warn_of_radius, warn_of_undeclared_rows
+
+_NO_RANGE: Floats | None = None  # as in models of files that know of none
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearModel(PrivateEstimator):
     """A linear model that the optimizers train: rows of norm at most `feature_norm`, weights in a ball."""
 
-    feature_norm: float | None = 1.0
+    feature_norm: float | Literal["auto"] | None = "auto"
+    feature_range: ArrayLike | None = None
     radius: float | None = 50.0
     l2: float = 0.0
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
-    interactivity: str = "sequential"
+    interactivity: Literal["sequential", "full"] = "sequential"
     method: str = "auto"
-    rule: str = "practical"
+    rule: Literal["practical", "bound"] = "practical"
     rounds: int | None = None
     clip: float | None = None
     curvature: float | None = None
-    lots: str = "auto"
+    lots: Literal["auto", "secret", "open"] = "auto"
     callbacks: tuple[Callable[[Round], None], ...] = ()
 
+    feature_range_ = _NO_RANGE
     _numeric_target = False
     _exclusions = False  # whether reports may be left out of a round: in deployed tasks
 
@@ -98,11 +104,14 @@ class LinearModel(PrivateEstimator):
             Where `account` has no room for this fit.
         """
         self._forget()
+        warn_of_undeclared_rows(self.feature_norm, self.feature_range)
         if self.invalid == "blank":
             X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
             rows, targets = self.records(X, target_column(X, y))
             self._declare(X.shape[1])
             return self._train(self._population(rows, targets, groups, refused), checkpoint)
+        if self._numeric_target:
+            require_numbers(np.asarray(y))
         X, y = validate_data(
             self,
             X,
@@ -114,7 +123,7 @@ class LinearModel(PrivateEstimator):
         )
         self._declare_target(y)
         targets = self._targets(y)
-        self._declare_norm(lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)))
+        self._declare_rows(lambda: float(max(row_norms(self._scaled(X.astype(np.float64), self._constant())).max(), 1e-12)))
         return self._train(self._population(self._rows(X, self._constant()), targets, groups, refused), checkpoint)
 
     def fit_population(
@@ -150,6 +159,7 @@ class LinearModel(PrivateEstimator):
         """
         self._forget()
         require_population(population)
+        warn_of_undeclared_rows(self.feature_norm, self.feature_range)
         self._declare(features)
         self.check_request(population.users)
         self.read_off_data_ = read_off
@@ -204,7 +214,7 @@ class LinearModel(PrivateEstimator):
         declared = copy.copy(self)
         declared._declare(features)
         declared.check_request(users)
-        return schedule(self.problem_for(features), users, **declared._schedule_options())
+        return schedule(self.problem_for(features), users, **declared._schedule_options(users))
 
     def problem_for(self, features: int) -> Problem:
         """Return what a fit minimises, for rows as `records` makes them.
@@ -232,18 +242,24 @@ class LinearModel(PrivateEstimator):
         """Set what a fit would find in X and y, from the parameters alone."""
         self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
         self._declare_target(None)
-        self._declare_norm(None)
+        self._declare_rows(None)
 
-    def _declare_norm(self, read: Callable[[], float] | None) -> None:
+    def _declare_rows(self, read: Callable[[], float] | None) -> None:
+        """Set `feature_range_` and `feature_norm_`: as declared, or the norm read off the scaled rows."""
+        ranges = self.feature_range
+        self.feature_range_ = None if ranges is None else checked_ranges_of_features(ranges, self.n_features_in_)
+        norm = self.feature_norm
+        if isinstance(norm, str) and norm == "auto":  # columns in [-1, 1] make no longer rows than that
+            norm = 1.0 if ranges is None else math.sqrt(self.n_features_in_)
         how = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
-        norm = self._read_off("feature_norm", self.feature_norm, how, read)
+        norm = self._read_off("feature_norm", norm, how, read)
         self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=how)
 
     def _train(self, population: Population, checkpoint: str | os.PathLike[str] | None) -> Self:
         """Ask them, round by round; public facts are set."""
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
-        planned = schedule(problem, population.users, **self._schedule_options())
+        planned = schedule(problem, population.users, **self._schedule_options(population.users))
         planned = planned.with_turnout(getattr(population, "turnout", 1.0))  # remote users may stay away
         warn_of_few(planned, population.users, self.epsilon)
         self.result_ = run(
@@ -263,11 +279,16 @@ class LinearModel(PrivateEstimator):
         self.promise_ = self._promise()
         return self
 
-    def _set_theta(self) -> None:
-        """coef_ and intercept_ from theta."""
-        theta = self._theta().reshape(self._loss().outputs, -1)
+    def _set_theta(self, theta: Floats | None = None) -> None:
+        """coef_ and intercept_, in the columns' own units, from theta or from another point on the way."""
+        theta = (self._theta() if theta is None else theta).reshape(self._loss().outputs, -1)
         intercepts = theta[:, -1] * self.constant_ if self.constant_ else np.zeros(len(theta))
-        self._set_weights(theta[:, : self.n_features_in_] / self.feature_norm_, intercepts)
+        weights = theta[:, : self.n_features_in_] / self.feature_norm_
+        if self.feature_range_ is not None:
+            middle, half = centres(self.feature_range_, bool(self.constant_))
+            weights = weights / half
+            intercepts = intercepts - weights @ middle
+        self._set_weights(weights, intercepts)
 
     def _theta(self) -> Floats:
         """The weights of rows as `records` makes them, all outputs in a row."""
@@ -281,7 +302,7 @@ class LinearModel(PrivateEstimator):
     def _check_theta(self) -> None:
         again = copy.copy(self)
         again._set_theta()
-        stored, derived = (np.append(np.ravel(m.coef_), m.intercept_) for m in (self, again))
+        stored, derived = (np.append(*map(np.ravel, m._scaled_weights())) for m in (self, again))
         shapes = np.shape(self.coef_) == np.shape(again.coef_) and np.shape(self.intercept_) == np.shape(again.intercept_)
         if not (shapes and np.isfinite(stored).all() and np.allclose(stored, derived, rtol=1e-9)):
             raise ArgumentError("coef_", np.shape(self.coef_), "those of the result beside them", "Do not use this file.")
@@ -294,11 +315,28 @@ class LinearModel(PrivateEstimator):
 
     def _rows(self, X: Any, constant: float) -> Any:
         """Rows as the problem has them: at most 1 long, with the constant at the end."""
+        X = self._scaled(X, constant)
         if self.feature_norm_ == 1 and not constant:
             return X  # the problem scales long rows down itself: bit for bit what the optimizer does
         rows = clip_rows(X, self.feature_norm_)
         rows = rows if self.feature_norm_ == 1 else rows * (1 / self.feature_norm_)
         return with_constant(rows, constant) if constant else rows
+
+    def _scaled(self, X: Any, constant: float) -> Any:
+        """Rows with every column from its declared range to [-1, 1]; as they come where none is declared."""
+        return X if self.feature_range_ is None else scaled_columns(X, self.feature_range_, bool(constant))
+
+    def _taken(self, X: Any) -> Any:
+        """Rows as they were in training, but for the constant and a factor: scaled by the ranges, then down to the norm."""
+        rows = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        return clip_rows(self._scaled(rows, self.constant_), self.feature_norm_)
+
+    def _scaled_weights(self) -> tuple[Floats, Any]:
+        """What `_taken` rows are multiplied by, and what is added: coef_ and intercept_ where no range is declared."""
+        if self.feature_range_ is None:
+            return self.coef_, self.intercept_
+        middle, half = centres(self.feature_range_, bool(self.constant_))
+        return self.coef_ * half, self.intercept_ + self.coef_ @ middle
 
     def _problem(self, features: int, constant: float) -> Problem:
         loss = self._loss()
@@ -309,11 +347,11 @@ class LinearModel(PrivateEstimator):
         """The largest norm of the weights of one output."""
         return real("radius", self.radius, above=0, remedy="50 suits classifiers, 2 regressors.")
 
-    def _schedule_options(self) -> dict[str, Any]:
+    def _schedule_options(self, users: int) -> dict[str, Any]:
         remedy = "'sequential' asks each user once, 'full' asks all users in every round; for streams there is PanPrivate."
         return {
             "epsilon": self.epsilon,
-            "delta": self.delta,
+            "delta": self._delta(users),
             "method": self.method,
             "interactivity": one_of("interactivity", self.interactivity, ("sequential", "full"), remedy),
             "calibration": self.calibration,
@@ -328,15 +366,14 @@ class LinearModel(PrivateEstimator):
         }
 
     def _scores(self, X: Any) -> Floats:
-        """<coef_, x> + intercept_ for rows scaled down to feature_norm, as they were in training."""
+        """<coef_, x> + intercept_ for rows within feature_range and scaled down to feature_norm, as they were in training."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return np.asarray(clip_rows(X, self.feature_norm_) @ self.coef_.T + self.intercept_)
+        coef, intercept = self._scaled_weights()
+        return np.asarray(self._taken(X) @ coef.T + intercept)
 
     def _row_lengths(self, X: Any) -> Floats:
         """How long the rows of X are as the problem has them, with their constant: as the gradients were clipped by."""
-        rows = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return np.asarray(np.hypot(row_norms(clip_rows(rows, self.feature_norm_)) / self.feature_norm_, self.constant_))
+        return np.asarray(np.hypot(row_norms(self._taken(X)) / self.feature_norm_, self.constant_))
 
     @property
     def schedule_(self) -> Schedule:
@@ -349,7 +386,7 @@ class LinearModel(PrivateEstimator):
         return self.result_.users
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What the whole training reveals about one user; None where it was seeded."""
         return self._covering(self.result_.guarantee)
 

@@ -328,7 +328,7 @@ class ShuffleLogit(DeclaredClasses):
         return self.rounds_.users
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What the rounds reveal about one user; None where they were seeded."""
         return self._covering(self.rounds_.guarantee)
 
@@ -384,7 +384,7 @@ class ShuffleLogit(DeclaredClasses):
             self._shapes(),
             (quarter, quarter, users - 2 * quarter),
             epsilon=self.epsilon,
-            delta=self.delta,
+            delta=self._delta(users),
             honest=self.honest,
             neighbours=self.neighbours,
             calibration=self.calibration,

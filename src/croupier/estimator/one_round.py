@@ -39,7 +39,7 @@ def plan_once(estimator: PrivateEstimator, query: Moments, users: int) -> SumPla
         query,
         users,
         epsilon=estimator.epsilon,
-        delta=estimator.delta,
+        delta=estimator._delta(users),
         honest=estimator.honest,
         neighbours=estimator.neighbours,
         calibration=estimator.calibration,

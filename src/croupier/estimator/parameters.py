@@ -12,6 +12,10 @@ from typing import Any, TypeVar
 Estimator = TypeVar("Estimator", bound=type)
 _WIDTH = 110
 _FIRST_SECTION = re.compile(r"^(?=\S.*\n-{3,}$)", flags=re.M)
+_NORM = (
+    "The norm to which longer rows are scaled down, in training and in prediction. A public choice; None has it read off the data, "
+    "which needs data_is_public=True."
+)
 # A parameter's type and meaning; by the class's name, too, where it means something else there.
 _PARAMETERS: dict[str, tuple[str, str]] = {
     "epsilon": (
@@ -19,7 +23,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "The privacy loss that each user is promised. 1 is a strong promise, 4 a moderate one; above 10 there is a warning, above "
         "100 a refusal.",
     ),
-    "delta": ("float", "The delta of that promise; below 1 / users, better far below."),
+    "delta": ("float", "The delta of that promise; below 1 / users. Default: 1e-6, or 0.1 / users if that is less."),
     "honest": ("float", "The fraction of all users that is trusted to add its noise, above 0 and at most 1."),
     "neighbours": (
         "str",
@@ -53,10 +57,13 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "and `transform` makes it NaN throughout, for a next step that has blanks, too.",
     ),
     "feature_norm": (
-        "float",
-        "The norm to which longer rows are scaled down, in training and in prediction. A public choice; None has it read off the "
-        "data, which needs data_is_public=True.",
+        'float or "auto"',
+        'The norm to which longer rows are scaled down, in training and in prediction. A public choice. "auto" is the root of the '
+        "number of features with `feature_range`, so that no row is longer, and 1 with a warning without; None has it read off "
+        "the data, which needs data_is_public=True.",
     ),
+    "ShuffleLinearRegression.feature_norm": ("float", _NORM),
+    "ShuffleLogit.feature_norm": ("float", _NORM),
     "radius": (
         "float",
         "The largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm, and for "
@@ -137,6 +144,13 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "feature_range": (
         "array-like",
+        "Public (low, high) for all features, or one such pair per feature, in the columns' own units: on the user's side, values "
+        "outside are clipped to it, and columns are scaled from it to [-1, 1] (without an intercept, from the range about 0 that "
+        "holds it). `feature_norm`, `radius` and `l2` are then about scaled rows, `coef_` and `intercept_` about columns as they "
+        "come. Sparse rows need ranges whose middle is 0.",
+    ),
+    "ShuffleScaler.feature_range": (
+        "array-like",
         "(low, high) for all features, or one such pair per feature; values outside are clipped to it. Needed, unless "
         "data_is_public=True reads it off the data.",
     ),
@@ -155,7 +169,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "norm": ("float", "Longer rows are scaled down to it afterwards; no limit unless given."),
 }
 _ATTRIBUTES: dict[str, tuple[str, str]] = {
-    "coef_": ("ndarray", "The weights, for rows as they come (longer ones scaled down to feature_norm)."),
+    "coef_": ("ndarray", "The weights, for rows as they come (within feature_range, longer ones scaled down to feature_norm)."),
     "intercept_": ("float or ndarray", "The intercept, one per output; 0 without one."),
     "std_": ("ndarray", "Standard errors of coef_; infinity where the data do not decide a coefficient."),
     "intercept_std_": ("float or ndarray", "The standard error of the intercept; 0 without one."),

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from ..invalid import blanks
+from ..invalid import Invalid, blanks
 from ..population import ArrayPopulation, Population
-from ..privacy import Guarantee, round_up, words
+from ..privacy import Guarantee, default_delta, round_up, words
+from ..privacy.guarantee import Neighbours
 from ..privacy.ledger import BudgetExceededError
+from ..privacy.plan import Calibration
 from ..privacy.rounding import factor_up, round_down
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 from .account import BudgetWarning, PrivacyAccount
 from .files import JsonModel, Promise
 
@@ -43,14 +45,14 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     """What every estimator that has users does before and after it asks them; `parameters` explains the fields."""
 
     epsilon: float = 1.0
-    delta: float = 1e-6
+    delta: float | None = None
     honest: float = 1.0
-    neighbours: str = "replace-one"
-    calibration: str = "tight"
+    neighbours: Neighbours = "replace-one"
+    calibration: Calibration = "tight"
     random_state: int | None = None
     account: PrivacyAccount | None = None
     data_is_public: bool = False
-    invalid: str = "refuse"
+    invalid: Invalid = "refuse"
 
     read_off_data_ = _NOTHING
     unit_ = _NOT_RECORDED  # whom the guarantee protects, as in `Spent`
@@ -77,7 +79,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         if refused.pop("sample_weight", None) is not None:
             raise ArgumentError(
                 "sample_weight",
-                "given",
+                Found("is given"),
                 "left out",
                 "A weight multiplies what one person can change, so the noise would have to grow for everybody with the largest "
                 "weight, which would have to be public. Several rows of one person belong together through groups=.",
@@ -102,7 +104,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             Where there are fewer than 2, or a parameter is outside its range.
         """
         if users < 2:
-            raise ArgumentError("groups", f"{users} user", "at least 2 users", "One person alone has nowhere to hide.")
+            raise ArgumentError("groups", Found(f"has {users} user"), "at least 2 users", "One person alone has nowhere to hide.")
         blanks(self.invalid)
         if not isinstance(self.data_is_public, bool):
             raise ArgumentError("data_is_public", self.data_is_public, "True or False", "True gives up part of the guarantee.")
@@ -119,7 +121,11 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             raise ArgumentError("account", self.account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
         real("honest", self.honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise.")
         remedy = f"delta = 1 / users would allow publishing somebody's record; {round_down(0.01 / users, 1)} is a careful choice."
-        real("delta", self.delta, above=0, below=1 / users, remedy=remedy)
+        real("delta", self._delta(users), above=0, below=1 / users, remedy=remedy)
+
+    def _delta(self, users: int) -> float:
+        """The delta of a fit on so many users: as given, or the default."""
+        return default_delta(users) if self.delta is None else self.delta
 
     def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None) -> None:
         """Write the fit down before anybody is asked, and say what a careful person would want to hear."""
@@ -135,7 +141,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         which, total = None, ""
         try:
             if not self._family.fits:
-                self._family._delta = self.delta  # that of the first fit, fixed before it asks anybody
+                self._family._delta = self._delta(population.users)  # that of the first fit, fixed before it asks anybody
             fits = self._family.charge(name, population.users, promised, run, unit=unit)
             if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
                 which = f"fit {fits} of it and its clones"
@@ -143,7 +149,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
                 total += self._family.watched_text()
         except (BudgetExceededError, ArgumentError):
             which = "earlier fits, in another process, of another unit (row, person) or with other neighbours, are not counted here"
-            self._own_account = PrivacyAccount(delta=self.delta)
+            self._own_account = PrivacyAccount(delta=self._delta(population.users))
             self._own_account.charge(name, population.users, promised, run, unit=unit)
         if which and not seeded:
             warn_caller(
@@ -176,7 +182,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
 
     @property
     @abstractmethod
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:  # None where seeded; Any, as in typeshed, spares a test where it never is
         """What the fit reveals about one user; None where it was seeded."""
 
     @abstractmethod
@@ -194,7 +200,8 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     def _promise(self) -> Promise:
         """What the fit promised; before it, what it will promise."""
         fitted: Promise | None = vars(self).get("promise_")
-        return fitted or Promise(self.epsilon, self.delta, self.honest, self.neighbours, self.invalid)
+        users = getattr(self, "n_users_", 2)  # before a fit: the usual delta
+        return fitted or Promise(self.epsilon, self._delta(users), self.honest, self.neighbours, self.invalid)
 
     def __str__(self) -> str:
         stated = self._promise()
@@ -262,6 +269,6 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
 def warn_caller(text: str, category: type[Warning]) -> None:
     """A warning about the line that called us, however deep in this package we are."""
     level = 2
-    while level < 20 and sys._getframe(level - 1).f_globals["__name__"].startswith("croupier."):
+    while level < 20 and sys._getframe(level - 1).f_globals.get("__name__", "").startswith("croupier."):
         level += 1
     warnings.warn(text, category, stacklevel=level)

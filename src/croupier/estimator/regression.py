@@ -35,7 +35,7 @@ from .regression_table import (
     shown,
     slope_half_width,
 )
-from .target_ranges import checked_ranges, range_of
+from .target_ranges import checked_ranges, range_of, require_numbers
 from .unit_rows import coefficient_units, sent_rows
 
 _RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
@@ -108,6 +108,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             rows, targets = self.records(X, y)
             self._declare(None, None)
             return self._train(self._population(rows, targets, groups, refused))
+        require_numbers(np.asarray(y))
         X, y = validate_data(
             self,
             X,
@@ -328,7 +329,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         return self.estimate_.users
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What the round reveals about one user; None where it was seeded."""
         return self._covering(self.estimate_.guarantee)
 

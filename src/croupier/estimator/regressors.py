@@ -15,6 +15,7 @@ from ..validation import ArgumentError, real
 from .linear import LinearModel
 from .parameters import documented
 from .private import Floats
+from .target_ranges import require_numbers
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -41,6 +42,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         low, high = self.target_range_
         middle, half = self._scale()
+        if self.invalid != "blank":
+            require_numbers(y)
         y = numbers_or_nan(y)
         if self.invalid == "blank":
             y = np.where(np.isfinite(y), y, np.nan)
@@ -62,7 +65,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -90,7 +93,8 @@ class ShuffleHuberRegressor(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
 
     References
     ----------
@@ -126,7 +130,8 @@ class ShuffleQuantileRegressor(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
 
     References
     ----------

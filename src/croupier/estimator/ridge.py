@@ -20,7 +20,7 @@ from ..problem import Loss, Squared
 from ..protocol import SumEstimate
 from ..statistics import Moments, MomentSums
 from ..statistics.linear import raised_spectrum
-from ..validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, Found, one_of, real, whole
 from .one_round import ask_once, check_once, plan_once
 from .parameters import documented
 from .private import Floats, warn_caller
@@ -66,7 +66,8 @@ class ShuffleRidge(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with data_is_public=True.
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
 
     References
     ----------
@@ -121,7 +122,9 @@ class ShuffleRidge(LinearRegressor):
     def check_learned(self) -> None:
         """Refuse coefficients that do not follow from what was released, and a plan for vectors of another range."""
         if {"result_", "estimate_"} <= set(vars(self)):
-            raise ArgumentError("result_", "given", "left out beside estimate_: one way was taken", "Do not use this file.")
+            raise ArgumentError(
+                "result_", Found("is given"), "left out beside estimate_: one way was taken", "Do not use this file."
+            )
         if "estimate_" in vars(self):
             check_once(self.plan_, self._query())
             self._check_theta()
@@ -138,7 +141,7 @@ class ShuffleRidge(LinearRegressor):
         return int(self._released().users)
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What the fit reveals about one user; None where it was seeded."""
         return self._covering(self._released().guarantee)
 
@@ -230,8 +233,8 @@ class ShuffleRidge(LinearRegressor):
     def _radius(self) -> float:
         return _RADIUS if self.radius is None else super()._radius()
 
-    def _schedule_options(self) -> dict[str, Any]:
-        options = super()._schedule_options()
+    def _schedule_options(self, users: int) -> dict[str, Any]:
+        options = super()._schedule_options(users)
         return options | ({"method": "auto"} if self.method == "rounds" else {})
 
     def _asked_how(self) -> tuple[str, str]:
@@ -260,7 +263,7 @@ class ShuffleRidge(LinearRegressor):
         """Of a fit that took rounds by itself: by what it promised then, whatever was set since."""
         asked = copy.copy(self)
         asked.set_params(**{name: getattr(self.promise_, name) for name in ("epsilon", "delta", "honest", "neighbours")})
-        asked.interactivity = self.schedule_.interactivity
+        asked.set_params(interactivity=self.schedule_.interactivity)
         return asked._why_rounds_now()
 
     def _why_rounds_now(self) -> str:

@@ -18,11 +18,12 @@ from ..privacy import Guarantee, plan_sum
 from ..privacy.plan import MOST_COORDINATES
 from ..problem.rows import clip_rows
 from ..protocol import Secret
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError, Found, real
 from .blank import validated
 from .files import require_range
 from .parameters import documented
 from .private import Floats, PrivateEstimator
+from .unit_rows import RANGES, centres, checked_ranges_of_features
 
 # A variance this many of its noise's standard deviations from 0 can be told from that of a constant column.
 _TELLING = 3.0
@@ -142,7 +143,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         moments = ColumnMoments(middle, half)
         self.plan_ = plan_sum(
             epsilon=self.epsilon,
-            delta=self.delta,
+            delta=self._delta(population.users),
             users=population.users,
             dim=moments.dim,
             norm=moments.norm,
@@ -194,7 +195,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
     def _checked(self, X: Any, *, reset: bool) -> Any:
         if issparse(X) and self.with_mean:
             remedy = "A mean taken from zeros makes them dense: use with_mean=False."
-            raise ArgumentError("X", "sparse", "dense where with_mean=True", remedy)
+            raise ArgumentError("X", Found("is sparse"), "dense where with_mean=True", remedy)
         options = {"dtype": np.float64, "ensure_min_samples": 2 if reset else 1, "reset": reset}
         if self.invalid == "blank":  # gaps go on to the next step, which counts their rows as blank
             numbers = validated(self, X, **options)
@@ -203,17 +204,9 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         return validate_data(self, X, accept_sparse="csr", **options)
 
     def _declared_range(self, X: Any) -> tuple[Floats, Floats]:
-        how = "Pass (low, high) for all features or one pair per feature; values outside are clipped to it."
         read = None if self.invalid == "blank" else lambda: _range_of(X)
-        declared = self._read_off("feature_range", self.feature_range, how, read)
-        try:
-            ranges = np.broadcast_to(np.asarray(declared, dtype=np.float64), (self.n_features_in_, 2))
-        except (TypeError, ValueError):
-            ranges = np.zeros((1, 2))
-        # narrower ones would have squares of 0
-        if not (np.all(np.abs(ranges) < 1e100) and np.all(ranges[:, 1] - ranges[:, 0] > 1e-100)):
-            raise ArgumentError("feature_range", declared, f"(low, high), or {self.n_features_in_} such pairs, low < high", how)
-        return ranges.mean(axis=1), (ranges[:, 1] - ranges[:, 0]) / 2
+        declared = self._read_off("feature_range", self.feature_range, RANGES, read)
+        return centres(checked_ranges_of_features(declared, self.n_features_in_))
 
     @property
     def n_users_(self) -> int:
@@ -221,7 +214,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         return self.estimate_.users
 
     @property
-    def guarantee_(self) -> Guarantee | None:
+    def guarantee_(self) -> Guarantee | Any:
         """What means and variances reveal about one user; None where they were seeded."""
         return self._covering(self.estimate_.guarantee)
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..validation import ArgumentError
+from ..invalid import is_missing, numbers_or_nan
+from ..validation import ArgumentError, RecordError
 
 
 def checked_ranges(declared: Any, remedy: str) -> tuple[tuple[float, float], ...]:
@@ -38,6 +39,28 @@ def checked_ranges(declared: Any, remedy: str) -> tuple[tuple[float, float], ...
     if not pairs or not (np.abs(ranges) < 1e100).all() or not (ranges[:, 0] < ranges[:, 1]).all():
         raise ArgumentError("target_range", declared, "(low, high) with low < high, or one such pair per target", remedy)
     return tuple((float(low), float(high)) for low, high in ranges)
+
+
+def require_numbers(y: NDArray[Any]) -> None:
+    """Refuse texts that are no numbers, as what they are: as numbers, they would be missing ones.
+
+    Parameters
+    ----------
+    y : ndarray
+        Targets as they come; texts of numbers are numbers.
+
+    Raises
+    ------
+    RecordError
+        Where one is no number.
+    """
+    if y.dtype.kind not in "OUS":
+        return
+    texts, numbers = y.ravel().tolist(), np.ravel(numbers_or_nan(y))
+    for text, number in zip(texts, numbers.tolist(), strict=True):
+        if number != number and not is_missing(text):  # noqa: PLR0124  (NaN)
+            remedy = "A regressor needs numbers; for classes there is ShuffleLogisticRegression. Nobody was asked."
+            raise RecordError("y", text, "a number in every entry", remedy)
 
 
 def range_of(y: NDArray[Any]) -> list[tuple[float, float]]:

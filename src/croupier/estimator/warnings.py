@@ -26,8 +26,24 @@ class MostlyNoiseWarning(UserWarning):
     """Too few users for this budget: what was learned is noise for the most part."""
 
 
+class FeatureNormWarning(UserWarning):
+    """Neither `feature_range` nor `feature_norm` is declared: rows of raw columns would be cut to length 1."""
+
+
 class RadiusWarning(UserWarning):
     """The weights press against `radius`: a larger one may fit better."""
+
+
+def warn_of_undeclared_rows(norm: object, ranges: object) -> None:
+    """Warn where nothing is declared about rows, whatever they are: a warning that read their lengths would be a release."""
+    if ranges is None and isinstance(norm, str):
+        warn_caller(
+            "neither feature_range nor feature_norm is declared: every row longer than 1 is scaled down to length 1, which leaves "
+            "next to nothing of raw columns such as ages or incomes. Declare public ranges, for example "
+            "feature_range=[(0, 100), (0, 200_000)], and columns are scaled by them; or, for rows of length about 1, "
+            "feature_norm=1.0. This is said of any rows: nothing was read off them.",
+            FeatureNormWarning,
+        )
 
 
 def people_needed(weights: int, epsilon: float) -> int:

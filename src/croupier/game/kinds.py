@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,7 +194,12 @@ def _lots(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechan
     return phase.guarantee, released
 
 
-def _svc(epsilon: float, delta: float, interactivity: str, coins: Coins, lots: str) -> ShuffleLinearSVC:
+Interactivity = Literal["sequential", "full"]
+
+
+def _svc(
+    epsilon: float, delta: float, interactivity: Interactivity, coins: Coins, lots: Literal["secret", "open"]
+) -> ShuffleLinearSVC:
     """The hinge loss over a ball in which nobody's margin is reached, so that gradients are -y x wherever training goes."""
     return ShuffleLinearSVC(
         epsilon=epsilon,
@@ -204,13 +209,16 @@ def _svc(epsilon: float, delta: float, interactivity: str, coins: Coins, lots: s
         lots=lots,
         rounds=_ROUNDS,
         radius=0.25,
+        feature_norm=1.0,
         fit_intercept=False,
         account=PrivacyAccount(),
         random_state=coins.seed(),
     )
 
 
-def _training(interactivity: str, rows_of_a_person: int = 1) -> Callable[[float, float, Coins], tuple[Guarantee, Mechanism]]:
+def _training(
+    interactivity: Interactivity, rows_of_a_person: int = 1
+) -> Callable[[float, float, Coins], tuple[Guarantee, Mechanism]]:
     """Training with open lots."""
 
     def game(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..estimator import BudgetWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
 from ..privacy.audit import EmpiricalAudit, empirical_audit
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 from .kinds import KINDS, Coins, Kind
 
 EPSILON, DELTA = 8.0, 1e-6
@@ -183,7 +183,7 @@ def play_all(
     True
     """
     if not kinds:
-        raise ArgumentError("kinds", "none", "at least one kind of result", "Leave it out for all of them.")
+        raise ArgumentError("kinds", Found("is empty"), "at least one kind of result", "Leave it out for all of them.")
     whole("trials", trials, at_least=100, remedy="Fewer trials cannot refute anything.")
     real("false_alarm", false_alarm, above=0, below=1, remedy="1e-6 is a rate at which a test never flakes.")
     rows = []

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..files import append, lock, sync_folder, written_whole
 from ..protocol import Secret
-from ..validation import ArgumentError, whole
+from ..validation import ArgumentError, Found, whole
 from .result import Round
 
 Floats = NDArray[np.float64]
@@ -71,7 +71,7 @@ class Journal:
         elif self._records != (digest or "unknown"):
             allowed = "the records that the run began with"
             remedy = "Bring them back to go on, or begin another run with another file; what this one spent stays spent."
-            raise ArgumentError("checkpoint", f"{self.path}, while the data has changed since", allowed, remedy)
+            raise ArgumentError("checkpoint", Found(f"{self.path} is of other data, which has changed since"), allowed, remedy)
 
     def recorded(self, index: int, theta: Floats) -> tuple[Round, bool] | None:
         """The round if it was answered already, and whether privately."""
@@ -188,7 +188,9 @@ class Journal:
         for name in mine:
             if theirs.get(name) != mine[name]:
                 remedy = "Ask for what the run was begun with to go on, or give another file; what this one spent stays spent."
-                raise ArgumentError("checkpoint", f"{self.path}, of a run with another {name}", f"a run with this {name}", remedy)
+                raise ArgumentError(
+                    "checkpoint", Found(f"{self.path} is of a run with another {name}"), f"a run with this {name}", remedy
+                )
 
     def _refuse_file(self) -> NoReturn:
         allowed = f"a new file, or one of {FORMAT!r}, version {VERSION}"
@@ -230,4 +232,4 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 def _damaged(path: Path | None, number: int) -> ArgumentError:
     remedy = "Do not use this file; count what its run was to spend as spent."
-    return ArgumentError("checkpoint", f"{path}, line {number}", "lines that a run wrote", remedy)
+    return ArgumentError("checkpoint", Found(f"{path} is damaged at line {number}"), "lines that a run wrote", remedy)

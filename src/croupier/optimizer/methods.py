@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..problem import Objective, Problem
-from ..validation import ArgumentError, one_of
+from ..validation import ArgumentError, Found, one_of
 
 METHODS = {
     "sequential": ("sgd", "acsa", "smoothed-acsa", "phased"),
@@ -49,7 +49,10 @@ def choose(problem: Objective, method: str, interactivity: str) -> tuple[str, st
         return "smoothed-acsa", f"convex and nonsmooth, {where} (Theorem 4.7)"
     if interactivity == "stream":
         raise ArgumentError(
-            "problem", "your own nonsmooth loss", "smooth, or a Problem whose prox is known", "State its smoothness."
+            "problem",
+            Found("has a nonsmooth loss of your own"),
+            "smooth, or a Problem whose prox is known",
+            "State its smoothness.",
         )
     return "sgd", "convex and nonsmooth, no prox known, sequential (Theorem 4.1)"
 
@@ -79,6 +82,9 @@ def inner_method(problem: Objective, method: str, interactivity: str) -> str:
         return "smoothed-acsa"
     if interactivity == "stream":
         raise ArgumentError(
-            "problem", "your own nonsmooth loss", "smooth, or a Problem whose prox is known", "State its smoothness."
+            "problem",
+            Found("has a nonsmooth loss of your own"),
+            "smooth, or a Problem whose prox is known",
+            "State its smoothness.",
         )
     return "sgd"

@@ -14,7 +14,7 @@ from ..privacy import Guarantee, LotsPlan, SumPlan, honest_in_batch
 from ..privacy.crowd import surely_honest
 from ..privacy.guarantee import known_fields
 from ..problem import Objective, Problem, Smoothed
-from ..validation import ArgumentError, one_of, whole
+from ..validation import ArgumentError, Found, one_of, whole
 
 Floats = NDArray[np.float64]
 INTERACTIVITY = ("sequential", "full", "stream")
@@ -97,7 +97,7 @@ class Phase:
         if (self.step is None, self.damping is None) != (self.algorithm == "acsa", self.algorithm != "acsa"):
             allowed = "with a step for descent, or a damping for acsa, and the other None"
             remedy = "Make it with schedule(); one that an earlier version wrote has a step where a damping is meant."
-            raise ArgumentError("phase", f"{self.algorithm}, step {self.step}, damping {self.damping}", allowed, remedy)
+            raise ArgumentError("phase", Found(f"has {self.algorithm}, step {self.step}, damping {self.damping}"), allowed, remedy)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:
@@ -322,7 +322,7 @@ def check_schedule(chosen: Schedule, users: int) -> None:
     full = chosen.interactivity == "full"
     if not chosen.phases or sum(phase.users for phase in chosen.phases) > users:
         needed = sum(phase.users for phase in chosen.phases)
-        raise ArgumentError("chosen", f"a schedule for {needed} users", f"one for at most {users}", remedy)
+        raise ArgumentError("chosen", Found(f"is a schedule for {needed} users"), f"one for at most {users}", remedy)
     if chosen.secret_lots:
         _check_lots(chosen, users, remedy)
         return
@@ -375,7 +375,7 @@ def _check_lots(chosen: Schedule, users: int, remedy: str) -> None:
         raise ArgumentError("chosen", str(phase), "a phase with the plan, the rounds, the users and the size of its lots", remedy)
     if lots.honest != chosen.honest or chosen.shortfall or lots.certified_delta > lots.delta:
         allowed = f"those that its lots prove: honest {lots.honest}, shortfall 0, delta {lots.delta}"
-        raise ArgumentError("chosen", f"honest {chosen.honest}, shortfall {chosen.shortfall}", allowed, remedy)
+        raise ArgumentError("chosen", Found(f"has honest {chosen.honest}, shortfall {chosen.shortfall}"), allowed, remedy)
 
 
 def objective_of(problem: Objective, phase: Phase) -> Objective:
@@ -385,6 +385,10 @@ def objective_of(problem: Objective, phase: Phase) -> Objective:
 
 def start_point(problem: Objective, start: ArrayLike | None) -> Floats:
     """Where a run begins: the projection of `start`, or of 0."""
+    if not hasattr(problem, "domain"):
+        raise ArgumentError(
+            "problem", problem, "a Problem", "For example Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0))."
+        )
     if start is None:
         return problem.domain.start()
     point = np.array(start, dtype=np.float64)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..privacy import NoCertificateError
 from ..problem import Objective, Problem
-from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
+from ..validation import ArgumentError, Found, one_of, real, refuse_renamed, whole
 from .budget import Budget, Enough, Rule
 from .lots import MOST_ROUNDS, drift, spread
 from .methods import choose, choose_practical, inner_method
@@ -189,7 +189,9 @@ def _secret_lots(lots: str, interactivity: str, calibration: str, method: str, c
     usual = interactivity == "sequential" and calibration == "tight" and constants == "tight"
     if lots == "secret" and (not usual or method.startswith("phased")):
         allowed = "'open' but for sequential runs of one phase, with tight calibration and constants"
-        raise ArgumentError("lots", f"{lots}, of {method} with {interactivity} interactivity", allowed, "Leave lots out.")
+        raise ArgumentError(
+            "lots", Found(f"is {lots!r} for {method} with {interactivity} interactivity"), allowed, "Leave lots out."
+        )
     return lots != "open" and usual and not method.startswith("phased")
 
 

@@ -7,19 +7,20 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..invalid import blanks
+from ..invalid import Invalid, blanks
 from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal, draw_lots
 from ..privacy import is_proved
 from ..privacy.ledger import Ledger
+from ..privacy.plan import Calibration
 from ..problem import Objective, Problem
 from ..problem.fingerprint import UndescribableError
 from ..protocol import Secret
-from ..validation import ArgumentError, one_of, real
+from ..validation import ArgumentError, Found, one_of, real
 from .blank import Shape
 from .gradients import Gradients
 from .journal import Journal
@@ -48,15 +49,15 @@ def minimize(
     epsilon: float,
     delta: float,
     method: str = "auto",
-    interactivity: str = "sequential",
-    calibration: str = "tight",
+    interactivity: Literal["sequential", "full"] = "sequential",
+    calibration: Calibration = "tight",
     honest: float = 1.0,
-    lots: str = "auto",
+    lots: Literal["auto", "secret", "open"] = "auto",
     start: ArrayLike | None = None,
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
-    invalid: str = "refuse",
+    invalid: Invalid = "refuse",
     **overrides: Any,
 ) -> Result:
     """Minimise the population loss of `problem` privately over the users in `data`.
@@ -125,7 +126,7 @@ def minimize(
     >>> result.method, result.private
     ('acsa', True)
     """
-    if interactivity == "stream":
+    if str(interactivity) == "stream":
         raise ArgumentError(
             "interactivity", interactivity, "'sequential' or 'full' here", "Feed a stream to PanPrivate, record by record."
         )
@@ -156,7 +157,7 @@ def run(
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
-    invalid: str = "refuse",
+    invalid: Invalid = "refuse",
     pay: Callable[[str], None] = lambda run: None,
 ) -> Result:
     """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots.
@@ -347,11 +348,13 @@ def _population(data: Any, invalid: str) -> Population:
     if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
         return cast(Population, data)
     if isinstance(data, list):
-        raise ArgumentError("data", "a list", "(X, y), X or a Population", "Pass a tuple of features and targets, or an array.")
+        raise ArgumentError(
+            "data", Found("is a list"), "(X, y), X or a Population", "Pass a tuple of features and targets, or an array."
+        )
     if isinstance(data, tuple):
         if len(data) != 2:
             raise ArgumentError(
-                "data", f"a tuple of {len(data)}", "(X, y), X or a Population", "Pass the features and the targets."
+                "data", Found(f"is a tuple of {len(data)}"), "(X, y), X or a Population", "Pass the features and the targets."
             )
         return ArrayPopulation(*data, invalid=invalid)
     return ArrayPopulation(data, invalid=invalid)
@@ -387,5 +390,5 @@ def _facts(problem: Objective, population: Population, chosen: Schedule, start: 
     except (AttributeError, UndescribableError) as unknown:
         allowed = f"left out for a problem that cannot be told from others ({unknown})"
         remedy = "Give it a property `fingerprint`, a text that is another wherever gradients are others."
-        raise ArgumentError("checkpoint", "given", allowed, remedy) from None
+        raise ArgumentError("checkpoint", Found("is given"), allowed, remedy) from None
     return {"problem": named, "users": population.users, "start": start.tolist(), "schedule": chosen.to_dict()}

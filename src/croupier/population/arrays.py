@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..invalid import blanks, is_missing, name_of, numbers_or_nan, one_by_one
 from ..protocol.encoding import require_finite
-from ..validation import ArgumentError, RecordError
+from ..validation import ArgumentError, Found, RecordError
 from .blocks import BLOCK_USERS, ENTRIES_PER_THREAD, BlockPopulation, Shard, place
 from .population import Question
 from .records import CHUNK_ENTRIES, Records, RowsOfUsers, require_finite_targets
@@ -90,9 +90,14 @@ class ArrayPopulation(BlockPopulation):
         self.X, self.y = _rows(X, blank), None if y is None else _column(one_by_one(y) if blank else y, "y")
         rows = int(self.X.shape[0])
         if rows == 0:
-            raise ArgumentError("X", "no rows", "at least one user", "Give one row per user.")
+            raise ArgumentError("X", Found("has no rows"), "at least one user", "Give one row per user.")
         if self.y is not None and len(self.y) != rows:
-            raise ArgumentError("y", f"{len(self.y)} entries", f"as long as X ({rows} rows)", "Give one entry per user.")
+            raise ArgumentError(
+                "y",
+                Found(f"has {len(self.y)} entries, but X has {rows} rows"),
+                f"as long as X ({rows} rows)",
+                "Give one entry per user.",
+            )
         if not blank:
             require_finite_targets(self.y)
         self.unit = "row" if groups is None else "person"
@@ -101,7 +106,7 @@ class ArrayPopulation(BlockPopulation):
         together = min(max(-(-users // _BLOCKS), _LEAST_USERS), BLOCK_USERS)
         sizes = [min(together, users - first) for first in range(0, users, together)] if blocks is None else list(blocks)
         if sum(sizes) != users:
-            raise ArgumentError("blocks", f"sizes of {sum(sizes)} in all", f"of {users}, the users", "Leave it out.")
+            raise ArgumentError("blocks", Found(f"has sizes of {sum(sizes)} in all"), f"of {users}, the users", "Leave it out.")
         ends = pairwise(accumulate(sizes, initial=0))
         parts = [self._block(index, first, last, not blank) for first, last in ends]
         super().__init__(parts, keep=True, mode=mode, threads=threads)
@@ -124,9 +129,11 @@ class ArrayPopulation(BlockPopulation):
         if blank and missing.any():
             self.X, self.y, labels = self.X[~missing], None if self.y is None else self.y[~missing], labels[~missing]
         elif missing.any():
-            raise ArgumentError("groups", "a missing label", "a label for every row", "Drop rows whose user is not known.")
+            raise ArgumentError(
+                "groups", Found("has a missing label"), "a label for every row", "Drop rows whose user is not known."
+            )
         if not len(labels):
-            raise ArgumentError("groups", "no labels", "at least one user", "Say for each row whose it is.")
+            raise ArgumentError("groups", Found("has no labels"), "at least one user", "Say for each row whose it is.")
         return RowsOfUsers.of_labels(_users_of_rows(labels))
 
     def _block(self, index: RowsOfUsers | None, first: int, last: int, finite: bool) -> Records:
@@ -158,13 +165,13 @@ def _rows(X: Any, blank: bool) -> Any:
         columns = [numbers_or_nan(np.asarray(column)) for column in X.columns] if hasattr(X, "column_names") else None
         array = numbers_or_nan(X) if columns is None else np.column_stack(columns)
     elif np.ma.isMaskedArray(X):
-        raise ArgumentError("X", "a masked array", "an array without a mask", "Impute or drop what is masked.")
+        raise ArgumentError("X", Found("is a masked array"), "an array without a mask", "Impute or drop what is masked.")
     else:
         array = np.column_stack([np.asarray(column) for column in X.columns]) if hasattr(X, "column_names") else np.asarray(X)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise ArgumentError(
             "X",
-            f"{type(X).__name__} of shape {array.shape} and type {array.dtype}",
+            Found(f"is a {type(X).__name__} of shape {array.shape} and type {array.dtype}"),
             "a table of numbers, one row per user",
             "Encode it.",
         )
@@ -176,7 +183,7 @@ def _rows(X: Any, blank: bool) -> Any:
     if sparse and not np.all(np.isfinite(array.data)):
         row = int(np.searchsorted(array.indptr, np.argmin(np.isfinite(array.data)), side="right")) - 1
         remedy = "Impute or drop missing values; nobody was asked."
-        raise RecordError(f"X[{row}]", "NaN or infinity", "finite", remedy, public="X")
+        raise RecordError(f"X[{row}]", Found("contains NaN or infinity"), "finite", remedy, public="X")
     if not sparse:
         require_finite(array, range(0, len(array), max(1, CHUNK_ENTRIES // max(1, array.shape[1]))), "X")
     return array
@@ -184,12 +191,12 @@ def _rows(X: Any, blank: bool) -> Any:
 
 def _column(y: Any, name: str) -> NDArray[Any]:
     if np.ma.isMaskedArray(y):
-        raise ArgumentError(name, "a masked array", "an array without a mask", "Impute or drop what is masked.")
+        raise ArgumentError(name, Found("is a masked array"), "an array without a mask", "Impute or drop what is masked.")
     column = np.asarray(y)
     if column.ndim == 2 and column.shape[1] == 1:
         column = column[:, 0]
     if column.ndim != 1:
-        raise ArgumentError(name, f"shape {column.shape}", "one entry per row of X", "Pass one column.")
+        raise ArgumentError(name, Found(f"has the shape {column.shape}"), "one entry per row of X", "Pass one column.")
     return column
 
 
@@ -197,7 +204,12 @@ def _labels(groups: Any, rows: int) -> NDArray[Any]:
     # a list of text and NaN would become text as an array of numpy's own choosing
     labels = _column(np.array(groups, dtype=object) if isinstance(groups, list | tuple) else groups, "groups")
     if len(labels) != rows:
-        raise ArgumentError("groups", f"{len(labels)} entries", f"as long as X ({rows} rows)", "Say for each row whose it is.")
+        raise ArgumentError(
+            "groups",
+            Found(f"has {len(labels)} entries, but X has {rows} rows"),
+            f"as long as X ({rows} rows)",
+            "Say for each row whose it is.",
+        )
     return labels
 
 
@@ -215,7 +227,7 @@ def _users_of_rows(labels: NDArray[Any]) -> NDArray[np.int64]:
         return np.asarray(np.unique(labels, return_inverse=True)[1])
     if {str, bytes} <= {type(label) for label in objects}:
         raise ArgumentError(
-            "groups", "both text and bytes", "labels of one kind", "Decode the bytes: 'a' and b'a' may be one user."
+            "groups", Found("has both text and bytes"), "labels of one kind", "Decode the bytes: 'a' and b'a' may be one user."
         )
     numbers: dict[Any, int] = {}
     return np.array([numbers.setdefault(label, len(numbers)) for label in objects], dtype=np.int64)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..protocol import Counts, Report, SumEstimate, VectorSum
 from ..protocol.randomness import KeyedRandom
-from ..validation import ArgumentError, whole
+from ..validation import ArgumentError, Found, whole
 from .dealing import Seats
 from .population import ParallelQuery, Question, Test, UnreachableError, Vectors
 from .records import CHUNK_ENTRIES, Records
@@ -316,7 +316,7 @@ def place(blocks: Iterable[Block]) -> list[Placed]:
         placed.append(Placed(number, first, whole(f"blocks[{number}].users", block.users, at_least=1, remedy=remedy), block))
         first += placed[-1].users
     if not placed:
-        raise ArgumentError("blocks", "none", "at least one block of users", "Check where they come from.")
+        raise ArgumentError("blocks", Found("is empty"), "at least one block of users", "Check where they come from.")
     return placed
 
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
 from ..protocol.encoding import require_finite
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .population import BlankTest, Query, Test, Vectors
 
 # Entries that are worked on at a time: many, since with small pieces two threads mostly hand over the interpreter.
@@ -196,7 +196,9 @@ class Records:
         evaluate = products or query
         vectors = evaluate(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
         if len(vectors) != X.shape[0]:
-            raise ArgumentError("query(X, y)", f"{len(vectors)} vectors", f"{X.shape[0]}, one per record", "Map each record alone.")
+            raise ArgumentError(
+                "query(X, y)", Found(f"returned {len(vectors)} vectors"), f"{X.shape[0]}, one per record", "Map each record alone."
+            )
         return vectors
 
     def _means(self, index: RowsOfUsers, query: Query, users: Integers, most: int) -> Iterator[NDArray[np.float64]]:
@@ -217,7 +219,9 @@ def _sparse(X: Any) -> bool:
 def require_finite_targets(y: NDArray[Any] | None) -> None:
     """Refuse targets that are NaN or infinite."""
     if y is not None and y.dtype.kind == "f" and not np.all(np.isfinite(y)):
-        raise ArgumentError("y", "NaN or infinity", "finite in every entry", "Drop users without a target; nobody was asked.")
+        raise ArgumentError(
+            "y", Found("contains NaN or infinity"), "finite in every entry", "Drop users without a target; nobody was asked."
+        )
 
 
 class RowsOfUsers:

@@ -8,7 +8,7 @@ from .crowd import cheats_in_round, honest_in_batch, overflow, round_size, small
 from .gaussian import central_noise_std, gaussian_delta, gaussian_mu
 from .guarantee import Guarantee
 from .lots import LotsPlan, plan_lots
-from .plan import SumPlan
+from .plan import SumPlan, default_delta
 from .rounding import round_up
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "central_noise_std",
     "certify",
     "cheats_in_round",
+    "default_delta",
     "gaussian_delta",
     "gaussian_mu",
     "honest_in_batch",

@@ -14,7 +14,7 @@ from itertools import count
 
 from scipy.special import erfinv, ndtri_exp
 
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError, Found, real
 from .gaussian import gaussian_delta, gaussian_mu
 from .guarantee import Guarantee
 
@@ -71,7 +71,7 @@ def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
     unknown = sorted({field.name for field in fields(guarantee)} - _KNOWN)
     if unknown:
         remedy = "Nothing bounds such a guarantee by a Gaussian at every epsilon: it cannot be counted with others on an account."
-        raise ArgumentError("guarantee", ", ".join(unknown), f"made of {', '.join(sorted(_KNOWN))}", remedy)
+        raise ArgumentError("guarantee", Found(f"is made of {', '.join(unknown)}"), f"made of {', '.join(sorted(_KNOWN))}", remedy)
     guarantee = without_lots(guarantee)
     responses = math.sqrt(guarantee.pure_rounds) * response_mu(guarantee.pure_epsilon)
     return GaussianBound(math.hypot(guarantee.mu, responses) * _ROUND_UP if responses else guarantee.mu, guarantee.slack)

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.special import gammaln
@@ -20,7 +20,8 @@ from .json_text import JsonText
 from .rounding import round_up
 from .words import proved_line
 
-NEIGHBOURS = ("replace-one", "zero-out")
+Neighbours = Literal["replace-one", "zero-out"]
+NEIGHBOURS: tuple[str, ...] = get_args(Neighbours)
 _ROUND_UP = 1 + 1e-9
 # Fields that only guarantees with secret lots have in JSON, and what the others have in their place.
 _OF_LOTS: dict[str, Any] = {"allocations": (), "watched": None}

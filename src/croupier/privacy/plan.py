@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..validation import ArgumentError, one_of, real, whole
 from .gaussian import central_noise_std
@@ -16,9 +16,37 @@ from .words import proved_line
 if TYPE_CHECKING:
     from .proof import Proof
 
-CALIBRATIONS = ("tight", "paper", "paper-scaled")
+Calibration = Literal["tight", "paper", "paper-scaled"]
+CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 # Coordinates up to which clipping moves no two vectors apart by more than the margin of S covers (accounting, section 6).
 MOST_COORDINATES = 10**6
+
+
+def default_delta(users: int) -> float:
+    """Return the delta that a request without one has: 1e-6, or 0.1 / users if that is less.
+
+    Parameters
+    ----------
+    users : int
+        How many people are asked; a public number.
+
+    Returns
+    -------
+    float
+        Less than 1 / users, at which somebody's record might be published.
+
+    Raises
+    ------
+    ArgumentError
+        Where there is nobody.
+
+    Examples
+    --------
+    >>> default_delta(20_000), default_delta(1_000_000)
+    (1e-06, 1e-07)
+    """
+    users = whole("users", users, at_least=1, remedy="Count the people who are asked.")
+    return min(1e-6, 1 / (10 * users))
 
 
 @dataclass(frozen=True, kw_only=True)

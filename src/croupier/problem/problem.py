@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import LinearVectors, in_single, row_dots, row_squares
-from ..validation import ArgumentError, RecordError, real
+from ..validation import ArgumentError, Found, RecordError, real
 from .custom import CustomProblem
 from .domains import Domain, Floats
 from .fingerprint import fingerprint, is_known
@@ -193,7 +193,7 @@ class Problem:
             Where y is missing, or X has another number of columns.
         """
         if y is None:
-            raise ArgumentError("data", "X alone", "(X, y) for this loss", "Pass the labels or targets.")
+            raise ArgumentError("data", Found("is X alone"), "(X, y) for this loss", "Pass the labels or targets.")
         if X.shape[1] != self.features:
             remedy = f"Make the domain's dim {self.loss.outputs} x the columns of X, or drop columns."
             raise ArgumentError("X.shape", X.shape, f"(users, {self.features}) for this problem", remedy)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arithmetic import LinearVectors, products, row_dots, row_squares
 from ..privacy import ArgumentError
-from ..validation import RecordError
+from ..validation import Found, RecordError
 
 Floats = NDArray[np.float64]
 # Sizes at which no square, product or quotient of two overflows, and what underflows does not count beside the norm.
@@ -139,12 +139,14 @@ def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
         Where a value is masked, a text or complex.
     """
     if np.ma.isMaskedArray(values) or (isinstance(values, list | tuple) and any(np.ma.isMaskedArray(row) for row in values)):
-        raise ArgumentError(name, "a masked array", "an array without a mask", "Impute or drop what is masked on the user's side.")
+        raise ArgumentError(
+            name, Found("is a masked array"), "an array without a mask", "Impute or drop what is masked on the user's side."
+        )
     try:
         array = np.asarray(values)
         if array.dtype == object:
             if any(isinstance(entry, str | bytes) for entry in array.ravel()):
-                raise ArgumentError(name, "an array with text in it", "an array of numbers", remedy)
+                raise ArgumentError(name, Found("has text in it"), "an array of numbers", remedy)
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(name, type(values).__name__, "an array of numbers", remedy) from None

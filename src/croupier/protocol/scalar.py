@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..privacy import ArgumentError, SumPlan
-from ..validation import real
+from ..validation import Found, real
 from .analyzer import SumEstimate
 from .encoding import as_numbers, require_finite
 from .messages import Counts, Report, ShuffledBatch
@@ -138,7 +138,7 @@ class ScalarSum:
         if array.ndim != 1:
             raise ArgumentError(f"{name}.shape", array.shape, "(users,)", "Pass one number per user.")
         if array.size == 0:
-            raise ArgumentError(name, "an empty batch", "at least one user", "Pass one number per user.")
+            raise ArgumentError(name, Found("is empty"), "at least one user", "Pass one number per user.")
         column = array[:, np.newaxis]
         require_finite(column, range(0, len(column), CHUNK_ENTRIES), name)
         clipped = np.clip(column.astype(np.float64), self._middle - self.plan.norm, self._middle + self.plan.norm)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..privacy import ArgumentError, SumPlan
 from ..privacy.words import honest_users
+from ..validation import Found
 from .messages import Report, ShuffledBatch
 from .randomness import RandomSource
 from .sampling import permutation
@@ -99,7 +100,7 @@ class Shuffler:
                 raise ArgumentError(f"reports[{index}]", what, f"a Report of {shape} bits under this plan", "Drop this report.")
         if len({id(report) for report in reports}) < len(reports):
             raise ArgumentError(
-                "reports", "one report more than once", "one report per user", "A user takes part once; drop the copy."
+                "reports", Found("has one report more than once"), "one report per user", "A user takes part once; drop the copy."
             )
         shuffled = np.empty((self.plan.dim, len(reports) * self.plan.bits_per_coordinate), dtype=np.bool_)
         for label in range(self.plan.dim):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..arithmetic import row_squares
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from . import fused
 from .encoding import encode
 from .messages import Encoded
@@ -109,7 +109,7 @@ class SparseVectors:
             Where an entry is not finite, or of a size that `usual` does not take.
         """
         if not self.usual(norm):
-            raise ArgumentError("vectors", "not finite, or huge", "of a usual size", "Use dense vectors.")
+            raise ArgumentError("vectors", Found("is not finite, or huge"), "of a usual size", "Use dense vectors.")
         ones, there = np.zeros(self.dim + 1, dtype=np.int64), np.zeros(self.dim + 1, dtype=np.int64)
         # as for dense vectors: more than the error of the length and of the operations that follow (encoding.py)
         slack = (self.dim + 16) * 2.0**-52

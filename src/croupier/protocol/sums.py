@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..privacy import ArgumentError, SumPlan
-from ..validation import one_of, whole
+from ..validation import Found, one_of, whole
 from .analyzer import Analyzer, SumEstimate
 from .encoding import as_vectors, require_finite
 from .messages import Counts, Encoded, Report, ShuffledBatch
@@ -149,7 +149,7 @@ class VectorSum:
         """
         array = as_vectors(vectors, self.plan.dim)
         if len(array) == 0:
-            raise ArgumentError("vectors", "an empty batch", "at least one user", "Pass one row per user.")
+            raise ArgumentError("vectors", Found("is empty"), "at least one user", "Pass one row per user.")
         rows = range(0, len(array), max(1, CHUNK_ENTRIES // self.plan.dim))
         self.check_round(len(array), mode)
         random = _source(random)
@@ -315,7 +315,7 @@ class VectorSum:
         if noise > MAX_TRIALS:
             raise ArgumentError(
                 "plan",
-                f"{noise:.2g} noise bits in a coordinate",
+                Found(f"has {noise:.2g} noise bits in a coordinate"),
                 f"at most {MAX_TRIALS:.2g} to be counted without error",
                 "Plan with fewer users in a round or a larger epsilon; the paper's calibrations are for comparison only.",
             )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..optimizer import Result
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 
 # Rows that are enough to compare with: an error of a third of a per cent.
 _MOST_ROWS = 100_000
@@ -135,7 +135,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     fitted_on = train[:_MOST_QUANTILE_ROWS] if hasattr(model, "quantile") else train
     rows = as_trained(model, X)
     if hasattr(model, "classes_") and len(np.unique(y[train])) < 2:
-        raise ArgumentError("DATA", "one class only", "rows of two classes or more", "Compare on data that has them.")
+        raise ArgumentError("DATA", Found("has one class only"), "rows of two classes or more", "Compare on data that has them.")
     plain.fit(rows[fitted_on], y[fitted_on])
     constant.fit(rows[train], y[train])
     promise = getattr(model, "promise_", None)
@@ -200,9 +200,11 @@ def public_comparison(
     if comparison is not None:
         return comparison
     if X is None or y is None:
-        raise ArgumentError("X, y", "one of them alone", "given together", "Pass rows and their labels or targets.")
+        raise ArgumentError(
+            "X, y", Found("are given one without the other"), "given together", "Pass rows and their labels or targets."
+        )
     if isinstance(model, Result):
-        raise ArgumentError("model", "Result", "an estimator where X and y are given", "A Result alone cannot predict.")
+        raise ArgumentError("model", Found("is a Result"), "an estimator where X and y are given", "A Result alone cannot predict.")
     return compare(model, X, y, epsilons=epsilons)
 
 
@@ -264,7 +266,7 @@ def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]
 
 
 def as_trained(model: Any, X: Any) -> Any:
-    """Rows as the model takes them: those longer than feature_norm scaled down to it.
+    """Rows as the model takes them: within feature_range, and those longer than feature_norm scaled down to it.
 
     Parameters
     ----------
@@ -278,9 +280,10 @@ def as_trained(model: Any, X: Any) -> Any:
     array-like
         Rows as in training.
     """
-    from ..problem.rows import clip_rows  # noqa: PLC0415  (needed here for public data only)
+    from ..estimator.linear import LinearModel  # noqa: PLC0415  (needed here for public data only)
+    from ..problem.rows import clip_rows  # noqa: PLC0415
 
-    return clip_rows(X, model.feature_norm_)
+    return model._taken(X) if isinstance(model, LinearModel) else clip_rows(X, model.feature_norm_)
 
 
 def bits_per_user(model: Any) -> int:
@@ -304,10 +307,8 @@ def bits_per_user(model: Any) -> int:
 
 def _at(model: Any, theta: NDArray[np.float64]) -> Any:
     """The model with other weights: those of a point on the way."""
-    there, constant = copy.copy(model), model.constant_
-    weights = theta.reshape(-1, model.n_features_in_ + bool(constant))
-    intercepts = weights[:, -1] * constant if constant else np.zeros(len(weights))
-    there._set_weights(weights[:, : model.n_features_in_] / model.feature_norm_, intercepts)
+    there = copy.copy(model)
+    there._set_theta(theta)
     return there
 
 

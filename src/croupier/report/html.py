@@ -12,7 +12,7 @@ from typing import Any
 from ..estimator import RegressionTable
 from ..optimizer import Phase, Result
 from ..privacy import Guarantee, round_up, words
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .baselines import alone_request, central, local
 from .compare import Comparison, Method, public_comparison
 from .figures import (
@@ -100,7 +100,7 @@ def html_report(
     if X is not None or y is not None or comparison is not None:
         if len(summaries_of(model)) > 1:
             remedy = "Leave X, y and comparison out; croupier.evaluate scores it on other people, privately."
-            raise ArgumentError("X", "given", "left out for a regression with several targets", remedy)
+            raise ArgumentError("X", Found("is given"), "left out for a regression with several targets", remedy)
         comparison = public_comparison(model, X, y, data_is_public, epsilons, comparison)
     if without_rounds(model):
         how_good = _how_good(comparison)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from ..protocol import RandomSource, SecureRandom
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .budget import DeviceBudget
 from .demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, Demands
 from .ending import End
@@ -108,7 +108,7 @@ class Client:
     ) -> None:
         self._token = token.strip()
         if not re.fullmatch(r"[!-~]+", self._token):
-            raise ArgumentError("token", "something else", "letters, digits and signs", "Copy it as it was printed.")
+            raise ArgumentError("token", Found("has other characters"), "letters, digits and signs", "Copy it as it was printed.")
         try:
             self._key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(analyzer_key))
         except ValueError:

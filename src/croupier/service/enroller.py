@@ -23,7 +23,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from ..files import create_private
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from . import store as tables
 from .blind import blind_signature, new_signer, number_of
 from .documents import WireError
@@ -265,11 +265,13 @@ def read_invitations(path: Path) -> list[str]:
         if len(invitation) < SHORTEST_INVITATION or not invitation.isascii() or len(invitation.split()) != 1:
             allowed = f"at least {SHORTEST_INVITATION} letters, digits and signs"
             raise ArgumentError(
-                f"{name}: line {number}", "a value that is not shown", allowed, "Give each person a secret of its own."
+                f"{name}: line {number}", Found("has a value that is not shown"), allowed, "Give each person a secret of its own."
             )
         if invitation in known:
             allowed = f"another one than line {known[invitation]}"
-            raise ArgumentError(f"{name}: line {number}", "a value that is not shown", allowed, "One invitation is one person.")
+            raise ArgumentError(
+                f"{name}: line {number}", Found("has a value that is not shown"), allowed, "One invitation is one person."
+            )
         known[invitation] = number
     return list(known)
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPublicNumbers
 
 from ..optimizer.phases import Schedule
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .blind import EXPONENT
 
 # Bits of an enroller's modulus. A token is worth something until its task has ended, and blindness does not depend on the length.
@@ -51,7 +51,7 @@ class EnrollerKeys:
         if not self.moduli or len(set(self.moduli)) != len(self.moduli):
             raise ArgumentError("enroller.keys", len(self.moduli), "different keys, one a slot", _HOW)
         if any(modulus.bit_length() != KEY_BITS or modulus % 2 == 0 for modulus in self.moduli):
-            raise ArgumentError("enroller.keys", "a number", f"odd numbers of {KEY_BITS} bits", _HOW)
+            raise ArgumentError("enroller.keys", Found("has another number"), f"odd numbers of {KEY_BITS} bits", _HOW)
 
     @cached_property
     def keys(self) -> tuple[RSAPublicKey, ...]:
@@ -93,9 +93,9 @@ class EnrollerKeys:
         try:
             moduli = tuple(int(key, 16) for key in values["keys"] if len(key) <= KEY_BITS // 4)
         except (TypeError, ValueError):
-            raise ArgumentError("enroller.keys", "something else", "hex digits", _HOW) from None
+            raise ArgumentError("enroller.keys", Found("has something else"), "hex digits", _HOW) from None
         if len(moduli) != len(values["keys"]):
-            raise ArgumentError("enroller.keys", "a longer one", f"numbers of {KEY_BITS} bits", _HOW)
+            raise ArgumentError("enroller.keys", Found("has a longer one"), f"numbers of {KEY_BITS} bits", _HOW)
         return cls(values["address"], moduli)
 
     @classmethod

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..invalid import numbers_or_nan, one_by_one
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .task import Task, TaskRound
 
 # What an error says in place of a record's value: errors may travel, to whoever collects an app's.
-NOT_SHOWN = "a value that is not shown"
+NOT_SHOWN = Found("has a value that is not shown")
 Records = Callable[[], tuple[ArrayLike, Any]]
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..privacy import default_delta
 from ..statistics import Answer, Description, Evaluation
 from ..statistics.describing import described
 from ..statistics.evaluating import evaluated
@@ -132,7 +133,7 @@ class QueryFile:
             guess,
             users,
             float(values.get("epsilon", 1.0)),
-            float(values.get("delta", min(1e-6, 0.1 / users))),
+            float(values.get("delta", default_delta(users))),
             honest,
             one_of("transport", values.get("transport", "masked-sum"), tuple(TRANSPORTS), "Mend the file."),
             values["shuffler_key"],

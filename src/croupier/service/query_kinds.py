@@ -12,7 +12,7 @@ from ..estimator import ShuffleLinearRegression
 from ..statistics import Histogram, Moments, NumberGuess, Summaries, evaluation_query
 from ..table import Encoder, Piece, Schema, TableGuess
 from ..table.describing import values_of
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .model_words import model_of
 
 
@@ -64,7 +64,7 @@ class _Describe:
     def __init__(self, words: dict[str, Any]) -> None:
         found = {_named(column["name"]): {k: v for k, v in column.items() if k != "name"} for column in words["columns"]}
         if len(found) != len(words["columns"]):
-            raise ArgumentError("columns", "a name twice", "each once", "Use the same version.")
+            raise ArgumentError("columns", Found("has a name twice"), "each once", "Use the same version.")
         if not all("levels" in facts or facts.get("edges") is not None for facts in found.values()):
             raise ArgumentError("edges", None, "the ends of all bins of a number", "Every device must have the same bins.")
         self.guess = TableGuess.from_dict({"columns": found}, "the task's question")
@@ -93,7 +93,7 @@ class _Regression:
     def __init__(self, words: dict[str, Any]) -> None:
         self.schema = schema_of(words["schema"])
         if self.schema.target.range is None:
-            raise ArgumentError("schema: target", "classes", "a range", "A regression is about numbers.")
+            raise ArgumentError("schema: target", Found("has classes"), "a range", "A regression is about numbers.")
         self.encoder = Encoder(self.schema)
         self.estimator = ShuffleLinearRegression(target_range=self.schema.target.range, feature_norm=self.encoder.norm)
         rows, _ = self.estimator.records(np.zeros((1, len(self.encoder.names))), np.full(1, self.schema.target.range[0]))
@@ -142,5 +142,5 @@ def schema_of(words: Any) -> Schema:
     """The schema that such words state."""
     columns = {_named(column["name"]): {n: value for n, value in column.items() if n != "name"} for column in words["columns"]}
     if len(columns) != len(words["columns"]):
-        raise ArgumentError("columns", "a name twice", "each once", "Use the same version.")
+        raise ArgumentError("columns", Found("has a name twice"), "each once", "Use the same version.")
     return Schema.from_dict(words | {"columns": columns}, "the task's schema")

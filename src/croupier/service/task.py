@@ -15,7 +15,7 @@ from ..optimizer.gradients import Gradients
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Problem
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 from .enrolment import EnrollerKeys, check_enroller
 from .limits import require_coordinates
 from .problem_words import problem_of, problem_words
@@ -188,7 +188,9 @@ class Task:
             if isinstance(problem, AskedQuery):
                 problem.check(schedule, task.users)
                 if task.records is not None:
-                    raise ArgumentError("records", "something", "null where a question is asked", "Ask the analyzer's operator.")
+                    raise ArgumentError(
+                        "records", Found("is given"), "null where a question is asked", "Ask the analyzer's operator."
+                    )
             else:
                 check_schedule(schedule, task.users)
             check_secrecy(secret, schedule.secret_lots, task.patience, task.pace)

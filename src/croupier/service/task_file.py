@@ -165,7 +165,7 @@ class TaskFile:
     def estimator(self) -> LinearModel:
         """The estimator that is trained, for the task's users; not fitted yet."""
         estimator = self.request.estimator(self.facts, self.users)
-        estimator.lots = self.lots
+        estimator.set_params(lots=self.lots)
         estimator._exclusions = True
         return estimator
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_whole
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .blind import Blinded
 from .http import Server, ServerError
 from .task import Task
 from .tokens import TokenRequests
 
-NOT_SHOWN = "a value that is not shown"
+NOT_SHOWN = Found("has a value that is not shown")
 
 
 class Wallet:

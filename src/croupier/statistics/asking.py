@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from ..population import ArrayPopulation, Batch, Population, Question
 from ..population.population import Test
-from ..privacy import Guarantee, SumPlan, plan_sum
+from ..privacy import Guarantee, SumPlan, default_delta, plan_sum
+from ..privacy.guarantee import Neighbours
 from ..protocol import Secret, SumEstimate
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 from .parts import Part
 from .query import BlankStatistic, CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]
+_OF_A_QUERY = ("dim", "norm", "diameter", "decode")
 
 
 class Account(Protocol):
@@ -111,7 +113,7 @@ class Answer:
     plan: SumPlan
 
     @property
-    def guarantee(self) -> Guarantee | None:
+    def guarantee(self) -> Guarantee | Any:
         """What the answer reveals about one user; None where it was seeded, or on a stand-in: NOT private then."""
         return self.estimate.guarantee
 
@@ -139,10 +141,10 @@ def ask(
     data: Any,
     *,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     groups: Any = None,
     honest: float = 1.0,
-    neighbours: str = "replace-one",
+    neighbours: Neighbours = "replace-one",
     max_inflation: float = 1.05,
     seed: int | None = None,
     account: Account | None = None,
@@ -157,8 +159,8 @@ def ask(
         Records and targets, records alone, or users wherever they are.
     epsilon : float
         What each user is promised, with delta.
-    delta : float
-        What each user is promised, with epsilon; below 1 / users.
+    delta : float, optional
+        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: whose row each is. Someone with several rows answers with the mean of their vectors.
     honest : float, default 1.0
@@ -197,6 +199,10 @@ def ask(
     >>> bool(abs(answer.value.quantile(0.5) - 40) < 1), answer.guarantee.delta(1.0) <= 1e-6
     (True, True)
     """
+    if isinstance(query, type) or not (callable(query) and all(hasattr(query, name) for name in _OF_A_QUERY)):
+        allowed = "a query, with dim, norm, diameter and decode"
+        remedy = "Use Histogram(...), Moments(...), or CustomQuery(function, dim=..., norm=...)."
+        raise ArgumentError("query", query, allowed, remedy)
     population = people(data, groups, blank=isinstance(query, BlankStatistic))
     plan = plan_for(
         query, population.users, epsilon=epsilon, delta=delta, honest=honest, neighbours=neighbours, max_inflation=max_inflation
@@ -214,7 +220,7 @@ def ask(
     return Answer(query.decode(estimate), estimate, plan)
 
 
-def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float, **options: Any) -> SumPlan:
+def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float | None = None, **options: Any) -> SumPlan:
     """Return the plan under which `ask` would ask so many users. No data is touched.
 
     Parameters
@@ -225,8 +231,8 @@ def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float, **op
         How many users would answer; at least 2.
     epsilon : float
         What each user is promised, with delta.
-    delta : float
-        What each user is promised, with epsilon; below 1 / users.
+    delta : float, optional
+        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     **options : dict
         Further arguments of `plan_sum`, such as `honest`, `neighbours` and `max_inflation`.
 
@@ -254,6 +260,7 @@ def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float, **op
     (4, 5000, True)
     """
     whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
+    delta = default_delta(users) if delta is None else delta
     real("delta", delta, above=0, below=1 / users, remedy="1 / users would allow publishing somebody's record; take much less.")
     return plan_sum(
         epsilon=epsilon,
@@ -276,7 +283,7 @@ def people(data: Any, groups: Any = None, *, blank: bool = False) -> Population:
     """`data` as a population: one already, (X, y), or X alone; with `blank`, values that are not finite are left to the query."""
     if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
         if groups is not None:
-            raise ArgumentError("groups", "given", "left out beside a population", "Give it to the population.")
+            raise ArgumentError("groups", Found("is given"), "left out beside a population", "Give it to the population.")
         population: Population = data
         return population
     if isinstance(data, list) or (isinstance(data, tuple) and len(data) != 2):

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_one
 from ..population import ArrayPopulation
 from ..privacy import Guarantee, words
-from ..validation import ArgumentError
+from ..privacy.guarantee import Neighbours
+from ..validation import ArgumentError, Found
 from .asking import Account, Answer, PartAccount, ask
 from .column_summary import ColumnSummary, NumberSummary
 from .guesses import Guess, LevelGuess, NumberGuess
@@ -90,7 +91,7 @@ class Description:
         return self.answer.users
 
     @property
-    def guarantee(self) -> Guarantee | None:
+    def guarantee(self) -> Guarantee | Any:
         """What the description reveals about one user; None where it was seeded: NOT private then."""
         return self.answer.guarantee
 
@@ -168,11 +169,11 @@ def describe(
     columns: Mapping[str, Any],
     *,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     groups: Any = None,
     share: float | None = None,
     honest: float = 1.0,
-    neighbours: str = "replace-one",
+    neighbours: Neighbours = "replace-one",
     seed: int | None = None,
     account: Account | None = None,
 ) -> Description:
@@ -187,8 +188,8 @@ def describe(
         `LevelGuess`, None for a number of which nothing is known.
     epsilon : float
         What each user is promised, with delta.
-    delta : float
-        What each user is promised, with epsilon; below 1 / users.
+    delta : float, optional
+        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: whose row each is. With `share`, labels are text or numbers.
     share : float, optional
@@ -227,6 +228,9 @@ def describe(
     >>> bool(abs(description.columns["age"].quantile(0.5) - 40) < 2)
     True
     """
+    if not isinstance(columns, Mapping):
+        remedy = 'Name every column with what is guessed of it: {"age": (0, 200), "city": ["Rome", "Paris"], "income": None}.'
+        raise ArgumentError("columns", columns, "a mapping from a column's name to a guess", remedy)
     query = Summaries({name: as_guess(name, guess) for name, guess in columns.items()})
     aside = None if share is None else SetAside.fresh(share)
     asked = of = None
@@ -320,7 +324,7 @@ def numbers_of(data: Any, guesses: Mapping[str, Guess]) -> NDArray[np.float64]:
         table = one_by_one(data)
         if table.ndim != 2 or table.shape[1] != len(guesses):
             allowed = f"a table of {len(guesses)} columns, as many as are guessed"
-            raise ArgumentError("data", f"shape {table.shape}", allowed, "Name every column, in their order.")
+            raise ArgumentError("data", Found(f"has the shape {table.shape}"), allowed, "Name every column, in their order.")
         parts = list(table.T)
     found = [
         numbers_or_nan(part) if isinstance(guess, NumberGuess) else _places(part, guess)

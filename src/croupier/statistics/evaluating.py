@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..privacy import Guarantee, words
+from ..privacy.guarantee import Neighbours
 from ..validation import ArgumentError, real
 from .asking import Account, Answer, ask
 from .error_bars import Score
@@ -79,7 +80,7 @@ class Evaluation:
         return self.answer.users
 
     @property
-    def guarantee(self) -> Guarantee | None:
+    def guarantee(self) -> Guarantee | Any:
         """What the scores reveal about one user; None where it was seeded: NOT private then."""
         return self.answer.guarantee
 
@@ -127,10 +128,10 @@ def evaluate(
     data: Any,
     *,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     groups: Any = None,
     honest: float = 1.0,
-    neighbours: str = "replace-one",
+    neighbours: Neighbours = "replace-one",
     target_range: tuple[float, float] | None = None,
     seed: int | None = None,
     account: Account | None = None,
@@ -146,8 +147,8 @@ def evaluate(
         The people, with their true labels or targets.
     epsilon : float
         What each user is promised, with delta.
-    delta : float
-        What each user is promised, with epsilon; below 1 / users.
+    delta : float, optional
+        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: whose row each is.
     honest : float, default 1.0

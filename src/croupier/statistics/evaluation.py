@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..protocol import SumEstimate
-from ..validation import ArgumentError, RecordError
+from ..validation import ArgumentError, Found, RecordError
 from .one_vs_rest import LOSS, RANKS, RIGHT_OF_SEVERAL, SQUARE, OneVsRest, class_vectors
 from .prefix_sums import scored_total, unit_root
 from .quantile_bins import BINS as QUANTILE_BINS
@@ -143,7 +143,7 @@ class Classification:
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse labels that the model does not know, and rows that it cannot score."""
         if y is None:
-            raise ArgumentError("data", "X alone", "(X, y)", "Pass the true labels.")
+            raise ArgumentError("data", Found("is X alone"), "(X, y)", "Pass the true labels.")
         known = np.isin(np.asarray(y), self.classes)
         if not known.all():
             odd = np.asarray(y)[~known][:1].tolist()[0]
@@ -248,7 +248,7 @@ class Regression:
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse records without targets."""
         if y is None:
-            raise ArgumentError("data", "X alone", "(X, y)", "Pass the true targets.")
+            raise ArgumentError("data", Found("is X alone"), "(X, y)", "Pass the true targets.")
         require_numbers(y)
         _require_scores(not np.isnan(self._answers(X)).any())
 
@@ -303,4 +303,4 @@ def _require_scores(all_there: Any) -> None:
     """Refuse a model that answers some rows with what is no score: counted as nothing, they would bias the others' scores."""
     if not all_there:
         remedy = "Mend the model, or drop rows that it cannot score; nobody was asked."
-        raise RecordError("model", "no number for some row", "one that scores every row", remedy)
+        raise RecordError("model", Found("has no number for some row"), "one that scores every row", remedy)

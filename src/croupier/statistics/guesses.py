@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -90,7 +90,7 @@ class NumberGuess:
         remedy = "List the ends of all bins, from the lowest to the highest, or leave the list out."
         edges = [real("edges", edge, above=-1e30, below=1e30, remedy=remedy) for edge in stated]
         if len(edges) > self.bins + 1 or not all(one < other for one, other in pairwise(edges)):
-            raise ArgumentError("edges", f"{len(edges)} numbers", f"2 to {self.bins + 1} numbers that ascend", remedy)
+            raise ArgumentError("edges", Found(f"has {len(edges)} numbers"), f"2 to {self.bins + 1} numbers that ascend", remedy)
         if len(edges) < 2 or (edges[0], edges[-1]) != self._outermost:
             raise ArgumentError(
                 "edges", edges[:1] + edges[-1:], f"a list from {self._outermost[0]} to {self._outermost[1]}", remedy

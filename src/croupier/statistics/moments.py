@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import SparseVectors, SumEstimate
-from ..validation import ArgumentError, whole
+from ..validation import ArgumentError, Found, whole
 from .query import finite, require_numbers, unit_rows
 
 Floats = NDArray[np.float64]
@@ -141,7 +141,7 @@ class Moments:
         if X.shape[1] != columns:
             raise ArgumentError("X.shape", X.shape, f"(users, {columns})", "Say how many features and targets there are.")
         if self.targets == 1 and y is None:
-            raise ArgumentError("data", "X alone", "(X, y)", "Pass the targets, or ask for targets=0.")
+            raise ArgumentError("data", Found("is X alone"), "(X, y)", "Pass the targets, or ask for targets=0.")
         if self.targets == 1:
             require_numbers(y)
 

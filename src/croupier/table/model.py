@@ -21,7 +21,8 @@ from ..estimator import (
 )
 from ..estimator.linear import LinearModel
 from ..files import write_whole
-from ..validation import ArgumentError, one_of, real
+from ..privacy import default_delta
+from ..validation import ArgumentError, Found, one_of, real
 from .encode import Encoder
 from .intervals import INTERVALS, IntervalRequest, in_schema_units
 from .schema import Schema
@@ -202,7 +203,9 @@ class TableModel:
         if type(estimator) in INTERVALS.values():
             fits = fits and self.schema.rows == "as-is" and estimator.feature_norm_ == Encoder(self.schema).norm
         if not fits:
-            raise ArgumentError(f"{path}: schema", "another model's", "that of the estimator beside it", "Do not use this file.")
+            raise ArgumentError(
+                f"{path}: schema", Found("is another model's"), "that of the estimator beside it", "Do not use this file."
+            )
         return self
 
 
@@ -253,9 +256,11 @@ class Request:
         """
         if self.delta is not None:
             real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
+        for name in {"feature_norm", "feature_range"} & set(self.parameters):
+            raise ArgumentError(name, self.parameters[name], "left out", "It follows from the schema.")
         target = facts.target
         public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
-        delta = min(1e-6, 0.1 / (users or 2)) if self.delta is None or users is None else self.delta
+        delta = default_delta(users or 2) if self.delta is None or users is None else self.delta
         norm = Encoder(facts).norm
         estimator = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
         estimator.check_request(users or 2)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..estimator import WidthForecast
 from ..optimizer import Round, Schedule
 from ..population import ArrayPopulation, BlockPopulation, Population, RayPopulation, UnreachableError, row_group_runs
-from ..validation import ArgumentError, one_of
+from ..validation import ArgumentError, Found, one_of
 from .described import Described
 from .dialect import Dialect
 from .encode import Encoder
@@ -310,7 +310,7 @@ def _stored(source: Source, encoder: Encoder, maker: TableEstimator, store: RowS
             store.append(X[asked], y[asked], None if users is None else users[asked])
             tell(len(piece))
     if not len(store):
-        raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
+        raise ArgumentError("DATA", Found(f"has no rows ({source.path})"), "at least two users", "Check the file.")
     if described is not None:
         described.require_rows(rows.total())
     sizes = None if store.users is not None else [users for *_, users in _parts(source, rows, described)]
@@ -327,7 +327,7 @@ def _blocks(source: Source, encoder: Encoder, maker: TableEstimator) -> list[Tab
         for file, groups, first, users in _parts(source, rows, described)
     ]
     if not blocks:
-        raise ArgumentError("DATA", f"no rows in {source.path}", "at least two users", "Check the file.")
+        raise ArgumentError("DATA", Found(f"has no rows ({source.path})"), "at least two users", "Check the file.")
     return blocks
 
 

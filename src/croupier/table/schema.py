@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..validation import ArgumentError, one_of
+from ..validation import ArgumentError, Found, one_of
 from .columns import Category, Column, Label, Numeric, as_text, column_facts, column_from, labels_from, range_from
 from .described import Described
 from .toml_text import PUBLIC, Keys, key_text, value_text
@@ -169,7 +169,7 @@ class Schema:
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as problem:
-            raise ArgumentError(name, str(problem), "TOML", "See docs/files.md for an example.") from None
+            raise ArgumentError(name, Found(f"is not TOML ({problem})"), "TOML", "See docs/files.md for an example.") from None
         return cls.from_dict(values, name)
 
     @classmethod
@@ -282,5 +282,5 @@ def _checked(schema: Schema, name: str = "schema") -> Schema:
     if schema.described is not None and (schema.described.rows is None) != (schema.user is not None):
         schema.described.require_user(f"{name}: user", schema.user, "another" if schema.user is None else None)
     if not schema.columns:
-        raise ArgumentError(f"{name}: columns", "none", "at least one feature", PUBLIC)
+        raise ArgumentError(f"{name}: columns", Found("is empty"), "at least one feature", PUBLIC)
     return schema

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta as beta_law
 
-from ...validation import ArgumentError, real, whole
+from ...validation import ArgumentError, Found, real, whole
 from ..gaussian import gaussian_mu
 from ..guarantee import Guarantee
 from ..rounding import exact, round_down, round_up
@@ -166,7 +166,10 @@ def empirical_audit(
         releases.append(np.stack(rows))
         if not np.all(np.isfinite(releases[-1])):
             raise ArgumentError(
-                "mechanism", "NaN or infinity", "a function that releases finite numbers", "Map failures to a number."
+                "mechanism",
+                Found("released NaN or infinity"),
+                "a function that releases finite numbers",
+                "Map failures to a number.",
             )
     for_choosing = trials // 4
     direction = releases[1][:for_choosing].mean(axis=0) - releases[0][:for_choosing].mean(axis=0)

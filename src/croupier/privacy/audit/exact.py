@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from ...validation import ArgumentError
+from ...validation import ArgumentError, Found
 
 Law = NDArray[np.float64]
 _MAX_OUTCOMES = 20_000_000
@@ -113,7 +113,10 @@ def exact_delta(first: Sequence[float], second: Sequence[float], *, trials: int,
     size = trials + 2 + math.floor(max(*first, *second))
     if size ** len(first) > _MAX_OUTCOMES:
         raise ArgumentError(
-            "first", f"{len(first)} coordinates of {size} outcomes", f"at most {_MAX_OUTCOMES} outcomes together", "Use pld_delta."
+            "first",
+            Found(f"has {len(first)} coordinates of {size} outcomes"),
+            f"at most {_MAX_OUTCOMES} outcomes together",
+            "Use pld_delta.",
         )
     laws = [[count_law(a, trials, probability, size) for a in user] for user in (first, second)]
     joint = [reduce(np.multiply.outer, coordinates) for coordinates in laws]
