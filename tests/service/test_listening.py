@@ -304,7 +304,7 @@ def test_a_proxy_that_the_environment_names_is_used(monkeypatch, scheme):
             pass
 
     for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name)
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(f"{scheme}_proxy", "http://me:word@proxy.example:3128")
     monkeypatch.setattr(http.client, "HTTPConnection", Wire)
     monkeypatch.setattr(http.client, "HTTPSConnection", Wire)

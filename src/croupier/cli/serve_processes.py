@@ -69,7 +69,8 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
     from .serve import _until_stopped  # noqa: PLC0415
 
     role = opened_role(options)
-    errands, web = Errands(role, options.analyzer, ca=options.ca), shuffler_app(role)
+    errands = Errands(role, options.analyzer, ca=options.ca)
+    web = shuffler_app(role, errands.loop)
     if options.page:
         add_page(web, lambda: role.task.enroller.address if role.task and role.task.enroller else None)
     allow_origins(web, list(options.origins))
