@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from croupier.client import Client
 from croupier.protocol import Secret
 from croupier.service import background, on_time
-from croupier.service.background import Loop, Outcome
+from croupier.service.background import Loop, TurnOutcome
 from croupier.service.http import ServerError
 from croupier.service.roles import Errands, Served
 from croupier.service.secrecy import SecretRounds
@@ -60,11 +60,11 @@ def test_a_loop_survives_everything_logs_each_cause_once_and_says_when_it_last_s
     caplog.set_level(logging.INFO)
     turns = []
 
-    def turn() -> Outcome:
+    def turn() -> TurnOutcome:
         turns.append(1)
         if len(turns) % 10 < 8:
             raise [RuntimeError, KeyError, MemoryError][len(turns) // 10 % 3]("secret")
-        return Outcome.DONE
+        return TurnOutcome.DONE
 
     loop = Loop("errands", turn, pause=0.001, longest=0.002)
     assert loop.trouble() == "errands: the loop is dead"  # it was not started
@@ -84,11 +84,11 @@ def test_a_loop_that_is_stuck_is_not_healthy(monkeypatch):
     monkeypatch.setattr(background, "STUCK_SECONDS", 0.0)
     go_on, inside = [], []
 
-    def turn() -> Outcome:
+    def turn() -> TurnOutcome:
         loop.step("batch")
         inside.append(1)
         soon(lambda: go_on)
-        return Outcome.DONE
+        return TurnOutcome.DONE
 
     loop = Loop("errands", turn, pause=0.001, longest=1.0)
     loop.start()

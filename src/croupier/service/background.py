@@ -13,7 +13,7 @@ log = logging.getLogger("croupier")
 STUCK_SECONDS, FAILING_SECONDS = 600.0, 60.0
 
 
-class Outcome(Enum):
+class TurnOutcome(Enum):
     """What came of a turn: all done; not done since somebody else is out of reach or refuses; failed by our own fault."""
 
     DONE = "done"
@@ -27,7 +27,7 @@ class Loop:
     A turn that raises is a failed one. After turns that were not done it waits longer each time, up to `longest` seconds.
     """
 
-    def __init__(self, name: str, turn: Callable[[], Outcome], *, pause: float, longest: float) -> None:
+    def __init__(self, name: str, turn: Callable[[], TurnOutcome], *, pause: float, longest: float) -> None:
         self.name, self._turn, self._pause, self._longest = name, turn, pause, longest
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -91,11 +91,11 @@ class Loop:
                 outcome = self._turn()
             except Exception as problem:  # whatever it is, there is a next turn
                 self.note("a turn", logging.ERROR, f"{self.name}: {type(problem).__name__}")
-                outcome = Outcome.FAILED
+                outcome = TurnOutcome.FAILED
             else:
                 self.worked("a turn")
             self._step = None
-            if outcome is Outcome.DONE:
+            if outcome is TurnOutcome.DONE:
                 self._succeeded = time.monotonic()
-            self._failing = (self._failing or time.monotonic()) if outcome is Outcome.FAILED else None
-            pause = self._pause if outcome is Outcome.DONE else min(2 * pause, self._longest)
+            self._failing = (self._failing or time.monotonic()) if outcome is TurnOutcome.FAILED else None
+            pause = self._pause if outcome is TurnOutcome.DONE else min(2 * pause, self._longest)

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..files import create_private
 from ..validation import ArgumentError
-from .background import Loop, Outcome
+from .background import Loop, TurnOutcome
 from .http import Server, ServerError
 from .leading import Leadership
 from .listening import KEEP_SECONDS, ClosingServer, ImpatientProtocol, room_for_connections
@@ -135,7 +135,7 @@ class Errands:
         self.loop.stop()
         self._leadership.close()
 
-    def _turn(self) -> Outcome:
+    def _turn(self) -> TurnOutcome:
         """Do all errands once if this process leads, each whatever became of the others; if not, follow who does."""
         self._shuffler.clock.look()
         errands = [self._shuffler.follow, self._hear_end]
@@ -145,14 +145,14 @@ class Errands:
             if self._ended:  # the analyzer is gone, and nobody is missed
                 errands = [self._wipe]
         outcomes = [self._tried(errand) for errand in errands]
-        return next((worst for worst in (Outcome.FAILED, Outcome.WAITING) if worst in outcomes), Outcome.DONE)
+        return next((worst for worst in (TurnOutcome.FAILED, TurnOutcome.WAITING) if worst in outcomes), TurnOutcome.DONE)
 
     def _hear_end(self) -> None:
         self._ended = self._shuffler.ending.document() is not None
 
-    def _tried(self, errand: Callable[[], None]) -> Outcome:
+    def _tried(self, errand: Callable[[], None]) -> TurnOutcome:
         """A failed errand is done again later: the analyzer may be down, and nothing is lost by waiting."""
-        name, outcome = errand.__name__.lstrip("_"), Outcome.WAITING
+        name, outcome = errand.__name__.lstrip("_"), TurnOutcome.WAITING
         self.loop.step(name)
         try:
             errand()
@@ -165,13 +165,13 @@ class Errands:
                 self.loop.note(name, logging.ERROR, f"the analyzer says {problem.status}: {str(problem).strip()[:200]}")
         except SQLAlchemyError as problem:
             self.loop.note(name, logging.ERROR, f"database: {cause_of(problem)}")
-            outcome = Outcome.FAILED
+            outcome = TurnOutcome.FAILED
         except Exception as problem:  # whatever it is, the next errand is done
             self.loop.note(name, logging.ERROR, f"errand {name}: {type(problem).__name__}")
-            outcome = Outcome.FAILED
+            outcome = TurnOutcome.FAILED
         else:
             self.loop.worked(name)
-            outcome = Outcome.DONE
+            outcome = TurnOutcome.DONE
         return outcome
 
     def _task(self) -> None:
