@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import random
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -13,11 +14,11 @@ import numpy as np
 import pytest
 from helpers_roles import PostgresServer, postgres_server, soon, why_no_postgres
 from sqlalchemy import create_engine, text
-from test_deployed import USERS, Device, Operators, members
+from test_deployed import USERS, Device, Operators, members, workers
 
 from croupier.protocol import Secret
 
-ROUNDS, ROUND_SECONDS = 6, 60
+ROUNDS, ROUND_SECONDS = 6, 80
 # In every process: blanks with coins that a test can draw again, those of each round. All else is as it is.
 SEEDED = """
 import sys
@@ -52,19 +53,22 @@ class Restarts:
         self.roles, self.server, self.chance = roles, server, random.Random(seed)
         self.done = {"database": 0, "analyzer": 0, "shuffler": 0}
 
-    def all_once(self, *, away: bool) -> None:
-        """Each of the three; `away` leaves the database away until /healthz says so."""
+    def all_once(self, *, whole: bool) -> None:
+        """Each of the three. `whole`: the shuffler with all its processes, not one of them that is replaced; and the database is
+        away until /healthz says so."""
         for what in self.chance.sample(sorted(self.done), 3):
             url = self.roles.shuffler.ready()
             self.roles.analyzer.ready()
             if what == "database":
                 self.server.stop()
-                if away:
+                if whole:
                     status, said = soon(lambda: (told := health(url)) and told[0] != 200 and told)  # noqa: B023
                     assert (status, said[:20]) == (503, "not ok: the database")
                 self.server.start()
                 status, said = soon(lambda: (told := health(url)) and told[0] == 200 and told)  # noqa: B023
                 assert said.startswith("ok\nerrands: ")
+            elif what == "shuffler" and not whole:
+                os.kill(self.chance.choice(soon(lambda: workers(self.roles.shuffler))), signal.SIGKILL)
             else:
                 getattr(self.roles, what).restart()
             self.done[what] += 1
@@ -92,7 +96,7 @@ def test_20_restarts_of_the_database_and_of_each_role_in_secret_rounds_lose_noth
             try:
                 restarts = Restarts(roles, server, seed=int(os.environ.get("CROUPIER_SEED", "1")))
                 for number in range(20):
-                    restarts.all_once(away=number % 4 == 0)
+                    restarts.all_once(whole=number % 5 == 0)
                 assert roles.analyzer.running.poll() is None  # all of it was in the middle
                 assert roles.analyzer.running.wait(timeout=2 * ROUNDS * ROUND_SECONDS) == 0, roles.analyzer.log.read_text()
             finally:
