@@ -323,11 +323,51 @@ class Web:
         return Answer(start["status"], {name.decode().lower(): value.decode() for name, value in start["headers"]}, content)
 
 
-@contextmanager
-def postgres_server() -> Iterator[Callable[[str], str]]:
-    """A PostgreSQL server of our own on a socket in a folder; what it gives makes a database of a name and returns its URL."""
-    import psycopg  # noqa: PLC0415  (an extra)
+class PostgresServer:
+    """A PostgreSQL server of our own on a socket in a folder. Called with a name, it makes a database and returns its URL."""
 
+    def __init__(self, folder: Path, quiet: dict[str, Any]) -> None:
+        self._folder, self._quiet = folder, quiet
+        self.start()
+
+    def start(self) -> None:
+        command = ["postgres", "-D", self._folder / "data", "-c", "listen_addresses=", "-k", self._folder, "-F"]
+        self._running = subprocess.Popen(command, **self._quiet)
+
+    def stop(self) -> None:
+        """Without waiting for whoever is connected."""
+        self._running.send_signal(signal.SIGINT)
+        try:
+            self._running.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._running.kill()
+            self._running.wait()
+
+    def restart(self, away: float = 0.0) -> None:
+        """Returns when it takes connections again."""
+        self.stop()
+        time.sleep(away)
+        self.start()
+        soon(lambda: self._connected("postgres")).close()
+
+    def _connected(self, name: str) -> Any:
+        import psycopg  # noqa: PLC0415  (an extra)
+
+        try:
+            return psycopg.connect(host=os.fspath(self._folder), user="croupier", dbname=name, autocommit=True)
+        except psycopg.OperationalError:
+            assert self._running.poll() is None, "PostgreSQL has ended"
+            return None
+
+    def __call__(self, name: str) -> str:
+        with soon(lambda: self._connected("postgres")) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return f"postgresql+psycopg://croupier@/{name}?host={self._folder}"
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server that is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="croupier-pg-"))
     account: dict[str, Any] = {}
     if os.geteuid() == 0:  # PostgreSQL does not run as root
@@ -336,29 +376,11 @@ def postgres_server() -> Iterator[Callable[[str], str]]:
     data = folder / "data"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, **account}
     subprocess.run(["initdb", "-D", data, "-U", "croupier", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"], check=True, **quiet)
-    server = subprocess.Popen(["postgres", "-D", data, "-c", "listen_addresses=", "-k", folder, "-F"], **quiet)
-
-    def connected(name: str):
-        try:
-            return psycopg.connect(host=os.fspath(folder), user="croupier", dbname=name, autocommit=True)
-        except psycopg.OperationalError:
-            assert server.poll() is None, "PostgreSQL has ended"
-            return None
-
-    def database(name: str) -> str:
-        with soon(lambda: connected("postgres")) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        return f"postgresql+psycopg://croupier@/{name}?host={folder}"
-
+    server = PostgresServer(folder, quiet)
     try:
-        yield database
+        yield server
     finally:
-        server.send_signal(signal.SIGINT)  # without waiting for whoever is connected
-        try:
-            server.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        server.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 

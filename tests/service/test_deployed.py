@@ -16,6 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ from helpers_records import TARGETS, UNSORTED, person
 from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
 
 from croupier.client import Client, ServerError
+from croupier.protocol import RandomSource
 from croupier.service.certificates import development_certificate
 from croupier.service.records import Reader
 from croupier.service.roles import Errands, Served, signing_key
@@ -298,14 +300,17 @@ class Operators:
         facts: str = FACTS,
         more: str = "",
         processes: int = 1,
+        rounds: int = 3,
+        lots: str = "open",
+        **promise: float,
     ) -> None:
         self.folder, self.dev = folder, dev
         (folder / "facts.toml").write_text(facts)
         keys = [signing_key(folder / role).public_key().public_bytes_raw().hex() for role in ("an", "sh")]
         analyzer_key, shuffler_key = keys
         (folder / "task.toml").write_text(
-            f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-2\nrounds = 3\nhonest = 1.0\nlots = "open"\n'
-            f'transport = "{transport}"\nshuffler_key = "{shuffler_key}"\n{more}\n'
+            f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-2\nrounds = {rounds}\nhonest = 1.0\n'
+            f'lots = "{lots}"\ntransport = "{transport}"\nshuffler_key = "{shuffler_key}"\n{more}\n'
         )
         kept = {role: ("--database", databases[role]) for role in databases}
         database = databases.get("shuffler", f"sqlite:///{folder / 'sh' / 'shuffler.db'}")
@@ -330,7 +335,7 @@ class Operators:
         self.y = (self.X[:, 0] > 0).astype(float)
         ca = folder / "sh/dev-certificate.pem" if dev else None
         self.devices = [  # in the order of the rounds that they were drawn for
-            Device(user, self.X, self.y, url, tokens[name], analyzer_key, folder=folder / f"c{user}", ca=ca)
+            Device(user, self.X, self.y, url, tokens[name], analyzer_key, folder=folder / f"c{user}", ca=ca, **promise)
             for user, name in enumerate(self._seats(database))
         ]
 
@@ -351,10 +356,10 @@ class Operators:
         assert self.analyzer.running.wait(timeout=60) == 0, self.analyzer.log.read_text()
         return TableModel.load(self.folder / "model.json").estimator.result_.theta
 
-    def in_memory(self) -> np.ndarray:
+    def in_memory(self, rounds: int = 3, blanks: Callable[[int], RandomSource] | None = None) -> np.ndarray:
         world = World.__new__(World)
         world.X, world.y, world.task, world.users = self.X, self.y, self.task, USERS
-        return world.theta_in_memory(members(self.devices, 3))
+        return world.theta_in_memory(members(self.devices, rounds), blanks)
 
     def __enter__(self) -> Operators:
         return self

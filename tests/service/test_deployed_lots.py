@@ -37,7 +37,7 @@ from croupier.privacy import plan_lots
 from croupier.privacy.certificate import certify
 from croupier.protocol import Counts, Secret
 from croupier.service import lots as drawing
-from croupier.service import on_time, shuffler, taking
+from croupier.service import on_time, shuffler
 from croupier.service import store as tables
 from croupier.service.checked import batch_of, checked_transport
 from croupier.service.exclusions import Exclusions, Release
@@ -62,22 +62,27 @@ WATCHED = {"users": 60, "epsilon": 1.0, "max_inflation": 1.5}
 
 
 class Clock:
-    """The shuffler's clock, which a test sets."""
+    """The shuffler's clock, which a test sets; `ahead` is what an operator has set the system's clock forward by."""
+
+    CLOCK_BOOTTIME = 7
 
     def __init__(self) -> None:
-        self.now = 1_000_000.0
+        self.now, self.ahead = 1_000_000.0, 0.0
 
     def time(self) -> float:
-        return self.now
+        return self.now + self.ahead
 
     def monotonic(self) -> float:
         return self.now
+
+    def clock_gettime(self, which: int) -> float:
+        return self.now - 500_000.0
 
 
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    for module in (shuffler, on_time, taking):
+    for module in (shuffler, on_time):
         monkeypatch.setattr(module, "time", made)
     return made
 
@@ -228,6 +233,51 @@ def test_a_round_ends_at_a_time_that_was_known_when_it_opened_also_after_a_resta
     assert role.waiting_batch() is not None
     assert refused(role, world.names[late], world.report(late, document))[0] == 410
     assert role.receive(world.names[user], world.report(user, document)).arrived == 0  # it was taken
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0], ids=["forward", "back"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_a_step_of_the_systems_clock_neither_ends_nor_prolongs_a_round(make, clock, caplog, step, restarted):
+    """Rounds go by the time since boot, which no operator sets. A process that starts again has the same clock."""
+    world = make()
+    role, document = world.shuffler(), round_of(world)
+    role.open(document)
+    role.clock.look()
+    began, user = clock.now, of_round(world, 1)[0]
+    clock.ahead = step
+    role.clock.look()
+    assert role.clock.jumps == 1
+    assert f"set {'forward' if step > 0 else 'back'} by 3600.0 s" in caplog.text
+    if restarted:
+        role = world.shuffler()
+    assert role.lots_for([world.names[user]]) == [Lot(1, 0.0)]
+    clock.now = began + SECRET.seconds - 1
+    role.close_late()
+    assert role.current() is not None
+    role.receive(world.names[user], world.report(user, document))
+    clock.now = SECRET.leaves(began)
+    role.close_late()
+    assert role.current() is None
+    assert role.waiting_batch() is not None
+    role.clock.look()
+    assert role.clock.jumps == (not restarted)  # a step is counted once, by who has seen it
+
+
+@pytest.mark.parametrize("step", [0.0, -1e6])
+def test_after_a_boot_the_clock_is_read_anew_and_is_never_before_the_last_opening(make, clock, monkeypatch, step):
+    world = make()
+    role, document = world.shuffler(), round_of(world)
+    role.open(document)
+    clock.now += 30
+    before = role.clock.now()
+    monkeypatch.setattr(on_time, "_boot", lambda: "another")
+    monkeypatch.setattr(on_time, "_since_boot", lambda: clock.now - 1_000_000.0)
+    clock.ahead = step
+    role = world.shuffler()
+    assert role.clock.now() == (before if step == 0 else before - 30)
+    clock.now += SECRET.seconds  # at most its whole time once more
+    role.close_late()
+    assert role.current() is None
 
 
 def test_nobody_is_waited_for(make, clock):

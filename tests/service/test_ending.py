@@ -15,6 +15,7 @@ from croupier.service.dashboard import Dashboard
 from croupier.service.documents import Document, WireError
 from croupier.service.ending import End, heard, refusal, refusal_reason, require_heard
 from croupier.service.http import Server
+from croupier.service.on_time import RoundClock
 from croupier.service.roles import Errands, Served
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.web import analyzer_app
@@ -122,7 +123,7 @@ def test_what_a_client_is_told_of_an_end_is_the_analyzers_word(roles, tmp_path):
 def test_clients_that_only_take_places_delay_a_round_by_a_minute_after_its_patience(tmp_path, monkeypatch):
     """Eight of twelve answer at once. The others ask every second, one after the other and all together, and never answer."""
     now = [1.8e9]
-    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(RoundClock, "now", lambda self: now[0])
     world = World(tmp_path, interactivity="full", users=12, honest=0.75, patience=300.0)
     try:
         shuffler, document = world.shuffler(), round_of(world)

@@ -8,17 +8,20 @@ import logging
 import resource
 import shutil
 import socket
+import ssl
 import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
-from helpers_roles import World, round_of
+from fastapi import FastAPI, Response
+from helpers_roles import World, round_of, soon
 
 from croupier.client import Client
 from croupier.service import listening, store
+from croupier.service.certificates import development_certificate
 from croupier.service.http import Server, ServerError
 from croupier.service.listening import ImpatientProtocol, Seldom, room_for_connections
 from croupier.service.roles import Served
@@ -92,6 +95,72 @@ def test_a_request_in_pieces_is_answered_and_its_connection_kept(world):
             assert b"200 OK" in answer
             while b"ok\n" not in answer:
                 answer += connection.recv(4096)
+
+
+def connections_of(served: Served) -> int:
+    return len(served._server.server_state.connections)
+
+
+@contextmanager
+def stuffed(served: Served, request: bytes, tls=None):
+    """A connection that asks again and again, and reads nothing, until the server takes no more or has hung up."""
+    host, port = served.url.split("//")[1].split(":")
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plain.connect((host, int(port)))
+        connection = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
+        connection.settimeout(0.3)
+        with suppress(OSError):
+            for _ in range(400):
+                connection.sendall(request * 100)
+        yield connection
+        if tls is not None:
+            connection.close()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+def test_answers_that_nobody_reads_do_not_hold_a_connection(world, monkeypatch, secure):
+    """The attack: as many as there is room for. All of them end, and the slots are free again."""
+    monkeypatch.setattr(listening, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(listening, "BYTES_A_SECOND", 1e9)
+    tls = development_certificate(world.folder) if secure else None
+    trusting = ssl.create_default_context(cafile=tls[0]) if tls else None
+    with Served(shuffler_app(world.shuffler()), tls=tls) as served, ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(stuffed(served, b"GET /v1/task HTTP/1.1\r\nHost: me\r\n\r\n", trusting))
+        soon(lambda: connections_of(served) == 0)
+        assert Server(served.url, ca=tls[0] if tls else None).send("/healthz") == b"ok\n"
+
+
+def test_a_large_answer_that_nobody_reads_ends_also_where_it_was_the_last(monkeypatch):
+    """One request and `close`: what the system's buffers do not take stays with the server."""
+    monkeypatch.setattr(listening, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(listening, "BYTES_A_SECOND", 1e9)
+    app = FastAPI()
+    app.get("/large")(lambda: Response(bytes(50_000_000)))
+    with Served(app) as served, ExitStack() as stack:
+        for last in (b"", b"Connection: close\r\n"):
+            for _ in range(2):
+                connection = stack.enter_context(connected(served))
+                connection.sendall(b"GET /large HTTP/1.1\r\nHost: me\r\n" + last + b"\r\n")
+        soon(lambda: served._server.server_state.total_requests == 4)
+        soon(lambda: connections_of(served) == 0)
+
+
+def test_a_client_that_reads_a_large_answer_in_pieces_has_all_of_it():
+    app = FastAPI()
+    app.get("/large")(lambda: Response(bytes(20_000_000)))
+    with Served(app) as served, connected(served) as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: me\r\n\r\n")
+        time.sleep(0.5)  # the system's buffers are full by now
+        answer = connection.recv(1 << 16)
+        length = len(answer) - answer.index(b"\r\n\r\n") - 4
+        while length < 20_000_000:
+            piece = connection.recv(1 << 20)
+            assert piece
+            length += len(piece)
+        connection.sendall(b"GET /none HTTP/1.1\r\nHost: me\r\n\r\n")
+        assert b"404" in connection.recv(4096)
 
 
 def test_there_are_no_more_connections_than_there_is_room_for(world, monkeypatch):

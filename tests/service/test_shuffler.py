@@ -22,6 +22,7 @@ from croupier.service import taking
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.exclusions import Exclusions
 from croupier.service.lots import draw_lots
+from croupier.service.on_time import RoundClock
 from croupier.service.outcomes import RefusedError, Taken
 from croupier.service.packing import width_for
 from croupier.service.shuffler import ShufflerRole
@@ -494,11 +495,11 @@ def test_a_round_waits_for_whom_it_was_promised_to_also_across_a_restart_and_the
     answer_round(world, shuffler, document, range(9))
     again = world.shuffler()
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 59)
+    monkeypatch.setattr(RoundClock, "now", lambda self: now + 59)
     again.close_late()
     assert again.waiting_batch() is None  # as few as it may end with, and one was promised a place
     assert again.rounds_for(world.names[9:11]) == [document, None]  # again what it was promised, and nobody else
-    monkeypatch.setattr(time, "time", lambda: now + 61)
+    monkeypatch.setattr(RoundClock, "now", lambda self: now + 61)
     assert again.rounds_for(world.names[9:10]) == [None]
     again.close_late()
     assert SealedBatch.from_bytes(again.waiting_batch()[1], world.plan(document).bits_per_coordinate, again.public_key).users == 9
@@ -511,7 +512,7 @@ def test_a_round_that_may_end_waits_for_those_whom_it_has_promised_a_place_and_p
     shuffler.open(document)
     assert shuffler.rounds_for(world.names[9:10]) == [document]
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 6)
+    monkeypatch.setattr(RoundClock, "now", lambda self: now + 6)
     answer_round(world, shuffler, document, range(9))
     shuffler.close_late()
     assert shuffler.waiting_batch() is None
@@ -612,7 +613,7 @@ def test_a_round_waits_for_those_who_were_drawn_and_takes_nobody_in_their_place(
     shuffler, document = world.shuffler(), round_of(world)
     answer_round(world, shuffler, document, range(3))
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 1e6)
+    monkeypatch.setattr(RoundClock, "now", lambda self: now + 1e6)
     shuffler.close_late()
     assert shuffler.waiting_batch() is None
     assert shuffler.rounds_for(world.names[3:]) == [document] + [None] * 8
@@ -700,11 +701,11 @@ def test_who_only_looks_does_not_keep_a_round_open_for_ever(make_world, monkeypa
     answer_round(world, shuffler, document, range(8))
     now = time.time()
     for seconds in range(0, 120, 10):  # one less than it needs: nobody is turned away
-        monkeypatch.setattr(time, "time", lambda: now + seconds)  # noqa: B023
+        monkeypatch.setattr(RoundClock, "now", lambda self: now + seconds)  # noqa: B023
         assert shuffler.rounds_for(world.names[10:]) == [document] * 2
     shuffler.receive(world.names[8], world.report(8, document))
     for seconds in range(120, 240, 10):
-        monkeypatch.setattr(time, "time", lambda: now + seconds)  # noqa: B023
+        monkeypatch.setattr(RoundClock, "now", lambda self: now + seconds)  # noqa: B023
         shuffler.rounds_for(world.names[10:])
         shuffler.close_late()
     assert shuffler.waiting_batch() is not None
@@ -715,10 +716,10 @@ def test_a_clock_that_was_set_back_keeps_nobody_waiting(make_world, monkeypatch)
     shuffler, document = world.shuffler(), round_of(world)
     shuffler.open(document)
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 3600)
+    monkeypatch.setattr(RoundClock, "now", lambda self: now + 3600)
     assert shuffler.rounds_for(world.names[9:10]) == [document]
     answer_round(world, shuffler, document, range(9))
-    monkeypatch.setattr(time, "time", lambda: now + 6)
+    monkeypatch.setattr(RoundClock, "now", lambda self: now + 6)
     shuffler.close_late()
     assert shuffler.waiting_batch() is not None
 
@@ -734,7 +735,7 @@ def test_a_place_is_not_lost_with_a_transaction_that_fails(make_world, monkeypat
         shuffler.receive(world.names[0], world.report(0, document))
     monkeypatch.undo()
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 6)
+    monkeypatch.setattr(RoundClock, "now", lambda self: now + 6)
     shuffler.close_late()
     assert shuffler.waiting_batch() is None
     assert shuffler.receive(world.names[0], world.report(0, document)) == Taken(10, 12)

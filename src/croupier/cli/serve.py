@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from multiprocessing import get_context
@@ -223,9 +224,11 @@ def _finish(population: Any, folder: Path, stopped: threading.Event, linger: flo
     """Say that the task has ended: a page that stays, and the shuffler's word that it knows, for which it is waited a while."""
     from ..service.dashboard import Dashboard, page  # noqa: PLC0415
 
-    rounds = len(population.answered())
-    population.ending.declare(rounds, None if reason is None else reason[:500])
-    (folder / "run.html").write_text(page(Dashboard(population).state()), encoding="utf-8")
+    def declared() -> str:
+        population.ending.declare(len(population.answered()), None if reason is None else reason[:500])
+        return page(Dashboard(population).state())
+
+    (folder / "run.html").write_text(population.store.insist(declared, stopped.is_set), encoding="utf-8")
     say(messages(), f"Page of the run: {folder / 'run.html'}.")
     if not population.ending.wait(linger, stopped):
         say(messages(), "The shuffler has not heard of the end; the same command says it again.", "yellow")
@@ -280,7 +283,11 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z")
-        return json.dumps({"at": at, "level": record.levelname, "from": record.name, "said": record.getMessage()})
+        line = {"at": at, "level": record.levelname, "from": record.name, "said": record.getMessage()}
+        if record.exc_info and (problem := record.exc_info[1]) is not None:  # its text may hold what was to be written
+            where = traceback.extract_tb(problem.__traceback__)[-1:]
+            line["cause"] = " ".join([type(problem).__name__, *[f"{Path(one.filename).name}:{one.lineno}" for one in where]])
+        return json.dumps(line)
 
 
 def _tls(folder: Path, host: str, certificate: Path | None, key: Path | None, dev: bool) -> tuple[Path, Path] | None:

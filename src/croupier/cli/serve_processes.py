@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Semaphore
@@ -21,8 +21,9 @@ from ..service.task_file import public_key
 from ..validation import ArgumentError
 from .progress import Stopped
 
-# Seconds after which a process that has ended is replaced, and for how long all of them may take to start.
-_PAUSE, _START = 0.5, 60.0
+# Seconds after which a process that has ended is replaced, at most where they end again and again, and for how long all of them may
+# take to start.
+_PAUSE, _LONGEST_PAUSE, _START = 0.5, 10.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
     from .serve import _until_stopped  # noqa: PLC0415
 
     role = opened_role(options)
-    errands, web = Errands(role, options.analyzer, ca=options.ca), shuffler_app(role)
+    errands = Errands(role, options.analyzer, ca=options.ca)
+    web = shuffler_app(role, errands.loop)
     if options.page:
         add_page(web, lambda: role.task.enroller.address if role.task and role.task.enroller else None)
     allow_origins(web, list(options.origins))
@@ -99,8 +101,13 @@ def serve_shufflers(options: ShufflerOptions, processes: int) -> None:
                 _wait_for(ready, running, stopped)
             scheme = "http" if options.tls is None else "https"
             typer.echo(f"shuffler on {scheme}://{options.host}:{shared.port}")
-            while not stopped.wait(_PAUSE):
-                running = [one if one.is_alive() else _started(context, shared, ready) for one in running]
+            pause = _PAUSE
+            while not stopped.wait(pause):
+                dead = [place for place, one in enumerate(running) if not one.is_alive()]
+                pause = min(2 * pause, _LONGEST_PAUSE) if dead else _PAUSE  # a database that is away ends new ones at once
+                for place in dead:
+                    with suppress(OSError):  # no process or memory left: later
+                        running[place] = _started(context, shared, ready)
         finally:
             for one in running:
                 one.terminate()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,7 +27,7 @@ from .finishing import AnalyzerEnding
 from .margin import fewest
 from .outcomes import Answered, LostError, SpoiledError
 from .queries import AskedQuery
-from .store import Database
+from .store import Database, Result
 from .task import Task, TaskRound
 from .wire import Document, SealedBatch, WireError, batch_bytes
 
@@ -138,13 +140,17 @@ class RemotePopulation:
         if not isinstance(query, Gradients) and not (isinstance(asked, AskedQuery) and asked.asks(query)):
             raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
         name = question.secret.derive("name of the round").key[:16].hex()
-        self._publish(name, question)
-        while (estimate := self._estimate(name, question.plan)) is None:
-            if (batch := self._batch(name)) is not None:
-                self._open(name, batch)
-        if (lost := self._lost()) is not None:
+        self._insist(partial(self._publish, name, question))
+        while (estimate := self._insist(partial(self._estimate, name, question.plan))) is None:
+            if (batch := self._insist(partial(self._batch, name))) is not None:
+                self._insist(partial(self._open, name, batch))
+        if (lost := self._insist(self._lost)) is not None:
             raise lost
         return replace(estimate, guarantee=question.promised(estimate.guarantee))
+
+    def _insist(self, do: Callable[[], Result]) -> Result:
+        """A database that is restarted does not end a run: every step is done again if need be."""
+        return self.store.insist(do, lambda: self._stopped)
 
     def current(self) -> Document | None:
         """Return the round that is waited for, as its signed document.
@@ -312,6 +318,8 @@ class RemotePopulation:
         here = tables.asked.c.id == name
         with self.store.look() as connection:
             document, private = connection.execute(select(tables.asked.c.document, tables.asked.c.key).where(here)).one()
+        if private is None:  # it was opened: the database was gone before it could say so
+            return
         task_round = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key())
         look_into(self.store, self.task, task_round, data, X25519PrivateKey.from_private_bytes(private), self._key, self._pool)
 

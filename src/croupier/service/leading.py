@@ -6,7 +6,7 @@ lost its lock unawares, or two of them for a moment, cost time and nothing else.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
@@ -50,15 +50,16 @@ class Leadership:
             if self._connection is not None:
                 self._connection.execute(text("SELECT 1"))
                 return True
-            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            connection.detach()  # not one of the pool's: when it is closed, the lock is gone
-            if connection.execute(text("SELECT pg_try_advisory_lock(:name)"), {"name": _LOCK}).scalar():
-                self._connection = connection
-                return True
-            connection.close()
+            with ExitStack() as unless_held:
+                connection = unless_held.enter_context(self._engine.connect())
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+                connection.detach()  # not one of the pool's: when it is closed, the lock is gone
+                if connection.execute(text("SELECT pg_try_advisory_lock(:name)"), {"name": _LOCK}).scalar():
+                    self._connection = connection
+                    unless_held.pop_all()
         except SQLAlchemyError:
             self.close()
-        return False
+        return self._connection is not None
 
     def _held_by_file(self) -> bool:
         if self._file is not None:

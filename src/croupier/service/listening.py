@@ -1,4 +1,4 @@
-"""What a web server does about clients that do not keep the rules: half-sent requests end, connections have a limit, logs too."""
+"""What a web server does about clients that break the rules: half-sent requests and unread answers end, connections are limited."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ except ImportError:  # Windows
 
 # Seconds for a request's head; its body has so many more, and so many bytes a second.
 HEAD_SECONDS, BODY_SECONDS, BYTES_A_SECOND = 20.0, 20.0, 20_000
+# Seconds in which a client takes what the server has to send, at that many bytes a second on top.
+WRITE_SECONDS = 20.0
 # Seconds for which an idle connection is kept: a client's longest pace, and a little.
 KEEP_SECONDS = 40
 # Descriptors that are not for connections: databases, logs, the listening socket.
@@ -34,25 +36,68 @@ _LINES = 1000
 
 
 class ImpatientProtocol(H11Protocol):
-    """A connection that is closed where a request does not arrive in time, or there are too many connections."""
+    """A connection that is dropped if a request does not arrive in time, an answer is not read in time, or there are too many."""
 
     most_connections = 1 << 30
     _timer: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None  # runs while the client does not take what is sent
     _in_head = True
     _before: Any = None  # the cycle of the request before the one that is arriving
 
     def connection_made(self, transport: Any) -> None:
         """Start the clock, or hang up."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=1, low=0)  # whatever the client does not take, `pause_writing` hears of
         if len(self.connections) > self.most_connections:
             transport.abort()
         else:
             self._await(HEAD_SECONDS, head=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clocks."""
         self._stop()
+        self._taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Start the clock for what the client has not taken."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        """Stop it: the client has taken everything. A connection that is being closed still has to end."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._taken()
+
+    def on_response_complete(self) -> None:
+        """Close in time: what is being closed waits for the client to read."""
+        super().on_response_complete()
+        self._close_in_time()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, in time."""
+        super().timeout_keep_alive_handler()
+        self._close_in_time()
+
+    def send_400_response(self, msg: str) -> None:
+        """Close after a refusal, in time."""
+        super().send_400_response(msg)
+        self._close_in_time()
+
+    def _close_in_time(self) -> None:
+        if self.transport.is_closing():
+            self._await_reader()
+
+    def _await_reader(self) -> None:
+        if self._unread is None and self in self.connections:
+            seconds = WRITE_SECONDS + self.transport.get_write_buffer_size() / BYTES_A_SECOND
+            self._unread = self.loop.call_later(seconds, self._hang_up)
+
+    def _taken(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def data_received(self, data: bytes) -> None:
         """Stop the clock when a request is there as a whole; a body has more time than a head."""

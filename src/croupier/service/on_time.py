@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from ..protocol import SecureRandom
 from . import store as tables
@@ -20,6 +25,61 @@ from .store import Database
 from .taking import make_batch, state_of
 from .task import Task, TaskRound
 from .wire import Document, SealedReport
+
+log = logging.getLogger("croupier")
+# Seconds by which the system's clock may move between two looks before that is logged and counted as a step.
+CLOCK_TOLERANCE = 2.0
+
+
+class RoundClock:
+    """The clock by which rounds open and end: it goes on evenly, whoever sets the system's clock.
+
+    It is the system's clock when a machine first serves this database after it was booted, plus the seconds since. What was taken
+    for the time then is in the database: processes that start again, and all of one machine, have one clock. After a boot it is
+    read off the system's clock anew, and is never earlier than the last round's opening.
+    """
+
+    def __init__(self, store: Database) -> None:
+        self._boot, self.jumps = _boot(), 0
+        clocks, query = tables.clocks, select(tables.clocks.c.zero).where(tables.clocks.c.boot == self._boot)
+        with store.begin() as connection:
+            zero = connection.execute(query).scalar()
+            if zero is None:
+                last = connection.execute(select(func.max(tables.rounds.c.opened))).scalar()
+                zero = max(time.time(), last or 0.0) - _since_boot()
+                dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
+                connection.execute(dialect.insert(clocks).values(boot=self._boot, zero=zero).on_conflict_do_nothing())
+                zero = connection.execute(query).scalar_one()  # another process may have been faster
+        self._zero = float(zero)
+        self._ahead = time.time() - self.now()  # the system's clock
+
+    def now(self) -> float:
+        """Seconds since 1970, as far as this clock knows."""
+        return self._zero + _since_boot()
+
+    def look(self) -> None:
+        """Log and count a step of the system's clock since the last look."""
+        ahead = time.time() - self.now()
+        if abs(step := ahead - self._ahead) > CLOCK_TOLERANCE:
+            self.jumps += 1
+            log.warning("the system's clock was set %s by %.1f s; rounds go by the time since boot", _way(step), abs(step))
+        self._ahead = ahead
+
+
+def _way(step: float) -> str:
+    return "forward" if step > 0 else "back"
+
+
+def _boot() -> str:
+    """A name for this boot of the machine; where the system has none, for this process."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"process {secrets.token_hex(16)}"
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Blanks:
@@ -48,39 +108,40 @@ class Blanks:
         task: Task,
         task_round: TaskRound,
         document: Document,
+        clock: RoundClock,
     ) -> None:
         """Make the batch of the round if its time is over: reports of its lot, and blanks for all who did not come."""
         blanks = self.of(task, task_round, document)
         with store.look() as connection:
             opened = state_of(connection, task_round.id).opened
-        if task.secret is None or time.time() < task.secret.ends(opened):
+        if task.secret is None or clock.now() < task.secret.ends(opened):
             return
         with lock, store.begin() as connection:
             if state_of(connection, task_round.id, to_change=True).state != "open":
                 return
-            make_batch(connection, task, task_round, key, blanks)
+            make_batch(connection, task, task_round, key, clock.now(), blanks)
         self._round, self._reports = "", []  # a blank is used once
         store.wipe()
 
 
-def due_batch(store: Database, secret: SecretRounds | None) -> tuple[str, bytes] | None:
+def due_batch(store: Database, secret: SecretRounds | None, now: float) -> tuple[str, bytes] | None:
     """A round's id and its batch, which is to be forwarded; with secret lots not before its time."""
     rounds = tables.rounds.c
     query = select(rounds.id, rounds.batch, rounds.opened).where(rounds.state == "made").order_by(rounds.number)
     with store.look() as connection:
         row = connection.execute(query).first()
-    early = row is not None and secret is not None and time.time() < secret.leaves(row.opened)
+    early = row is not None and secret is not None and now < secret.leaves(row.opened)
     return None if row is None or early else (row.id, row.batch)
 
 
-def told_lots(store: Database, task: Task, clients: Sequence[str]) -> list[Lot | RefusedError]:
+def told_lots(store: Database, task: Task, clients: Sequence[str], now: float) -> list[Lot | RefusedError]:
     """What each of these clients is told of its lot."""
     if task.secret is None:
         return [RefusedError(404, "a task without secret lots")] * len(clients)
     rounds = tables.rounds.c
     with store.look() as connection:
         last = connection.execute(select(rounds.number, rounds.opened).order_by(rounds.number.desc())).first()
-        drawn, now = lots_of(connection, clients), time.time()
+        drawn = lots_of(connection, clients)
     number, opened = (last.number, last.opened) if last is not None else (1, now)
     apart = task.secret.leaves(0.0)  # between the openings of two rounds, at the least
 

@@ -6,7 +6,6 @@ not do so again because its round has ended. All of it is in the database, where
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from typing import Any
 
@@ -19,7 +18,7 @@ from . import store as tables
 _PROMISED = 60.0
 
 
-def promise_places(connection: Connection, round_id: str, clients: Collection[str]) -> None:
+def promise_places(connection: Connection, round_id: str, clients: Collection[str], now: float) -> None:
     """Let the round wait for these clients, as long as it waits for anybody.
 
     Parameters
@@ -30,8 +29,10 @@ def promise_places(connection: Connection, round_id: str, clients: Collection[st
         The round.
     clients : collection of str
         Who has asked for it, and has no place.
+    now : float
+        The time by the shuffler's clock.
     """
-    until = time.time() + _PROMISED
+    until = now + _PROMISED
     rows = [{"client": client, "round": round_id, "until": until} for client in clients]
     insert: Any = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     new = insert(tables.places)
@@ -39,7 +40,7 @@ def promise_places(connection: Connection, round_id: str, clients: Collection[st
     connection.execute(new.on_conflict_do_update(index_elements=["client"], set_={"round": round_id, "until": until}), rows)
 
 
-def who_has_places(connection: Connection, round_id: str, clients: Collection[str]) -> set[str]:
+def who_has_places(connection: Connection, round_id: str, clients: Collection[str], now: float) -> set[str]:
     """Return for whom of them the round waits: whoever asks again has what it was promised, and no longer.
 
     Parameters
@@ -50,17 +51,19 @@ def who_has_places(connection: Connection, round_id: str, clients: Collection[st
         The round.
     clients : collection of str
         Who has asked.
+    now : float
+        The time by the shuffler's clock.
 
     Returns
     -------
     set of str
         Those with a place.
     """
-    among = _standing(round_id) & tables.places.c.client.in_(clients)
+    among = _standing(round_id, now) & tables.places.c.client.in_(clients)
     return set(connection.execute(select(tables.places.c.client).where(among)).scalars())
 
 
-def any_place_left(connection: Connection, round_id: str) -> bool:
+def any_place_left(connection: Connection, round_id: str, now: float) -> bool:
     """Return whether the round waits for anybody.
 
     Parameters
@@ -69,13 +72,15 @@ def any_place_left(connection: Connection, round_id: str) -> bool:
         The shuffler's transaction.
     round_id : str
         The round.
+    now : float
+        The time by the shuffler's clock.
 
     Returns
     -------
     bool
         True where it does.
     """
-    return connection.execute(select(tables.places.c.client).where(_standing(round_id)).limit(1)).scalar() is not None
+    return connection.execute(select(tables.places.c.client).where(_standing(round_id, now)).limit(1)).scalar() is not None
 
 
 def forget_places(connection: Connection, clients: Collection[str]) -> None:
@@ -91,8 +96,7 @@ def forget_places(connection: Connection, clients: Collection[str]) -> None:
     connection.execute(delete(tables.places).where(tables.places.c.client.in_(clients)))
 
 
-def _standing(round_id: str) -> ColumnElement[bool]:
-    """Places of a round that hold now; later than any promise is none, where the clock was set back."""
-    now = time.time()
+def _standing(round_id: str, now: float) -> ColumnElement[bool]:
+    """Places of a round that hold now; later than any promise is none, where a machine's clock differs."""
     places = tables.places.c
     return (places.round == round_id) & places.until.between(now, now + _PROMISED)

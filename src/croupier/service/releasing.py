@@ -85,6 +85,8 @@ def forget_batch(connection: Connection, task: Task, round_id: str, state: str) 
         state = "checked"
     here = (tables.rounds.c.id == round_id) & (tables.rounds.c.state == "made")
     connection.execute(update(tables.rounds).where(here).values(state=state, batch=None))
+    if state != "checked":
+        connection.execute(delete(tables.unforwarded).where(tables.unforwarded.c.round == round_id))
     if state == "refused":
         connection.execute(delete(tables.checking).where(tables.checking.c.round == round_id))
 
@@ -181,6 +183,8 @@ class Releases:
             if out:
                 log.warning("round %d: %d reports are left out; croupier serve excluded names them", task_round.number, len(out))
         connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(**values))
+        if values["state"] == "refused":
+            connection.execute(delete(tables.unforwarded).where(tables.unforwarded.c.round == task_round.id))
         connection.execute(delete(tables.checking).where(checking.round == task_round.id))
 
     def ready(self) -> tuple[str, bytes] | None:
@@ -208,6 +212,7 @@ class Releases:
         here = (tables.rounds.c.id == round_id) & (tables.rounds.c.state == "summed")
         with self._store.begin() as connection:
             connection.execute(update(tables.rounds).where(here).values(state="forwarded", batch=None))
+            connection.execute(delete(tables.unforwarded).where(tables.unforwarded.c.round == round_id))
         self._store.wipe()
 
 

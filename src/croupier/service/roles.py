@@ -19,11 +19,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..files import create_private
 from ..validation import ArgumentError
+from .background import Loop, TurnOutcome
 from .http import Server, ServerError
 from .leading import Leadership
 from .listening import KEEP_SECONDS, ClosingServer, ImpatientProtocol, room_for_connections
 from .outcomes import Arrivals, RefusedError
 from .shuffler import ShufflerRole
+from .store import cause_of
 from .wire import Document, WireError
 
 log = logging.getLogger("croupier")
@@ -123,50 +125,54 @@ class Errands:
         self._fetched = False  # the analyzer's task, by this process
         self._ended = shuffler.ending.document() is not None
         self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="errands", daemon=True)
+        self.loop = Loop("errands", self._turn, pause=_PAUSE, longest=_LONGEST_PAUSE)
 
     def __enter__(self) -> Errands:
-        self._thread.start()
+        self.loop.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
+        self.loop.stop()
         self._leadership.close()
 
-    def _run(self) -> None:
-        pause = _PAUSE
-        while not self._stopping.wait(pause):
-            if not self._leadership.held():  # another process does all this
-                self._tried(self._shuffler.follow)
-                self._ended = self._shuffler.ending.document() is not None
-                continue
+    def _turn(self) -> TurnOutcome:
+        """Do all errands once if this process leads, each whatever became of the others; if not, follow who does."""
+        self._shuffler.clock.look()
+        errands = [self._shuffler.follow, self._hear_end]
+        if self._leadership.held():
             errands = [self._task, self._round, self._arrivals, self._shuffler.close_late]
             errands += [self._batch, self._exclusions, self._release, self._wipe]
             if self._ended:  # the analyzer is gone, and nobody is missed
                 errands = [self._wipe]
-            done = [self._tried(errand) for errand in errands]
-            pause = _PAUSE if all(done) else min(2 * pause, _LONGEST_PAUSE)
+        outcomes = [self._tried(errand) for errand in errands]
+        return next((worst for worst in (TurnOutcome.FAILED, TurnOutcome.WAITING) if worst in outcomes), TurnOutcome.DONE)
 
-    def _tried(self, errand: Callable[[], None]) -> bool:
+    def _hear_end(self) -> None:
+        self._ended = self._shuffler.ending.document() is not None
+
+    def _tried(self, errand: Callable[[], None]) -> TurnOutcome:
         """A failed errand is done again later: the analyzer may be down, and nothing is lost by waiting."""
+        name, outcome = errand.__name__.lstrip("_"), TurnOutcome.WAITING
+        self.loop.step(name)
         try:
             errand()
         except (WireError, RefusedError) as problem:
-            log.error("refused: %s", problem)
+            self.loop.note(name, logging.ERROR, f"refused: {problem}")
         except ServerError as problem:
             if problem.status is None:
-                log.warning("analyzer out of reach: %s", problem)
+                self.loop.note(name, logging.WARNING, f"analyzer out of reach: {problem}")
             else:
-                log.error("the analyzer says %d: %s", problem.status, str(problem).strip()[:200])
+                self.loop.note(name, logging.ERROR, f"the analyzer says {problem.status}: {str(problem).strip()[:200]}")
         except SQLAlchemyError as problem:
-            log.error("database: %s", type(problem).__name__)  # its text holds what was to be written
+            self.loop.note(name, logging.ERROR, f"database: {cause_of(problem)}")
+            outcome = TurnOutcome.FAILED
         except Exception as problem:  # whatever it is, the next errand is done
-            log.error("errand: %s", type(problem).__name__)
+            self.loop.note(name, logging.ERROR, f"errand {name}: {type(problem).__name__}")
+            outcome = TurnOutcome.FAILED
         else:
-            return True
-        return False
+            self.loop.worked(name)
+            outcome = TurnOutcome.DONE
+        return outcome
 
     def _task(self) -> None:
         if not self._fetched:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 
 from . import store as tables
@@ -19,7 +19,7 @@ from .finishing import ShufflerEnding
 from .known_rounds import KnownRounds, open_round
 from .lots import draw_lots, who_answered, who_is_drawn
 from .margin import fewest
-from .on_time import Blanks, due_batch, hidden_among, told_lots
+from .on_time import Blanks, RoundClock, due_batch, hidden_among, told_lots
 from .outcomes import Arrivals, RefusedError, Taken, Written
 from .places import any_place_left, promise_places, who_has_places
 from .releasing import Releases, forget_batch
@@ -60,6 +60,8 @@ class ShufflerRole:
         What follows a batch where reports are checked: the analyzer's list of exclusions, and one sum over the rest.
     ending : ShufflerEnding
         What is known of the task's end.
+    clock : RoundClock
+        The clock by which rounds open and end.
 
     Guarantee
     ---------
@@ -74,7 +76,9 @@ class ShufflerRole:
         self.task: Task | None = None
         self.document: Document | None = None  # the task's
         self._lock = threading.Lock()  # what comes to one process is counted one after the other
+        self._following = threading.Lock()
         self._blanks = Blanks()
+        self.clock = RoundClock(store)
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
         self._rounds = KnownRounds(store, analyzer)
         self.releases = Releases(store, key, analyzer)
@@ -119,8 +123,9 @@ class ShufflerRole:
 
     def follow(self) -> None:
         """Serve the task that another process on this database has taken; do nothing where there is none yet."""
-        if self.task is None and (document := self.store.task()) is not None:
-            self.take_task(document)
+        with self._following:  # plans are proved again once, whoever asks meanwhile
+            if self.task is None and (document := self.store.task()) is not None:
+                self.take_task(document)
 
     def open(self, document: Document) -> TaskRound:
         """Take reports for this round, unless it is known already.
@@ -142,7 +147,7 @@ class ShufflerRole:
         """
         task_round = TaskRound.read(document, self._serving, self._analyzer)
         with self.store.begin() as connection:
-            open_round(connection, task_round, document, time.time())
+            open_round(connection, task_round, document, self.clock.now())
         return task_round
 
     def current(self) -> Document | None:
@@ -179,15 +184,15 @@ class ShufflerRole:
                 state = state_of(connection, task_round.id)
                 drawn = who_is_drawn(connection, task_round, clients)
                 wanted = drawn - who_answered(connection, self.task, task_round, clients)
-                waited = who_has_places(connection, task_round.id, wanted)
+                waited = who_has_places(connection, task_round.id, wanted, self.clock.now())
             if (secret := self.task.secret) is not None:  # nobody is waited for: the round ends on time
-                offered = state.state == "open" and time.time() < secret.offered(state.opened, self.task.pace)
+                offered = state.state == "open" and self.clock.now() < secret.offered(state.opened, self.task.pace)
                 return [document if offered and (secret.cover or client in wanted) else None for client in clients]
             ends = state.state != "open" or (self._is_late(state) and state.arrived >= enough)
             new = set() if ends else wanted - waited
             if new:
                 with self.store.begin() as connection:
-                    promise_places(connection, task_round.id, sorted(new))
+                    promise_places(connection, task_round.id, sorted(new), self.clock.now())
         return [document if client in waited | new else None for client in clients]
 
     def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
@@ -203,11 +208,11 @@ class ShufflerRole:
         list of Lot or RefusedError
             Theirs.
         """
-        return told_lots(self.store, self._serving, clients)
+        return told_lots(self.store, self._serving, clients, self.clock.now())
 
     def _is_late(self, state: Any) -> bool:
         patience = self._serving.patience
-        return patience is not None and time.time() >= state.opened + patience
+        return patience is not None and self.clock.now() >= state.opened + patience
 
     def clients_of(self, tokens: Sequence[str]) -> list[str | RefusedError]:
         """Return whose tokens they are.
@@ -335,7 +340,7 @@ class ShufflerRole:
         with self.store.begin() as connection:
             for task_round in {report.round.id: report.round for report in reports}.values():
                 here = {place: report for place, report in enumerate(reports) if report.round.id == task_round.id}
-                outcomes |= take_reports(connection, self._serving, task_round, here, self._key)
+                outcomes |= take_reports(connection, self._serving, task_round, here, self._key, self.clock.now())
         if any(isinstance(outcome, Taken) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
             self.store.wipe()
         return [outcomes[place] for place in range(len(reports))]
@@ -347,16 +352,20 @@ class ShufflerRole:
             return
         task_round = self._rounds.read(document, task)
         if task.secret is not None:
-            self._blanks.end(self.store, self._lock, self._key, task, task_round, document)
+            self._blanks.end(self.store, self._lock, self._key, task, task_round, document, self.clock)
             return
         enough = fewest(task, task_round.phase_of(task))
         with self._lock:
             with self.store.begin() as connection:
                 state = state_of(connection, task_round.id, to_change=True)
-                waits = state.arrived < enough or not self._is_late(state) or any_place_left(connection, task_round.id)
+                waits = (
+                    state.arrived < enough
+                    or not self._is_late(state)
+                    or any_place_left(connection, task_round.id, self.clock.now())
+                )
                 if state.state != "open" or waits:
                     return
-                make_batch(connection, task, task_round, self._key)
+                make_batch(connection, task, task_round, self._key, self.clock.now())
             self.store.wipe()
 
     def waiting_batch(self) -> tuple[str, bytes] | None:
@@ -367,7 +376,21 @@ class ShufflerRole:
         tuple of (str, bytes) or None
             Its round's id and the signed batch; None where none waits, or the time at which it leaves has not come.
         """
-        return due_batch(self.store, self.task.secret if self.task else None)
+        return due_batch(self.store, self.task.secret if self.task else None, self.clock.now())
+
+    def oldest_batch(self) -> float | None:
+        """Return for how long a batch, or a released sum, has been waiting to reach the analyzer.
+
+        Returns
+        -------
+        float or None
+            Seconds, of the oldest one; None where none waits.
+        """
+        rounds, since = tables.rounds.c, tables.unforwarded.c.since
+        query = select(func.min(func.coalesce(since, rounds.opened))).outerjoin_from(tables.rounds, tables.unforwarded)
+        with self.store.look() as connection:
+            oldest = connection.execute(query.where(rounds.state.in_(["made", "summed"]))).scalar()
+        return None if oldest is None else max(0.0, self.clock.now() - oldest)
 
     def forwarded(self, round_id: str, state: str = "forwarded") -> None:
         """Forget a batch that the analyzer has, or has refused for good.

@@ -7,14 +7,15 @@ made, their sealed reports; the analyzer's knows rounds and their counts, and no
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -32,14 +33,17 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    make_url,
     select,
     text,
     update,
 )
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from .wire import Document, WireError
 
+log = logging.getLogger("croupier")
+Result = TypeVar("Result")
 VERSION = 2
 # Clients that are enrolled in one transaction.
 TOGETHER = 100_000
@@ -47,6 +51,10 @@ TOGETHER = 100_000
 _CONNECTIONS = 10
 # Seconds for which a look whether it can be written is good, and the least bytes that a healthy disk has left.
 _CHECKED, _LEAST_FREE = 5.0, 64 << 20
+# Seconds after which a PostgreSQL that cannot be connected to is out of reach.
+_AWAY = 10
+# Seconds between two tries to use a database, at first and at most.
+_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 # Milliseconds for which a transaction waits for another one.
 _BUSY = 10_000
 SHUFFLER, ANALYZER, ENROLLER = MetaData(), MetaData(), MetaData()
@@ -120,6 +128,12 @@ excluded = Table(
     Column("round", ForeignKey("rounds.id"), primary_key=True),
     Column("client", ForeignKey("clients.id"), primary_key=True),
 )
+# Batches that the analyzer does not have yet, and since when.
+unforwarded = Table(
+    "unforwarded", SHUFFLER, Column("round", ForeignKey("rounds.id"), primary_key=True), Column("since", Float, nullable=False)
+)
+# The clock of rounds (see `on_time.RoundClock`): for each boot of a machine, what to add to the seconds since then.
+clocks = Table("clocks", SHUFFLER, Column("boot", String, primary_key=True), Column("zero", Float, nullable=False))
 # Encapsulated keys of the reports of the present round: none is taken twice.
 seals = Table(
     "seals",
@@ -183,7 +197,8 @@ class Database:
     """A database with one role's tables, made or brought up to date when it is opened."""
 
     def __init__(self, url: str, tables: MetaData) -> None:
-        self.engine = create_engine(url, pool_size=_CONNECTIONS)
+        away = {"connect_timeout": _AWAY} if make_url(url).get_backend_name() == "postgresql" else {}
+        self.engine = create_engine(url, pool_size=_CONNECTIONS, connect_args=away)
         _make_private(self.engine.url)
         if self.engine.dialect.name == "sqlite":
             event.listen(self.engine, "connect", _durable)
@@ -213,6 +228,24 @@ class Database:
         """A transaction that reads, and waits for nobody who writes."""
         with self._reading.begin() as connection:
             yield connection
+
+    def insist(self, do: Callable[[], Result], stopped: Callable[[], bool]) -> Result:
+        """What `do` returns, tried again for as long as the database cannot be used: `do` must change nothing if done twice.
+
+        The cause is logged once. `KeyboardInterrupt` where it is to stop meanwhile.
+        """
+        pause, known = _PAUSE, ""
+        while True:
+            try:
+                return do()
+            except (OperationalError, InterfaceError) as problem:
+                if (cause := cause_of(problem)) != known:
+                    log.error("the database cannot be used, and is tried again: %s", cause)
+                known = cause
+            if stopped():
+                raise KeyboardInterrupt
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def task(self) -> Document | None:
         """The task that this database is of, as it was signed."""
@@ -285,6 +318,13 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def cause_of(problem: SQLAlchemyError) -> str:
+    """What went wrong, for a log: the database's own words where it could not be used; they hold nothing that was to be written."""
+    if isinstance(problem, OperationalError) and problem.orig is not None:
+        return f"{type(problem.orig).__name__}: {(str(problem.orig).splitlines() or [''])[0][:200]}"
+    return type(problem).__name__
 
 
 def enrol(store: Database, client: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ _AMONG_REPORTS = select(tables.reports.c.client, tables.reports.c.body).where(
 
 
 def take_reports(
-    connection: Connection, task: Task, task_round: TaskRound, reports: dict[int, Written], key: Ed25519PrivateKey
+    connection: Connection, task: Task, task_round: TaskRound, reports: dict[int, Written], key: Ed25519PrivateKey, now: float
 ) -> dict[int, Taken | RefusedError]:
     """Take reports of one round, and make its batch, signed with the shuffler's key, where it is full.
 
@@ -47,7 +46,7 @@ def take_reports(
     arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
     for place, report in reports.items():
         client, body = report.client, report.body
-        if state.state != "open" or (arrived == wanted if task.secret is None else time.time() >= task.secret.ends(state.opened)):
+        if state.state != "open" or (arrived == wanted if task.secret is None else now >= task.secret.ends(state.opened)):
             late = client not in answered and not covered
             outcomes[place] = RefusedError(410, "the round has ended") if late else Taken(0, wanted)
         elif kept.get(client) == body:
@@ -76,7 +75,7 @@ def take_reports(
         forget_places(connection, [report.client for report in new])
         connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(arrived=arrived))
         if task.secret is None and arrived == wanted:
-            make_batch(connection, task, task_round, key)
+            make_batch(connection, task, task_round, key, now)
     return outcomes
 
 
@@ -85,6 +84,7 @@ def make_batch(
     task: Task,
     task_round: TaskRound,
     key: Ed25519PrivateKey,
+    now: float,
     blanks: Sequence[SealedReport] = (),
 ) -> None:
     """Write the batch of a full round, permuted and signed, in place of the reports.
@@ -103,6 +103,7 @@ def make_batch(
         people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
         batch = to_be_checked(connection, task_round, people, transport, task_round.phase_of(task).plan, key)
     connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(state="made", batch=batch))
+    connection.execute(insert(tables.unforwarded).values(round=task_round.id, since=now))
     connection.execute(delete(tables.reports).where(here))
     connection.execute(delete(tables.taken_part).where(tables.taken_part.c.slot == cover_slot(task_round)))
     connection.execute(delete(tables.seals))

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Generic, TypeVar
 
+import anyio
+import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .analyzer import RemotePopulation
+from .background import Loop
 from .dashboard import POLICY, Dashboard, page
 from .exclusions import release_bytes
 from .http import BINARY, FOR_GOOD
 from .outcomes import RefusedError
 from .shuffler import ShufflerRole
-from .store import Database
+from .store import Database, cause_of
 from .transport import report_length
 from .wire import Document, WireError
 
+log = logging.getLogger("croupier")
+# Seconds after which a database that does not answer is not healthy.
+_SLOW = 10.0
 # What is answered together, at most.
 _MOST_TOGETHER = 256
 # A word on arrivals is short.
@@ -35,9 +45,9 @@ Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 
-def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
-    """For clients: the task, the round, and where reports go."""
-    app, registry = _app("croupier shuffler", shuffler.store)
+def shuffler_app(shuffler: ShufflerRole, loop: Loop | None = None) -> FastAPI:
+    """For clients: the task, the round, and where reports go. `/healthz` and `/metrics` speak of its background loop too."""
+    app, registry = _shuffler_health(shuffler, loop)
     taken = Counter("croupier_reports_taken", "Reports that were taken, retries included", registry=registry)
     refused = Counter("croupier_reports_refused", "Reports that were refused", ["status"], registry=registry)
     arrived = Gauge("croupier_reports_arrived", "Reports in the present round", registry=registry)
@@ -48,12 +58,20 @@ def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
         """Whether it is anybody's business how many have come: not where their lots are secret."""
         return shuffler.task is None or shuffler.task.secret is None
 
+    async def follow() -> None:
+        """Learn of a task that another process has taken: a client may have it from there."""
+        if shuffler.task is None:
+            with suppress(WireError):  # the loop logs why
+                await run_in_threadpool(shuffler.follow)
+
     @app.get("/v1/task")
     async def task(request: Request) -> Response:
+        await follow()
         return _document(shuffler.document) if shuffler.document else _refusal(503, "no task yet")
 
     @app.get("/v1/round")
     async def current(request: Request) -> Response:
+        await follow()
         if "authorization" not in request.headers:
             return _document(await run_in_threadpool(shuffler.current))
         try:
@@ -65,6 +83,7 @@ def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
 
     @app.get("/v1/lot")
     async def lot(request: Request) -> Response:
+        await follow()
         try:
             client = await tokens.do(_token(request))
             allowance.take(client)
@@ -83,6 +102,7 @@ def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
 
     @app.post("/v1/report")
     async def report(request: Request) -> Response:
+        await follow()
         try:
             client = await tokens.do(_token(request))
             allowance.take(client)
@@ -98,6 +118,28 @@ def shuffler_app(shuffler: ShufflerRole) -> FastAPI:
         return Response(status_code=200)
 
     return app
+
+
+def _shuffler_health(shuffler: ShufflerRole, loop: Loop | None) -> tuple[FastAPI, CollectorRegistry]:
+    """An app that tells what an operator watches: the loop, the oldest batch that was not forwarded, steps of the clock."""
+
+    def said() -> list[str]:
+        age = shuffler.oldest_batch()
+        waits = "none" if age is None else f"{age:.0f} s"
+        return [f"oldest batch not forwarded: {waits}", f"steps of the system's clock: {shuffler.clock.jumps}"]
+
+    def oldest_seconds() -> float:
+        try:
+            return shuffler.oldest_batch() or 0.0
+        except SQLAlchemyError:
+            return math.nan
+
+    app, registry = _app("croupier shuffler", shuffler.store, loop, said if loop else None)
+    oldest = Gauge("croupier_oldest_batch_seconds", "Age of the oldest batch that was not forwarded", registry=registry)
+    oldest.set_function(oldest_seconds)
+    steps = Gauge("croupier_clock_steps", "Steps of the system's clock since the start", registry=registry)
+    steps.set_function(lambda: shuffler.clock.jumps)
+    return app, registry
 
 
 class Together(Generic[Item, Outcome]):
@@ -247,20 +289,44 @@ class Allowance:
         self._left[client] = left - 1, now
 
 
-def _app(title: str, store: Database) -> tuple[FastAPI, CollectorRegistry]:
+def _app(
+    title: str, store: Database, loop: Loop | None = None, said: Callable[[], list[str]] | None = None
+) -> tuple[FastAPI, CollectorRegistry]:
+    """An app that tells its health: `loop` is the role's background loop, `said` what else there is to say of it, in lines."""
     app, registry = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None), CollectorRegistry()
+    if loop is not None:
+        since = Gauge("croupier_loop_seconds_since_success", "Since a loop last did all it had to", ["loop"], registry=registry)
+        since.labels(loop.name).set_function(loop.since_success)
+        healthy = Gauge("croupier_loop_healthy", "1 unless a loop is dead, stuck or failing", ["loop"], registry=registry)
+        healthy.labels(loop.name).set_function(lambda: float(not loop.trouble()))
+
+    def looked() -> tuple[str, list[str]]:
+        trouble = "; ".join(filter(None, [store.trouble(), loop.trouble() if loop else ""]))
+        return trouble, [*([loop.said()] if loop else []), *(said() if said and not trouble else [])]
 
     @app.get("/healthz")
-    async def healthy() -> Response:
-        trouble = await run_in_threadpool(store.trouble)
-        return _refusal(503, f"not ok: {trouble}") if trouble else Response("ok\n", media_type="text/plain")
+    async def health() -> Response:
+        trouble, lines = f"the database has not answered for {_SLOW:g} s", [loop.said()] if loop else []
+        with anyio.move_on_after(_SLOW):
+            trouble, lines = await anyio.to_thread.run_sync(looked, abandon_on_cancel=True)
+        first = f"not ok: {trouble}" if trouble else "ok"
+        return _refusal(503 if trouble else 200, "\n".join([first, *lines]))
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+        return Response(await run_in_threadpool(generate_latest, registry), media_type="text/plain; version=0.0.4")
 
+    app.add_exception_handler(SQLAlchemyError, _unusable)
+    app.add_exception_handler(OSError, _unusable)
     app.add_middleware(_Careful)
     return app, registry
+
+
+async def _unusable(request: Request, problem: Exception) -> Response:
+    """Nothing was written, since the disk is full or the database is away: the log has the cause, the sender comes again later."""
+    cause = cause_of(problem) if isinstance(problem, SQLAlchemyError) else f"{type(problem).__name__}: {problem}"[:200]
+    log.error("a request was not served: %s", cause)
+    return _refusal(503, "nothing can be written now; try again later")
 
 
 class _Careful:

@@ -1,0 +1,239 @@
+"""Loops survive what goes wrong, and /healthz tells: a database that is restarted at every stage, full disks, loops that end."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import re
+import resource
+import time
+
+import numpy as np
+import pytest
+from helpers_roles import Web, World, postgres_server, randomness, round_of, soon, training, why_no_postgres
+from sqlalchemy.exc import OperationalError
+
+from croupier.client import Client
+from croupier.protocol import Secret
+from croupier.service import background, on_time
+from croupier.service.background import Loop, TurnOutcome
+from croupier.service.http import ServerError
+from croupier.service.roles import Errands, Served
+from croupier.service.secrecy import SecretRounds
+from croupier.service.web import analyzer_app, shuffler_app
+
+needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
+
+
+def health(url: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    connection.request("GET", "/healthz")
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+class Device(Client):
+    """A user with the randomness that it has in memory too."""
+
+    def __init__(self, user: int, world: World, url: str) -> None:
+        limits = {"max_epsilon": 8.01, "max_delta": 1e-2, "max_epsilon_if_watched": float("inf")}
+        key = world.analyzer_key.public_key().public_bytes_raw().hex()
+        super().__init__(url, world.tokens[user], key, folder=world.folder / f"d{user}", at_once=True, **limits)
+        self.user, self.rows = user, (world.X[user : user + 1], world.y[user : user + 1])
+
+    def _report(self, document, task_round, task, gradient, random):
+        return super()._report(document, task_round, task, gradient, randomness(self.user, task_round.number))
+
+    def answered_once(self) -> bool:
+        with contextlib.suppress(ServerError):
+            return self.take_part(*self.rows) is not None
+        return False
+
+
+# --- a loop
+
+
+def test_a_loop_survives_everything_logs_each_cause_once_and_says_when_it_last_succeeded(caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    turns = []
+
+    def turn() -> TurnOutcome:
+        turns.append(1)
+        if len(turns) % 10 < 8:
+            raise [RuntimeError, KeyError, MemoryError][len(turns) // 10 % 3]("secret")
+        return TurnOutcome.DONE
+
+    loop = Loop("errands", turn, pause=0.001, longest=0.002)
+    assert loop.trouble() == "errands: the loop is dead"  # it was not started
+    loop.start()
+    soon(lambda: len(turns) > 35)
+    assert loop.trouble() == ""
+    monkeypatch.setattr(background, "FAILING_SECONDS", -1.0)
+    soon(lambda: re.fullmatch(r"errands: failing for \d+ s \(errands: \w+\)", loop.trouble()))
+    loop.stop()
+    said = [record.getMessage() for record in caplog.records]
+    assert said[:4] == ["errands: RuntimeError", "errands: a turn works again", "errands: KeyError", "errands: a turn works again"]
+    assert "last succeeded" in loop.said()
+    assert "secret" not in caplog.text
+
+
+def test_a_loop_that_is_stuck_is_not_healthy(monkeypatch):
+    monkeypatch.setattr(background, "STUCK_SECONDS", 0.0)
+    go_on, inside = [], []
+
+    def turn() -> TurnOutcome:
+        loop.step("batch")
+        inside.append(1)
+        soon(lambda: go_on)
+        return TurnOutcome.DONE
+
+    loop = Loop("errands", turn, pause=0.001, longest=1.0)
+    loop.start()
+    soon(lambda: inside)
+    assert re.fullmatch(r"errands: stuck in batch for \d+ s", loop.trouble())
+    go_on.append(1)
+    loop.stop()
+    assert loop.trouble() == ""
+
+
+def test_healthz_and_metrics_tell_of_a_dead_loop_and_of_the_oldest_batch(make_world):
+    world = make_world(users=12)
+    shuffler = world.shuffler()
+    errands = Errands(shuffler, "http://127.0.0.1:9")
+    with Web(shuffler_app(shuffler, errands.loop)) as web:
+        said = web.get("/healthz")
+        assert (said.status, said.text.splitlines()[0]) == (503, "not ok: errands: the loop is dead")
+        assert 'croupier_loop_healthy{loop="errands"} 0.0' in web.get("/metrics").text
+        with errands:
+            said = web.get("/healthz").text.splitlines()
+            assert said[0] == "ok"
+            assert said[1].startswith("errands: has not succeeded yet")
+            assert said[2:] == ["oldest batch not forwarded: none", "steps of the system's clock: 0"]
+            document = round_of(world)
+            shuffler.open(document)
+            for user in range(4):
+                shuffler.receive(world.names[user], world.report(user, document))
+            assert re.search(r"oldest batch not forwarded: \d+ s", web.get("/healthz").text)
+            time.sleep(0.01)
+            assert float(re.search(r"^croupier_oldest_batch_seconds (.*)$", web.get("/metrics").text, re.M)[1]) > 0
+            shuffler.forwarded(shuffler.waiting_batch()[0])
+            assert "oldest batch not forwarded: none" in web.get("/healthz").text
+            metrics = web.get("/metrics").text
+            assert 'croupier_loop_healthy{loop="errands"} 1.0' in metrics
+            assert "croupier_clock_steps 0.0" in metrics
+
+
+# --- requests that cannot be served
+
+
+def test_with_a_full_disk_a_report_is_answered_by_503_and_the_log_has_the_cause(make_world, caplog):
+    """Files that cannot grow: what a full disk does to a database. The same bytes are taken later."""
+    world = make_world(users=12)
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    told, body = {"Authorization": f"Bearer {world.tokens[0]}"}, world.report(0, document)
+    with Web(shuffler_app(shuffler)) as web:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+        try:
+            refusal = web.post("/v1/report", body, told)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert (refusal.status, refusal.text) == (503, "nothing can be written now; try again later\n")
+        assert re.search(r"a request was not served: OperationalError: (disk I/O error|database or disk is full)", caplog.text)
+        assert web.post("/v1/report", body, told).status == 200
+
+
+def test_a_process_that_has_not_heard_of_the_task_finds_it_where_another_has_put_it(make_world):
+    """Behind one port: a client that was shown a round by one process is not told by another that there is no task yet."""
+    world = make_world(users=12)
+    late = world.shuffler(with_task=False)
+    document = round_of(world)
+    with Web(shuffler_app(late)) as web:
+        assert web.get("/v1/task").status == 503
+        world.shuffler().open(document)
+        task = web.get("/v1/task")
+        assert (task.status, task.content) == (200, world.task.document(world.analyzer_key).to_bytes())
+    told = {"Authorization": f"Bearer {world.tokens[0]}"}
+    for path in ("/v1/round", "/v1/report"):
+        later = world.shuffler(with_task=False)
+        later.task = later.document = None  # as it was before the other had it
+        with Web(shuffler_app(later)) as web:
+            answer = web.post(path, world.report(0, document), told) if path == "/v1/report" else web.get(path, told)
+            assert answer.status == 200
+            assert path == "/v1/report" or answer.content == document.to_bytes()
+
+
+# --- the database restarted
+
+
+@pytest.fixture(scope="module")
+def server():
+    with postgres_server() as made:
+        yield made
+
+
+@needs_postgres
+@pytest.mark.parametrize(("processes", "secret"), [(1, None), (3, SecretRounds(100.0))], ids=["one-open", "three-secret"])
+def test_a_database_restarted_at_every_stage_stops_nothing(make_world, server, monkeypatch, processes, secret):
+    """Before the task, with a round open, with reports in, with a batch made, with a sum released: everything goes on."""
+    name = f"restarted{processes}{secret is None}"
+    databases = {role: server(f"{name}{role}") for role in ("shuffler", "analyzer")}
+    world = make_world(users=12, databases=databases, transport="verified-sum", secret=secret, pace=10.0)
+    passed = [0.0]
+    since_boot = on_time._since_boot
+    monkeypatch.setattr(on_time, "_since_boot", lambda: since_boot() + passed[0])
+    coins = lambda number: Secret.of_seed(9000 + number).source()  # noqa: E731
+    made = {}
+    report_of = on_time.report_of
+
+    def seeded(task, task_round, document, gradient, random):
+        random = made.setdefault((task_round.number, id(random)), coins(task_round.number))
+        return report_of(task, task_round, document, gradient, random)
+
+    monkeypatch.setattr(on_time, "report_of", seeded)
+    roles = [world.shuffler(with_task=False) for _ in range(processes)]
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(training(world))
+        analyzer = stack.enter_context(Served(analyzer_app(running.population)))
+        errands = [stack.enter_context(Errands(role, analyzer.url)) for role in roles]
+        urls = [stack.enter_context(Served(shuffler_app(role, one.loop))).url for role, one in zip(roles, errands, strict=True)]
+        server.restart()
+        soon(lambda: all(role.task for role in roles))
+        world.seat()
+        drawn = [lot.round for lot in roles[0].lots_for(world.names)] if secret else [1 + user // 4 for user in range(12)]
+        members = [[user for user in range(12) if drawn[user] == number] for number in (1, 2, 3)]
+        devices = [Device(user, world, urls[user % processes]) for user in range(12)]
+        for device in devices:
+            soon(lambda device=device: device.task() is not None)
+
+        def opened(number: int) -> bool:
+            with contextlib.suppress(OperationalError):
+                now = roles[0].current()
+                return now is not None and world.read(now).number == number
+            return False
+
+        for number in (1, 2, 3):
+            soon(lambda number=number: opened(number))
+            if number == 1:
+                server.restart()
+            for place, user in enumerate(members[number - 1]):
+                soon(devices[user].answered_once)
+                if place == 1 and number == 2:
+                    server.restart()
+            if secret is not None:
+                passed[0] += 2 * secret.seconds
+            if number == 3:
+                server.restart()  # while the batch is made, forwarded, checked and summed
+        theta = running.result()
+        soon(lambda: all(one.loop.since_success() < 30 for one in errands))
+        for url in urls:
+            soon(lambda url=url: health(url)[0] == 200)
+            status, said = health(url)
+            assert (status, said.splitlines()[0]) == (200, "ok"), said
+        assert not any(one.loop.trouble() for one in errands)
+    expected = world.theta_in_memory(members, coins if secret else None)
+    assert np.array_equal(theta, expected)

@@ -1,0 +1,129 @@
+"""Restarts of PostgreSQL and of each role in the middle of secret rounds, with three processes: minutes, so CROUPIER_SLOW=1."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from helpers_roles import PostgresServer, postgres_server, soon, why_no_postgres
+from sqlalchemy import create_engine, text
+from test_deployed import USERS, Device, Operators, members, workers
+
+from croupier.protocol import Secret
+
+ROUNDS, ROUND_SECONDS = 6, 80
+# In every process: blanks with coins that a test can draw again, those of each round. All else is as it is.
+SEEDED = """
+import sys
+if any("serve" in word or "multiprocessing" in word for word in sys.orig_argv):
+    from croupier.protocol import Secret
+    from croupier.service import on_time
+    made, coins = on_time.report_of, {}
+    def seeded(task, task_round, document, gradient, random):
+        source = coins.setdefault(task_round.id, Secret.of_seed(9000 + task_round.number).source())
+        return made(task, task_round, document, gradient, source)
+    on_time.report_of = seeded
+"""
+
+
+def health(url: str) -> tuple[int, str] | None:
+    """What one of the processes says; None where none can be reached."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    try:
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+class Restarts:
+    """Restarts the database and both roles, in random order, and looks at /healthz on the way."""
+
+    def __init__(self, roles: Operators, server: PostgresServer, seed: int) -> None:
+        self.roles, self.server, self.chance = roles, server, random.Random(seed)
+        self.done = {"database": 0, "analyzer": 0, "shuffler": 0}
+
+    def all_once(self, *, whole: bool) -> None:
+        """Each of the three. `whole`: the shuffler with all its processes, not one of them that is replaced; and the database is
+        away until /healthz says so."""
+        for what in self.chance.sample(sorted(self.done), 3):
+            url = self.roles.shuffler.ready()
+            self.roles.analyzer.ready()
+            if what == "database":
+                self.server.stop()
+                if whole:
+                    status, said = soon(lambda: (told := health(url)) and told[0] != 200 and told)  # noqa: B023
+                    assert (status, said[:20]) == (503, "not ok: the database")
+                self.server.start()
+                status, said = soon(lambda: (told := health(url)) and told[0] == 200 and told)  # noqa: B023
+                assert said.startswith("ok\nerrands: ")
+            elif what == "shuffler" and not whole:
+                os.kill(self.chance.choice(soon(lambda: workers(self.roles.shuffler))), signal.SIGKILL)
+            else:
+                getattr(self.roles, what).restart()
+            self.done[what] += 1
+
+
+def answer_when_asked(device: Device, stopped: threading.Event) -> None:
+    while not device.answered and not stopped.wait(0.7):
+        device.try_once()
+
+
+@pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
+@pytest.mark.skipif("CROUPIER_SLOW" not in os.environ, reason="slow: set CROUPIER_SLOW=1")
+def test_20_restarts_of_the_database_and_of_each_role_in_secret_rounds_lose_nothing(tmp_path, monkeypatch):
+    """All sums are exact, nothing is released twice, no loop is dead in the end, and /healthz is right all along."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SEEDED)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    more = f"pace = 5.0\nround_seconds = {ROUND_SECONDS}"
+    asked = {"processes": 3, "rounds": ROUNDS, "lots": "secret", "more": more, "max_epsilon_if_watched": float("inf")}
+    with postgres_server() as server, ThreadPoolExecutor(USERS) as pool:
+        databases = {role: server(role) for role in ("shuffler", "analyzer")}
+        with Operators(tmp_path, "masked-sum", databases, **asked) as roles:
+            stopped = threading.Event()
+            waiting = [pool.submit(answer_when_asked, device, stopped) for device in roles.devices]
+            try:
+                restarts = Restarts(roles, server, seed=int(os.environ.get("CROUPIER_SEED", "1")))
+                for number in range(20):
+                    restarts.all_once(whole=number % 5 == 0)
+                assert roles.analyzer.running.poll() is None  # all of it was in the middle
+                assert roles.analyzer.running.wait(timeout=2 * ROUNDS * ROUND_SECONDS) == 0, roles.analyzer.log.read_text()
+            finally:
+                stopped.set()
+            for one in waiting:
+                one.result()
+            theta = roles.result()
+            who = members(roles.devices, ROUNDS)
+            print(f"restarts {restarts.done}, answers by rounds {[len(some) for some in who]}")
+            blanks = [Secret.of_seed(9000 + number).source() for number in range(1, ROUNDS + 1)]
+            assert np.array_equal(theta, roles.in_memory(ROUNDS, lambda number: blanks[number - 1]))
+            url = roles.shuffler.ready()
+            for _ in range(12):  # whichever process it is
+                status, said = health(url)
+                assert (status, said.splitlines()[0]) == (200, "ok")
+                assert "errands: last succeeded" in said
+                assert "oldest batch not forwarded: none" in said
+            rows = [create_engine(databases[role]) for role in ("shuffler", "analyzer")]
+            with rows[0].connect() as shuffler, rows[1].connect() as analyzer:
+                assert shuffler.execute(text("SELECT number, state FROM rounds ORDER BY number")).all() == [
+                    (number, "forwarded") for number in range(1, ROUNDS + 1)
+                ]
+                answered = sum(len(some) for some in who)
+                counts = shuffler.execute(text("SELECT count(*), count(DISTINCT client) FROM taken_part")).one()
+                assert counts == (answered, answered)
+                size = roles.task.schedule.phases[0].lots.size
+                assert analyzer.execute(text("SELECT users FROM asked ORDER BY number")).scalars().all() == [size] * ROUNDS
+            for opened in rows:
+                opened.dispose()
+    assert restarts.done == {"database": 20, "analyzer": 20, "shuffler": 20}
