@@ -90,8 +90,9 @@ class Reader:
         try:
             facts = _schema(words["schema"])
             self._encoder = Encoder(facts, words["parameters"].get("invalid", "refuse"))
-            # The parameters change neither rows nor targets: what they choose stands in the task's problem and schedule.
-            self._estimator = Request(words["task"], {}, None).estimator(facts)
+            # The other parameters change neither rows nor targets: what they choose stands in the task's problem and schedule.
+            invalid = {name: word for name, word in words["parameters"].items() if name == "invalid"}
+            self._estimator = Request(words["task"], invalid, None).estimator(facts)
             features = words["features"]
         except ArgumentError as problem:
             raise WireError(f"a task whose records cannot be read: {problem}") from None
