@@ -19,7 +19,8 @@ from test_typescript_questions import STORED, task_of
 import croupier as cr
 import croupier.problem as problems
 from croupier.optimizer.methods import METHODS
-from croupier.service.documents import Document, WireError, canonical, sha256, signed_bytes
+from croupier.service.budget import BudgetLimit, DeviceBudget
+from croupier.service.documents import Document, WireError, canonical, cleaned, sha256, signed_bytes
 from croupier.service.ending import End
 from croupier.service.queries import KINDS
 from croupier.service.records import described, reader_of
@@ -269,6 +270,34 @@ def test_what_one_client_took_is_refused_by_both():
     taken, apart = check(documents)
     assert (taken, apart) == (0, [])
     assert check([signed_again(TASK, table_task("classify"))]) == (1, [])
+
+
+@needs_node
+def test_a_name_that_turns_the_writing_is_clean_in_the_typescript_client():
+    """The task's id is still that of the name as it was signed."""
+    document = signed_again(TASK, of_vectors("task") | {"name": "a\u202eb\x1b"})
+    (answer,) = asked("tasks", documents=[document.to_bytes().hex()], key=KEY.public_bytes_raw().hex(), delta=1e-2)
+    assert (answer["name"], answer["id"]) == ("a\ufffdb\ufffd", Task.read(document, KEY).id)
+    assert cleaned("a\u202eb\x1b") == "a\ufffdb\ufffd"
+
+
+@needs_node
+def test_both_ledgers_add_up_the_same_for_an_observer_of_arrival_times(tmp_path):
+    task = Task.read(Document.signed(TASK, secret_values(), ANALYZER), KEY)
+    budget = DeviceBudget(tmp_path / "budget.json")
+    entries = []
+    for number in range(2):
+        budget.charge(f"{number}" * 64, "lots", "ab" * 32, task.schedule.guarantee)
+        own, watched = budget.entries()[0].bound, budget.entries()[0].watched_bound
+        sums = {"mu": own.mu, "slack": own.slack, "watched": {"mu": watched.mu, "slack": watched.slack}}
+        entries.append({"slot": f"{number}", "task": f"{number}" * 64, "round": 1, "phase": 1, **sums})
+    delta = 16 * max(own.slack, watched.slack)
+    budget.allow(BudgetLimit(100.0, delta, 86400.0))
+    there = asked("ledger", entries=entries, delta=delta)
+    assert there == [pytest.approx(budget.spent(), rel=1e-6), pytest.approx(budget.spent(watched=True), rel=1e-6)]
+    assert there[1] > there[0]
+    del entries[0]["watched"]  # an earlier version's: what it would be is not known
+    assert asked("ledger", entries=entries, delta=delta) == [there[0], "endless"]
 
 
 def signed_again(kind: int, words: dict) -> Document:

@@ -33,8 +33,9 @@ const ASKED = {
     Promise.all(
       asked.documents.map((document) =>
         client.readTask(fromHex(document), fromHex(asked.key)).then(
-          ({ id, guarantee, secret }) => ({
+          ({ id, name, guarantee, secret }) => ({
             id,
+            name,
             secret,
             epsilon: client.epsilonOf(guarantee, asked.delta),
             watched: guarantee.watched === null ? null : client.epsilonOf(guarantee.watched, asked.delta),
@@ -43,6 +44,13 @@ const ASKED = {
         ),
       ),
     ),
+
+  /** What the ledger of entries with these bounds says: by themselves, and to an observer of arrival times. */
+  ledger: () => {
+    const ledger = parts.ledgerOf(asked.entries);
+    const figures = [parts.spent(ledger, asked.delta), parts.spent(ledger.map(({ watched }) => watched), asked.delta)];
+    return figures.map((figure) => (Number.isFinite(figure) ? figure : "endless"));
+  },
 
   /** Why each document is refused, by the reader of its kind; null where it is taken. */
   documents: async () => {
