@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ..privacy.rounding import exact
 from ..service.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client import TOO_LATE, Client
 from ..service.demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
@@ -62,7 +63,7 @@ def join(
         float | None,
         typer.Option(
             help="What all tasks of all analyzers together may learn within a period; it is remembered. Default: "
-            f"the limit on the ledger, or {DEFAULT_LIMIT.epsilon:g}."
+            f"the limit on the ledger, or {exact(DEFAULT_LIMIT.epsilon)}."
         ),
     ] = None,
     budget_delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-5,
