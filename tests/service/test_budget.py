@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import re
 import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +19,9 @@ from scipy.stats import norm
 from croupier import ArgumentError
 from croupier.cli import main
 from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError
-from croupier.privacy import Guarantee
+from croupier.privacy import Allocation, Guarantee
 from croupier.service.budget import period_of, period_text
+from croupier.service.memory import Memory
 
 DAY = 86400.0
 LIMIT = BudgetLimit(2.0, 1e-5, 30 * DAY)
@@ -289,3 +292,98 @@ def test_a_ledger_with_an_impossible_entry_is_refused_in_one_line(tmp_path, chan
 def test_half_an_address_is_refused_in_one_line(tmp_path):
     with pytest.raises(ArgumentError, match="an address like https://host:port"):
         Client("https://[x", "token", "00" * 32, folder=tmp_path)
+
+
+def watched_promise() -> Guarantee:
+    """Of a task with secret lots: a small epsilon, and a larger one to whoever knows when each user answered."""
+    allocation = Allocation(mu=0.5, rounds=50)
+    known = Guarantee(mu=0.5, slack=1e-9, theorem="a test's")
+    return Guarantee(mu=0.0, slack=1e-9, theorem="a test's", allocations=(allocation,), watched=known)
+
+
+def test_the_ledger_adds_up_what_an_observer_of_arrival_times_learns(tmp_path, run):
+    """The attack: tasks with secret lots, counted by the figure that holds while nobody sees when people answer."""
+    budget = DeviceBudget(tmp_path / "budget.json")
+    for task in range(3):
+        budget.charge(f"{task}" * 64, "lots", "ab" * 32, watched_promise())
+    together = Guarantee(mu=0.5 * math.sqrt(3), slack=3e-9, theorem="a test's").epsilon(1e-6)
+    assert budget.spent() < together / 2  # the stronger figure alone
+    assert budget.spent(watched=True) >= together
+    values = json.loads(run("--ledger", "--json", "--budget-file", budget.path))
+    assert float(values["epsilon if watched"]) >= together > 2 * float(values["epsilon"])
+    for task in values["tasks"]:
+        assert float(task["epsilon if watched"]) >= watched_promise().watched.epsilon(1e-6) > float(task["epsilon"])
+    text = run("--ledger", "--budget-file", budget.path)
+    assert f"knows when you answered, the shuffler included: epsilon {values['epsilon if watched']} at delta 1e-06" in text
+
+
+@pytest.mark.parametrize("name", [None, 7, ["x"], {"a": 1}, True])
+def test_a_name_that_is_no_text_is_never_written_to_the_ledger(budget, name):
+    """The attack: one signed task whose name is not text made the ledger unreadable, for every analyzer."""
+    answer(budget, "first", 0.1)
+    before = budget.path.read_bytes()
+    with pytest.raises(ArgumentError, match="could not be read back; nothing was sent"):
+        budget.charge("second", name, "ab" * 32, promise(0.1))
+    assert budget.path.read_bytes() == before
+    assert answer(budget, "third", 0.1)
+    assert [entry.task for entry in budget.entries()] == ["first", "third"]
+
+
+def test_a_ledger_that_is_gone_is_not_begun_anew(budget):
+    """The attack: deleting the file removed the limit without a word. Its lock tells that there was one."""
+    answer(budget, "first", 0.1)
+    budget.path.unlink()
+    for ask in (budget.limit, budget.entries, budget.to_dict, lambda: answer(budget, "second", 0.1), lambda: budget.allow(LIMIT)):
+        with pytest.raises(ArgumentError, match="Bring it back: without it your limit is gone"):
+            ask()
+    assert not budget.path.exists()
+    budget.path.with_suffix(".lock").unlink()  # what the error says the owner may do
+    assert budget.entries() == []
+
+
+def test_a_ledger_that_is_gone_is_missed_where_tasks_were_answered(tmp_path, monkeypatch, capsys):
+    """The memory of answers is in another folder than the ledger: both are looked at, before anything is sent or written."""
+    memory = Memory(tmp_path / "me")
+    memory.count({"slot": "s", "task": "ab" * 32, "round": 1, "phase": 1, "cover": True})
+    file = tmp_path / "budget.json"
+    DeviceBudget(file).require(memory.has_answered())  # cover says nothing of anybody
+    memory.count({"slot": "t", "task": "ab" * 32, "round": 1, "phase": 1})
+    words = ["--data", tmp_path / "x.csv", "--shuffler", "http://127.0.0.1:9", "--analyzer-key", "00" * 32, "--token", "t"]
+    words += ["--dir", tmp_path / "me", "--budget-file", file, "--budget-epsilon", 4, "--wait", 0]
+    monkeypatch.setattr(sys, "argv", ["croupier", "join", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code
+    assert "Bring it back" in capsys.readouterr().err.replace("\n", " ")
+    assert not file.exists()
+
+
+def test_many_processes_that_begin_a_ledger_at_once_all_count(tmp_path):
+    path = tmp_path / "new" / "budget.json"
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda n: answer(DeviceBudget(path), f"task {n}", 0.01), range(16)))
+    assert all(done)
+    assert len(DeviceBudget(path).entries()) == 16
+    assert {file.name for file in path.parent.iterdir()} == {"budget.json", "budget.lock"}
+
+
+def test_who_joins_without_a_word_on_a_budget_has_the_pages_limit(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "budget.json"
+    words = ["--data", tmp_path / "x.csv", "--shuffler", "http://127.0.0.1:9", "--analyzer-key", "00" * 32, "--token", "t"]
+    words += ["--dir", tmp_path / "me", "--budget-file", file, "--wait", 0]
+    monkeypatch.setattr(sys, "argv", ["croupier", "join", *map(str, words)])
+    with pytest.raises(SystemExit):
+        main()
+    assert "epsilon = 4 at delta = 1e-05 within any 365 days" in capsys.readouterr().err.replace("\n", " ")
+    page = (Path(__file__).parents[2] / "clients" / "typescript" / "page" / "index.html").read_text(encoding="utf-8")
+    for field, value in (("all-epsilon", "4"), ("all-delta", "1e-5"), ("all-period", "365d")):
+        assert re.search(f'id="{field}"[^>]*value="{value}"', page), field
+    assert DeviceBudget(file).limit() == BudgetLimit(4.0, 1e-5, 365 * DAY)
+
+
+def test_a_name_that_turns_the_writing_is_shown_clean(tmp_path, run):
+    """The attack: a right-to-left mark in a task's name changes how the lines around it read."""
+    file = tmp_path / "budget.json"
+    DeviceBudget(file).charge("ab" * 32, "a\u202eb\x1b[2J\u2066", "ab" * 32, promise(0.1))
+    for text in (run("--ledger", "--budget-file", file), run("--ledger", "--json", "--budget-file", file)):
+        assert not set("\u202e\x1b\u2066") & set(json.loads(text)["tasks"][0]["name"] if text.startswith("{") else text)

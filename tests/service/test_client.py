@@ -833,7 +833,10 @@ def joined(tmp_path, roles, monkeypatch):
         with Service(folder, roles, roles.task(records=described(facts, request))) as service:
             service.open()
             given = {"token": service.tokens[service.seats[0]], "folder": folder / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
-                "budget_file": folder / "b.json"
+                "budget_file": folder / "b.json",
+                "budget_epsilon": 1e3,
+                "budget_delta": 1e-2,
+                "period": "365d",
             }
             key = roles.analyzer.public_key().public_bytes_raw().hex()
             try:
@@ -900,7 +903,10 @@ def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user
         service.open()
         key = roles.analyzer.public_key().public_bytes_raw().hex()
         given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
-            "budget_file": tmp_path / "b.json"
+            "budget_file": tmp_path / "b.json",
+            "budget_epsilon": 1e3,
+            "budget_delta": 1e-2,
+            "period": "365d",
         }
         join_module.join(tmp_path / "me.csv", service.url, key, **given)
         assert service.stored == 1
@@ -916,7 +922,10 @@ def test_a_file_that_is_refused_is_refused_before_a_round_is_asked_for(tmp_path,
         service.open()
         key = roles.analyzer.public_key().public_bytes_raw().hex()
         given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
-            "budget_file": tmp_path / "b.json"
+            "budget_file": tmp_path / "b.json",
+            "budget_epsilon": 1e3,
+            "budget_delta": 1e-2,
+            "period": "365d",
         }
         with pytest.raises(ArgumentError, match="perhaps"):  # on the terminal of whoever holds the record
             join_module.join(tmp_path / "me.csv", service.proxy.url, key, **given)

@@ -271,7 +271,7 @@ def test_arrivals_are_taken_from_the_tasks_shuffler_alone(started):
     for data in refused.values():
         with pytest.raises(WireError):
             board.hear(data)
-    for data in (word(round=2), word(round=0), word(arrived=3)):  # too late, too early, an old one again
+    for data in (word(round=2), word(round=3), word(arrived=3)):  # of other rounds, an old one again
         board.hear(data)
     assert board.state(anew=True)["arrivals"]["arrived"] == 5
     board.hear(word(arrived=7))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from croupier.service.ending import END, HEARD
 from croupier.service.exclusions import Exclusions, Release, release_bytes
 from croupier.service.wire import BATCH, ROUND, TASK, Document, SealedBatch, SealedReport, WireError, report_bytes
 
@@ -86,18 +87,18 @@ def test_a_document_is_laid_out_as_specified(roles, kind):
 
 
 def test_a_document_comes_back_as_it_was_signed(roles):
-    document = Document.signed(TASK, {"theta": [0.1, -1e-300], "name": "x"}, roles.analyzer)
+    document = Document.signed(END, {"task": "ab" * 32, "rounds": 2, "reason": "x"}, roles.analyzer)
     again = Document.from_bytes(document.to_bytes())
     assert again == document
-    assert again.verified(TASK, roles.analyzer.public_key()) == {"theta": [0.1, -1e-300], "name": "x"}
+    assert again.verified(END, roles.analyzer.public_key()) == {"task": "ab" * 32, "rounds": 2, "reason": "x"}
 
 
 def test_a_document_keeps_the_words_of_its_maker(roles):
     """Another maker's JSON has other spaces; nobody writes it anew."""
-    text = b'{ "b" : 1,\n "a" : 2 }'
-    data = struct.pack("<4sBBHII", b"CRPD", 1, ROUND, 0, len(text), 0) + text + roles.analyzer.sign(SIGNED + b"\x02" + text)
+    text = b'{ "task" :\n "%s" }' % (b"ab" * 32)
+    data = struct.pack("<4sBBHII", b"CRPD", 1, HEARD, 0, len(text), 0) + text + roles.analyzer.sign(SIGNED + b"\x12" + text)
     document = Document.from_bytes(data)
-    assert document.verified(ROUND, roles.analyzer.public_key()) == {"a": 2, "b": 1}
+    assert document.verified(HEARD, roles.analyzer.public_key()) == {"task": "ab" * 32}
     assert document.to_bytes() == data
 
 
@@ -309,10 +310,10 @@ def test_every_other_length_and_every_flipped_bit_of_a_release_is_refused(roles)
 
 
 def test_exclusions_come_back_as_they_were_signed(roles):
-    exclusions = Exclusions("a task", "b1", "00" * 32, (0, 3, 17))
+    exclusions = Exclusions("ab" * 32, "b1", "00" * 32, (0, 3, 17))
     document = exclusions.document(roles.analyzer)
     assert document.kind == 5
-    assert json.loads(document.text) == {"task": "a task", "round": "b1", "batch": "00" * 32, "places": [0, 3, 17]}
+    assert json.loads(document.text) == {"task": "ab" * 32, "round": "b1", "batch": "00" * 32, "places": [0, 3, 17]}
     assert Exclusions.read(document, roles.analyzer.public_key()) == exclusions
 
 

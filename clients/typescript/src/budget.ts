@@ -31,6 +31,8 @@ export interface LedgerEntry {
   analyzer: string;
   mu: number;
   slack: number;
+  /** The same to an observer of arrival times; endless where an entry of an earlier version does not say. */
+  watched: GaussianBound;
   first: number;
   last: number;
   answers: number;
@@ -98,17 +100,20 @@ export function periodText(seconds: number): string {
   return `${Number(number.toPrecision(6))} ${unit}`;
 }
 
+const UNKNOWN: GaussianBound = { mu: Infinity, slack: 1 };
+
 /** The tasks that were answered, in the order of their first answers; cover is no answer. */
 export function ledgerOf(entries: readonly Entry[]): LedgerEntry[] {
   const tasks = new Map<string, LedgerEntry>();
-  for (const { task, name = "", analyzer = "", mu, slack, first = Infinity, last = Infinity, cover } of entries) {
+  for (const { task, name = "", analyzer = "", mu, slack, watched = UNKNOWN, first = Infinity, last = Infinity, cover } of entries) {
     if (cover) continue;
     // an answer without its time counts whenever one looks
-    const known = tasks.get(task) ?? { task, name, analyzer, mu, slack, first: Infinity, last: 0, answers: 0 };
+    const known = tasks.get(task) ?? { task, name, analyzer, mu, slack, watched, first: Infinity, last: 0, answers: 0 };
     tasks.set(task, {
       ...known,
       mu: Math.max(known.mu, mu),
       slack: Math.max(known.slack, slack),
+      watched: { mu: Math.max(known.watched.mu, watched.mu), slack: Math.max(known.watched.slack, watched.slack) },
       first: Math.min(known.first, first),
       last: Math.max(known.last, last),
       answers: known.answers + 1,
@@ -166,7 +171,7 @@ function room(limit: BudgetLimit, budget: Budget, own: GaussianBound, others: re
 }
 
 /** An epsilon for everything that was ever answered, which holds whenever one looks (the odometer of section 4). */
-export function spent(ledger: readonly LedgerEntry[], delta: number): number {
+export function spent(ledger: readonly GaussianBound[], delta: number): number {
   if (ledger.length === 0) return 0;
   const mu = together(ledger);
   if (!(mu <= MOST_MU) || slacks(ledger) > SLACK_SHARE * delta) return Infinity;

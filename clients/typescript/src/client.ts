@@ -192,12 +192,13 @@ export class Client {
 
   /**
    * All tasks that were ever answered, the owner's limit, and an epsilon for everything, which holds whenever one looks; at the limit's
-   * delta, or 1e-6 where there is none.
+   * delta, or 1e-6 where there is none. `epsilonIfWatched` holds to an observer of arrival times, too, who knows everybody's lot.
    */
-  async ledger(): Promise<{ limit: BudgetLimit | null; tasks: LedgerEntry[]; epsilon: number; delta: number }> {
+  async ledger(): Promise<{ limit: BudgetLimit | null; tasks: LedgerEntry[]; epsilon: number; epsilonIfWatched: number; delta: number }> {
     const [limit, tasks] = [await this.#ownersLimit(), ledgerOf(await this.#options.store.entries())];
     const delta = limit?.delta ?? 1e-6;
-    return { limit, tasks, epsilon: spent(tasks, delta), delta };
+    const epsilonIfWatched = spent(tasks.map(({ watched }) => watched), delta);
+    return { limit, tasks, epsilon: spent(tasks, delta), epsilonIfWatched, delta };
   }
 
   /**
@@ -274,7 +275,7 @@ export class Client {
 
   #entry(slot: string, task: Task, round: number, phase: number, entries: readonly Entry[]): Entry {
     const [now, analyzer] = [momentOf(entries, this.#clock()), this.#options.analyzerKey.toLowerCase()];
-    return { slot, task: task.id, round, phase, ...gaussianBound(task.guarantee), name: task.name, analyzer, first: now, last: now };
+    return { slot, task: task.id, round, phase, ...gaussianBound(task.guarantee), watched: gaussianBound(task.guarantee.watched ?? task.guarantee), name: task.name, analyzer, first: now, last: now };
   }
 
   /** In a task with cover, this user's round; asked for once. */

@@ -1,6 +1,7 @@
 /** Signed documents: taken as they were signed, verified, and named by their digest. */
 import { ascii, type Bytes, joined, littleEndian, toHex } from "./bytes.ts";
 import { engine, sha256 } from "./crypto.ts";
+import { requireDescribed } from "./described.ts";
 import { WireError } from "./errors.ts";
 import { canonical, type JsonObject, parseJson } from "./json.ts";
 
@@ -37,7 +38,7 @@ export function readDocument(data: Bytes): SignedDocument {
   };
 }
 
-/** What the document says, if it is of this kind and signed by this key. */
+/** What the document says, if it is of this kind, signed by this key, and as documents of its kind are described. */
 export async function verified(document: SignedDocument, kind: number, key: Bytes): Promise<JsonObject> {
   const message = joined(ascii("croupier signature v1"), littleEndian(document.kind, 1), document.text);
   if (!(await (await engine()).verify(key, document.signature, message))) {
@@ -52,6 +53,7 @@ export async function verified(document: SignedDocument, kind: number, key: Byte
   }
   const values = parseJson(text);
   if (!(values instanceof Map)) throw new WireError("a document that is not a JSON object");
+  requireDescribed(kind, values);
   return values;
 }
 

@@ -16,27 +16,6 @@ const SPACE = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u2
 const SPACES = new RegExp(`^${SPACE}+|${SPACE}+$`, "g");
 const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
 const ENDLESS = /^[+-]?inf(?:inity)?$/i;
-// Parameters of the estimator that change neither rows nor targets: what they choose stands in `problem` and `schedule`.
-const HARMLESS = [
-  "epsilon",
-  "delta",
-  "interactivity",
-  "rounds",
-  "radius",
-  "honest",
-  "rule",
-  "invalid",
-  "method",
-  "calibration",
-  "clip",
-  "curvature",
-  "lots",
-  "l2",
-  "kappa",
-  "quantile",
-  "class_weight",
-];
-
 export interface NumericColumn {
   name: string;
   low: number;
@@ -101,7 +80,7 @@ function readColumn(value: Json): Column {
     names("column", words, ["name", "levels"], ["unknown", "reference"]);
     const unknown = words.has("unknown") ? oneOf("unknown", words.get("unknown"), ["zero", "refuse"] as const) : "zero";
     const levels = labels("levels", words.get("levels"), words.has("reference") ? 2 : 1).map((label) => label.text);
-    return words.has("reference") ? { name, levels, unknown, reference: oneOf("reference", words.get("reference"), levels) } : { name, levels, unknown };
+    return words.has("reference") ? { name, levels, unknown, reference: oneOf("reference", trimmed(text("reference", words.get("reference"))), levels) } : { name, levels, unknown };
   }
   names("column", words, ["name", "low", "high"], ["missing", "scale"]);
   const [low, high] = range(name, words.get("low"), words.get("high"));
@@ -194,8 +173,8 @@ export function readRecords(value: Json | undefined, problem: Problem): RecordsR
   names("records", words, ["schema", "features", "task", "parameters"]);
   const schema = readSchema(words.get("schema"));
   const { columns, target, features, norm } = schema;
+  // The other parameters change neither rows nor targets: what they choose stands in `problem` and `schedule`.
   const parameters = object("parameters", words.get("parameters"));
-  names("parameters", parameters, [], HARMLESS);
   const blanks = parameters.has("invalid") && oneOf("invalid", parameters.get("invalid"), ["refuse", "blank"] as const) === "blank";
   const kinds = "classes" in target ? (["classify", "svm"] as const) : (["regress-huber", "regress-mean", "quantile"] as const);
   const task = oneOf<string>("records.task", words.get("task"), kinds);

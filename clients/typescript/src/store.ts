@@ -11,6 +11,8 @@ export interface Entry {
   /** What the whole task may reveal, for adding up over tasks: mu and slack of a Gaussian that bounds it. */
   mu: number;
   slack: number;
+  /** The same to an observer of arrival times, who knows everybody's lot; entries of earlier versions do not say. */
+  watched?: { mu: number; slack: number };
   /** What the analyzer calls the task, and the analyzer's key. */
   name?: string;
   analyzer?: string;

@@ -2,6 +2,7 @@
 import { type Bytes, fromHex } from "./bytes.ts";
 import { flag, list, names, object, oneOf, real, text, whole } from "./checks.ts";
 import { honestInBatch, surelyHonest } from "./crowd.ts";
+import { cleaned } from "./described.ts";
 import { END, ROUND, readDocument, TASK, taskId, verified } from "./documents.ts";
 import { WireError } from "./errors.ts";
 import { type Guarantee, worstOf } from "./guarantee.ts";
@@ -48,6 +49,7 @@ export interface SecretRounds {
 
 export interface Task {
   id: string;
+  /** What the analyzer calls it, fit to be shown. */
   name: string;
   transport: Transport;
   users: number;
@@ -111,7 +113,7 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
   const records = told === null || problem === null ? null : readRecords(told, problem);
   return {
     id: values.get("id") as string,
-    name: text("name", values.get("name")),
+    name: cleaned(text("name", values.get("name"))),
     transport,
     users,
     problem,
@@ -256,7 +258,7 @@ export async function readEnd(data: Bytes, task: Task, analyzer: Bytes): Promise
   const reason = values.get("reason") ?? null;
   return {
     rounds: whole("end.rounds", values.get("rounds"), { atLeast: 0 }),
-    reason: reason === null ? null : text("end.reason", reason).slice(0, 500),
+    reason: reason === null ? null : text("end.reason", reason),
   };
 }
 

@@ -33,8 +33,9 @@ const ASKED = {
     Promise.all(
       asked.documents.map((document) =>
         client.readTask(fromHex(document), fromHex(asked.key)).then(
-          ({ id, guarantee, secret }) => ({
+          ({ id, name, guarantee, secret }) => ({
             id,
+            name,
             secret,
             epsilon: client.epsilonOf(guarantee, asked.delta),
             watched: guarantee.watched === null ? null : client.epsilonOf(guarantee.watched, asked.delta),
@@ -43,6 +44,32 @@ const ASKED = {
         ),
       ),
     ),
+
+  /** What the ledger of entries with these bounds says: by themselves, and to an observer of arrival times. */
+  ledger: () => {
+    const ledger = parts.ledgerOf(asked.entries);
+    const figures = [parts.spent(ledger, asked.delta), parts.spent(ledger.map(({ watched }) => watched), asked.delta)];
+    return figures.map((figure) => (Number.isFinite(figure) ? figure : "endless"));
+  },
+
+  /** Why each document is refused, by the reader of its kind; null where it is taken. */
+  documents: async () => {
+    const key = fromHex(asked.key);
+    const task = await client.readTask(fromHex(asked.task), key);
+    const readers = { 1: (data) => client.readTask(data, key), 2: (data) => client.readRound(data, task, key), 16: (data) => parts.readEnd(data, task, key) };
+    const refusals = [];
+    for (const { kind, document } of asked.documents) {
+      const data = fromHex(document);
+      const read = readers[kind] ?? ((bytes) => parts.verified(parts.readDocument(bytes), kind, key));
+      try {
+        await read(data);
+        refusals.push(null);
+      } catch (problem) {
+        refusals.push(problem.name === "WireError" ? problem.message : `NOT A REFUSAL: ${problem.stack}`);
+      }
+    }
+    return refusals;
+  },
 
   /** Vectors of CSV files under questions, by the places of their entries; null for a file that is refused. */
   questions: () =>

@@ -14,11 +14,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..service.budget import BudgetLimit, DeviceBudget, period_of, period_text
+from ..privacy.rounding import exact
+from ..service.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client import TOO_LATE, Client
 from ..service.demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
 from ..service.http import ServerError
 from ..service.means import beside
+from ..service.memory import Memory
 from ..service.outcomes import RefusedTaskError
 from ..service.queries import AskedQuery
 from ..service.records import Reader, reader_of
@@ -58,7 +60,11 @@ def join(
     encoding: Encoding = "utf-8",
     wait: Annotated[float, typer.Option(help="Seconds to wait for a round.")] = 60.0,
     budget_epsilon: Annotated[
-        float | None, typer.Option(help="What all tasks of all analyzers together may learn within a period; it is remembered.")
+        float | None,
+        typer.Option(
+            help="What all tasks of all analyzers together may learn within a period; it is remembered. Default: "
+            f"the limit on the ledger, or {exact(DEFAULT_LIMIT.epsilon)}."
+        ),
     ] = None,
     budget_delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-5,
     period: Annotated[str, typer.Option(help="The length of a period: hours, days or weeks, such as 365d.")] = "365d",
@@ -83,6 +89,8 @@ def join(
     With --ledger: show what all tasks together may have learned about you, and what is left of your budget.
     """
     budget = DeviceBudget(budget_file)
+    if data is not None or shuffler is not None:
+        budget.require(answered=Memory(folder.expanduser()).has_answered())
     if budget_epsilon is not None:
         _remember(budget, BudgetLimit(budget_epsilon, budget_delta, period_of(period)))
     if ledger or (budget_epsilon is not None and data is None and shuffler is None):
@@ -95,6 +103,9 @@ def join(
     secret = token or os.environ.get("CROUPIER_TOKEN")
     if not secret:
         raise ArgumentError("--token", None, "given, or in CROUPIER_TOKEN", "The shuffler's operator enrols clients.")
+    if budget.limit() is None:
+        budget.allow(DEFAULT_LIMIT)
+        say(messages(), f"Your ledger had no limit. It has one now: {DEFAULT_LIMIT}; --budget-epsilon changes it.")
     client = Client(
         shuffler,
         secret,
@@ -203,17 +214,38 @@ def _show(budget: DeviceBudget, as_json: bool) -> None:
     limit = budget.limit()
     delta = values["delta"]
     table = Table(box=None, pad_edge=False)
-    for head in ("task", "name", "analyzer", "first answer", "last answer", "answers", f"epsilon at delta {delta}", "counts now"):
+    for head in (
+        "task",
+        "name",
+        "analyzer",
+        "first answer",
+        "last answer",
+        "answers",
+        f"epsilon at delta {delta}",
+        "if watched",
+        "counts now",
+    ):
         table.add_column(head, overflow="fold")
     for task in values["tasks"]:
-        words = (task["task"][:8], task["name"] or "-", task["analyzer"][:8], task["first"], task["last"], str(task["answers"]))
-        table.add_row(*words, task["epsilon"], "yes" if task["counts"] else "no")
+        words = (
+            task["task"][:8],
+            task["name"] or "-",
+            task["analyzer"][:8],
+            task["first"],
+            task["last"],
+            str(task["answers"]),
+        )
+        table.add_row(*words, task["epsilon"], task["epsilon if watched"], "yes" if task["counts"] else "no")
     console = Console(soft_wrap=True)
     if values["tasks"]:
         console.print(table)
     else:
         typer.echo("No task was answered yet.")
     typer.echo(f"Everything together: epsilon {values['epsilon']} at delta {delta}, whenever you look.")
+    typer.echo(
+        f"To an observer who also knows when you answered, the shuffler included: epsilon {values['epsilon if watched']} at delta "
+        f"{delta}."
+    )
     if limit is None:
         typer.echo("There is no limit: --budget-epsilon sets one.")
         return

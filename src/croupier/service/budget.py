@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..privacy import Guarantee, round_up
 from ..privacy.filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer
 from ..privacy.rounding import exact
 from ..validation import ArgumentError, real
+from .documents import cleaned
 from .outcomes import RefusedTaskError
 
 FORMAT, VERSION = "croupier device budget", 1
@@ -66,6 +68,10 @@ class BudgetLimit:
         return f"epsilon = {exact(self.epsilon)} at delta = {exact(self.delta)} within any {period_text(self.seconds)}"
 
 
+# What `croupier join` and the page take unless the owner says otherwise.
+DEFAULT_LIMIT = BudgetLimit(4.0, 1e-5, 365 * _SECONDS["d"])
+
+
 @dataclass(frozen=True)
 class BudgetEntry:
     """One task on a device's ledger.
@@ -98,6 +104,11 @@ class BudgetEntry:
     def bound(self) -> GaussianBound:
         """What a filter counts."""
         return gaussian_bound(self.guarantee)
+
+    @property
+    def watched_bound(self) -> GaussianBound:
+        """The same to an observer who also knows when each user answered; `bound` itself where lots are not secret."""
+        return gaussian_bound(self.guarantee.if_watched)
 
 
 class DeviceBudget:
@@ -233,8 +244,13 @@ class DeviceBudget:
         begun = self._clock() - limit.seconds
         return [entry for entry in entries if entry.last > begun]
 
-    def spent(self) -> float:
+    def spent(self, *, watched: bool = False) -> float:
         """An epsilon for everything that was ever answered, which holds whenever one looks (the odometer of section 4).
+
+        Parameters
+        ----------
+        watched : bool, default False
+            Whether it is to hold to an observer of arrival times, too, who knows everybody's lot.
 
         Returns
         -------
@@ -242,7 +258,7 @@ class DeviceBudget:
             At the limit's delta, or 1e-6 where there is no limit; infinite where slacks are beyond a quarter of it.
         """
         limit, _ = self._read()
-        bounds = [entry.bound for entry in self.entries()]
+        bounds = [entry.watched_bound if watched else entry.bound for entry in self.entries()]
         delta = limit.delta if limit else COMMON_DELTA
         return odometer(bounds, delta, first_cap(bounds[0])) if bounds else 0.0
 
@@ -252,7 +268,8 @@ class DeviceBudget:
         Returns
         -------
         dict
-            `limit` with the parts of it that are used, `tasks`, and the `epsilon` of everything at `delta`.
+            `limit` with the parts of it that are used, `tasks`, and the `epsilon` of everything at `delta`, with
+            `epsilon if watched`, which holds to an observer of arrival times, too.
         """
         limit, entries = self._read()[0], self.entries()
         now = [] if limit is None else self.counted(limit, entries)
@@ -271,18 +288,20 @@ class DeviceBudget:
             "tasks": [
                 {
                     "task": entry.task,
-                    "name": entry.name,
+                    "name": cleaned(entry.name),
                     "analyzer": entry.analyzer,
                     "first": _moment(entry.first),
                     "last": _moment(entry.last),
                     "answers": entry.answers,
                     "epsilon": round_up(_epsilon(entry.guarantee, delta)),
+                    "epsilon if watched": round_up(_epsilon(entry.guarantee.if_watched, delta)),
                     "delta": exact(delta),
                     "counts": limit is not None and entry in now,
                 }
                 for entry in entries
             ],
             "epsilon": round_up(self.spent()),
+            "epsilon if watched": round_up(self.spent(watched=True)),
             "delta": exact(delta),
         }
 
@@ -302,34 +321,72 @@ class DeviceBudget:
             f"{round_up(max(squares, slacks))} times the cap on them. {_room(limit, bounds, others)} Nothing was sent."
         )
 
+    def require(self, answered: bool) -> None:
+        """Refuse where the ledger is gone: without it the owner's limit would be, too.
+
+        Parameters
+        ----------
+        answered : bool
+            Whether this device remembers that it has answered a task, which a ledger must know of.
+
+        Raises
+        ------
+        ArgumentError
+            Where there is no ledger but its lock, or a task was answered.
+        """
+        # the ledger is written before the lock, and never deleted: a lock without a ledger is what somebody left of it
+        if self.path.exists() or not (self._lock.exists() or answered):
+            return
+        left = f"; {self._lock} and what was answered would count as nothing" if self._lock.exists() else ""
+        remedy = "Bring it back: without it your limit is gone, and what you have answered is not counted. If it is lost, "
+        remedy += "delete its lock, if that is there, and begin a new one by croupier join --budget-epsilon EPSILON alone."
+        raise ArgumentError("budget file", str(self.path), f"there, as tasks were answered by it{left}", remedy)
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_suffix(".lock")
+
     def _read(self) -> tuple[BudgetLimit | None, list[BudgetEntry]]:
         if not self.path.exists():
+            self.require(answered=False)
             return None, []
         try:
-            values = json.loads(self.path.read_text(encoding="utf-8"))
-            if (values["format"], values["version"]) != (FORMAT, VERSION):
-                raise ValueError
-            limit = values["limit"] and BudgetLimit(**values["limit"])
-            entries = [BudgetEntry(**one | {"guarantee": Guarantee.from_dict(one["guarantee"])}) for one in values["tasks"]]
-            named = all(isinstance(one, str) for entry in entries for one in (entry.task, entry.name, entry.analyzer))
-            if not named or not all(0 <= one.first <= one.last < _LAST_MOMENT and one.answers >= 0 for one in entries):
-                raise ValueError
-        except (ValueError, KeyError, TypeError):
+            return _parsed(self.path.read_text(encoding="utf-8"))
+        except (ValueError, KeyError, TypeError, AttributeError):
             remedy = "Bring it back: without it you might reveal more than you allow."
             raise ArgumentError("budget file", str(self.path), f"a {FORMAT} of version {VERSION}", remedy) from None
-        return limit, entries
 
     def _write(self, limit: BudgetLimit | None, entries: Sequence[BudgetEntry]) -> None:
         terms = None if limit is None else {name: getattr(limit, name) for name in ("epsilon", "delta", "seconds")}
         tasks = [asdict(entry) | {"guarantee": entry.guarantee.to_dict()} for entry in entries]
-        values = {"format": FORMAT, "version": VERSION, "limit": terms, "tasks": tasks}
-        write_whole(self.path, (json.dumps(values, indent=1) + "\n").encode(), private=True)
+        text = json.dumps({"format": FORMAT, "version": VERSION, "limit": terms, "tasks": tasks}, indent=1) + "\n"
+        try:
+            if _parsed(text) != (limit, list(entries)):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError):
+            remedy = "It was not written, since it could not be read back; nothing was sent. Report this as a bug."
+            raise ArgumentError(
+                "budget entry", [asdict(entry) for entry in entries][-1:], "made of texts and numbers", remedy
+            ) from None
+        write_whole(self.path, text.encode(), private=True)
+
+    def _begin(self) -> None:
+        """Make an empty ledger before there is a lock, unless another process has made one."""
+        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.{threading.get_ident()}.draft")
+        write_whole(
+            draft, (json.dumps({"format": FORMAT, "version": VERSION, "limit": None, "tasks": []}) + "\n").encode(), private=True
+        )
+        with suppress(FileExistsError):
+            os.link(draft, self.path)
+        draft.unlink()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process after the other; the lock is a file beside the ledger, which is replaced whole."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self.path.with_suffix(".lock").open("a") as file:
+        if not self._lock.exists() and not self.path.exists():
+            self._begin()
+        with self._lock.open("a") as file:
             deadline = time.monotonic() + _PATIENCE
             while True:
                 try:
@@ -341,6 +398,21 @@ class DeviceBudget:
                         raise ArgumentError("budget file", str(self.path), "used by one process at a time", remedy) from None
                     time.sleep(0.05)
             yield
+
+
+def _parsed(text: str) -> tuple[BudgetLimit | None, list[BudgetEntry]]:
+    """A ledger's text, every value of the type that it must have."""
+    values = json.loads(text)
+    if (values["format"], values["version"]) != (FORMAT, VERSION):
+        raise ValueError
+    limit = values["limit"] and BudgetLimit(**values["limit"])
+    entries = [BudgetEntry(**one | {"guarantee": Guarantee.from_dict(one["guarantee"])}) for one in values["tasks"]]
+    for entry in entries:
+        if not all(isinstance(word, str) for word in (entry.task, entry.name, entry.analyzer)):
+            raise ValueError
+        if not 0 <= entry.first <= entry.last < _LAST_MOMENT or type(entry.answers) is not int or entry.answers < 0:
+            raise ValueError
+    return limit, entries
 
 
 def period_of(text: str) -> float:

@@ -143,6 +143,7 @@ class Client:
         if self._task is None:
             task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
             self.demands.check(task)
+            self.budget.require(answered=self._memory.has_answered())
             self.budget.check(task.id, task.schedule.guarantee)
             self._task = task
         return self._task

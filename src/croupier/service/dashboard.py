@@ -26,6 +26,7 @@ from ..privacy import round_up, words
 from ..problem import Problem
 from .analyzer import RemotePopulation
 from .checked import checked_transport
+from .documents import cleaned
 from .margin import fewest, most_excluded, room
 from .outcomes import Answered
 from .queries import AskedQuery
@@ -97,11 +98,9 @@ class Dashboard:
         if task.secret is not None:
             raise WireError("arrivals in a task whose lots are secret: how many came is nobody's business")
         values = Document.from_bytes(data).verified(ARRIVALS, task.shuffler)
-        if set(values) != {"task", "round", "arrived"} or values["task"] != task.id:
+        if values["task"] != task.id:
             raise WireError("arrivals of another task")
         number, arrived = values["round"], values["arrived"]
-        if type(number) is not int or type(arrived) is not int or arrived < 0:
-            raise WireError("arrivals that are no numbers")
         waiting = self._population.waiting()
         if waiting is None or number != waiting.number:
             return
@@ -130,7 +129,7 @@ def run_state(
     return {
         "croupier": __version__,
         "task": task.id,
-        "name": task.name,
+        "name": cleaned(task.name),
         "question": isinstance(task.problem, AskedQuery),
         "status": status,
         "end": end,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -88,14 +89,10 @@ class Exclusions:
             Where the signature is not the analyzer's, or the places are no ascending whole numbers.
         """
         values = document.verified(EXCLUSIONS, key)
-        places = values.pop("places", None)
-        names = {name: value for name, value in values.items() if isinstance(value, str)}
-        if set(values) != {"task", "round", "batch"} or names != values or not isinstance(places, list):
-            raise WireError("a list of exclusions that says something impossible")
-        whole = all(type(place) is int for place in places)
-        if not whole or any(after <= before for before, after in zip([-1, *places], places, strict=False)):
+        places = values.pop("places")
+        if any(after <= before for before, after in pairwise(places)):
             raise WireError("exclusions that are no ascending places")
-        return cls(**names, places=tuple(places))
+        return cls(**values, places=tuple(places))
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,6 +63,16 @@ class Memory:
         """
         return [entry for entry in self.entries() if entry["task"] == task and not entry.get("cover")]
 
+    def has_answered(self) -> bool:
+        """Say whether any task was answered from this folder.
+
+        Returns
+        -------
+        bool
+            False where there was cover alone.
+        """
+        return any(not entry.get("cover") for entry in self.entries())
+
     def entries(self) -> list[dict[str, Any]]:
         """Return all that was sent or was about to be.
 

@@ -90,7 +90,9 @@ class Reader:
         try:
             facts = _schema(words["schema"])
             self._encoder = Encoder(facts, words["parameters"].get("invalid", "refuse"))
-            self._estimator = Request(words["task"], words["parameters"], None).estimator(facts)
+            # The other parameters change neither rows nor targets: what they choose stands in the task's problem and schedule.
+            invalid = {name: word for name, word in words["parameters"].items() if name == "invalid"}
+            self._estimator = Request(words["task"], invalid, None).estimator(facts)
             features = words["features"]
         except ArgumentError as problem:
             raise WireError(f"a task whose records cannot be read: {problem}") from None
@@ -98,6 +100,7 @@ class Reader:
             raise WireError("a task that does not say how records become rows, with its columns and features in lists") from None
         if features != list(self._encoder.names):
             raise WireError("a task whose features are in another order than its columns make them, or others")
+        self.features = len(features)
 
     def of_file(self, path: Path, dialect: Dialect | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Rows and targets of a CSV or Parquet file.
@@ -182,10 +185,20 @@ def reader_of(task: Task) -> Reader | AskedQuery | None:
     -------
     Reader, AskedQuery or None
         None where the task is not about tables.
+
+    Raises
+    ------
+    WireError
+        Where the words of the task about records cannot be read, or make rows of another length than its problem takes.
     """
     if isinstance(task.problem, AskedQuery):
         return task.problem
-    return None if task.records is None else Reader(task.records)
+    if task.records is None:
+        return None
+    reader = Reader(task.records)
+    if task.problem.dim != task.problem.loss.outputs * (reader.features + 1):
+        raise WireError("a task whose rows have not one constant beside their features")
+    return reader
 
 
 def _column(values: list[Any], kind: Any) -> Any:

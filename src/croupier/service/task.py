@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -15,21 +14,18 @@ from ..optimizer.gradients import Gradients
 from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Problem
-from ..validation import ArgumentError, Found, real, whole
+from ..validation import ArgumentError, Found
 from .enrolment import EnrollerKeys, check_enroller
-from .limits import require_coordinates
 from .problem_words import problem_of, problem_words
 from .queries import AskedQuery
 from .secrecy import SecretRounds, check_secrecy
 from .transport import batch_length
-from .wire import ROUND, TASK, TOKEN_BYTES, TRANSPORTS, Document, WireError, canonical, sha256
+from .wire import ROUND, TASK, TOKEN_BYTES, Document, WireError, canonical, sha256
 
 # Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
 PACE, LONGEST_PACE = 10.0, 30.0
 # SQLite keeps values of at most 10^9 bytes, and PostgreSQL gives out at most half of 2^30, as text of twice the length.
 MOST_BATCH_BYTES = 500_000_000
-_WORDS = {"id", "name", "transport", "users", "problem", "schedule", "shuffler", "records", "patience", "pace"}
-_WORDS |= {"secret", "enroller"}
 
 
 @dataclass(frozen=True)
@@ -173,9 +169,6 @@ class Task:
         Every plan of the task that is returned was proved anew in this process, whatever the document claims.
         """
         values = document.verified(TASK, key)
-        if unknown := set(values) - _WORDS:
-            raise WireError(f"a task with words that this version does not know: {', '.join(sorted(unknown))}")
-        require_coordinates(values)
         try:
             problem = problem_of(values["problem"])
             schedule = Schedule.from_dict(values["schedule"])
@@ -196,9 +189,6 @@ class Task:
             check_secrecy(secret, schedule.secret_lots, task.patience, task.pace)
             if enroller is not None:
                 check_enroller(enroller, schedule, task.transport)
-            if task.patience is not None:
-                real("patience", task.patience, at_least=0, remedy="Give seconds, or nothing.")
-            real("pace", task.pace, above=0, at_most=LONGEST_PACE, remedy="A place in a round is kept for a minute.")
             digest = sha256(canonical({word: value for word, value in values.items() if word != "id"}))
             if values["id"] != digest:
                 raise ArgumentError("id", values["id"], f"{digest}, the digest of what the task says", "Ask for it again.")
@@ -206,7 +196,7 @@ class Task:
             task.schedule.guarantee  # noqa: B018  (what cannot be composed is refused here, not where it is first asked for)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem_:
             raise WireError(f"a task that says something impossible: {problem_}") from None
-        if task.transport not in tuple(TRANSPORTS) or not all(_fits(phase, problem) for phase in schedule.phases):
+        if not all(_fits(phase, problem) for phase in schedule.phases):
             raise WireError("a task whose plans do not fit it, or have no proof")
         task.most_batch_bytes()
         return task
@@ -324,12 +314,10 @@ class TaskRound:
             theta = np.array(values["theta"], dtype=np.float64)
             sealed_for = X25519PublicKey.from_public_bytes(bytes.fromhex(values["key"]))
             task_round = cls(values["task"], values["id"], values["number"], values["phase"], theta, sealed_for)
-            _name("id", task_round.id)
-            whole("number", task_round.number, at_least=1, remedy="Rounds are counted from 1.")
-            phase = task.schedule.phases[task_round.phase - 1] if task_round.phase >= 1 else None
-        except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as problem:
+        except (ValueError, ArithmeticError) as problem:
             raise WireError(f"a round that says something impossible: {problem}") from None
-        if task_round.task != task.id or phase is None or theta.shape != (task.problem.dim,) or not np.isfinite(theta).all():
+        fits = task_round.task == task.id and task_round.phase <= len(task.schedule.phases)
+        if not fits or theta.shape != (task.problem.dim,) or not np.isfinite(theta).all():
             raise WireError("a round that is not of this task")
         if task_round.number not in task.rounds_of(task_round.phase):
             raise WireError("a round whose number is none of its phase's")
@@ -385,9 +373,3 @@ class TaskRound:
 def _fits(phase: Phase, problem: Problem | AskedQuery) -> bool:
     """Whether a phase's plan is proved and fits; that of secret lots was proved when it was read."""
     return phase.plan.dim == problem.dim and is_proved(phase.plan)
-
-
-def _name(name: str, value: Any) -> None:
-    """Names become parts of file names on devices: nothing in them may lead elsewhere."""
-    if not isinstance(value, str) or not re.fullmatch("[0-9A-Za-z_-]{1,64}", value):
-        raise ArgumentError(name, value, "1 to 64 letters and digits", "Use hex digits.")
