@@ -11,6 +11,8 @@ from unittest import mock
 import pytest
 from helpers_cli import croupier
 
+from croupier.validation import how_to_install
+
 PLAN = ["plan", "--epsilon", "1", "--delta", "1e-6", "--users", "10000", "--dim", "100"]
 NAMES = [
     "levels",
@@ -215,7 +217,7 @@ def test_a_role_without_its_extra_says_what_to_install(tmp_path):
     command = [sys.executable, "-c", script, "serve", "key", "--dir", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "pip install 'croupier[service]'" in result.stderr
+    assert how_to_install("service") in result.stderr
 
 
 def test_audit_of_everything_is_one_table_with_claim_estimate_and_bound():

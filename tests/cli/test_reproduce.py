@@ -16,6 +16,7 @@ import pytest
 
 from croupier.cli import main
 from croupier.cli import reproduce as module
+from croupier.validation import how_to_install
 
 ROOT = Path(__file__).parents[2]
 TABLES = ("sum.json", "sum.md", "evidence/sum.svg", "evidence.md")
@@ -103,7 +104,7 @@ def test_a_missing_package_is_named_with_its_extra(croupier, benchmarks, monkeyp
     code, said = croupier("sum")
     assert code == 2
     assert "dp_accounting is not" in said
-    assert "pip install 'croupier[bench]'" in said
+    assert how_to_install("bench") in said
 
 
 def test_a_benchmark_that_is_not_there_is_named(croupier, benchmarks, tmp_path):
@@ -117,7 +118,7 @@ def test_pictures_need_an_extra(croupier, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
     code, said = croupier("sum", "--quick")
     assert code == 2
-    assert "pip install 'croupier[bench]'" in said
+    assert how_to_install("bench") in said
 
 
 def test_another_package_of_this_name_where_one_stands_is_passed_over(croupier, benchmarks, tmp_path):

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..validation import ArgumentError
+from ..validation import ArgumentError, how_to_install
 from .blocks import Placed
 from .records import Records
 
@@ -48,7 +48,7 @@ def connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tu
     try:
         import ray  # noqa: PLC0415  (an extra)
     except ImportError:
-        raise ArgumentError("RayPopulation", "no Ray", "the extra `ray`", "pip install 'croupier[ray]'") from None
+        raise ArgumentError("RayPopulation", "no Ray", "the extra `ray`", how_to_install("ray")) from None
     if ray.is_initialized():
         if address is not None:
             raise ArgumentError("address", address, "left out, as this process is connected to Ray already", "Leave it out.")
