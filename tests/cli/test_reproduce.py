@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -201,3 +202,25 @@ def test_a_wheel_brings_the_benchmarks_without_results(tmp_path):
         command, cwd=tmp_path, env=environment(tmp_path / "installed"), capture_output=True, text=True, check=False
     )
     assert (refused.returncode, "--out is needed" in refused.stderr) == (2, True)
+
+
+def test_an_sdist_has_what_the_repository_has(tmp_path):
+    """Built where tools have left their files, which a .gitignore of a folder below does not keep out either."""
+    pytest.importorskip("hatchling")
+    copy = tmp_path / "checkout"
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=False, capture_output=True, text=True).stdout.split("\n")
+    if not any(tracked):
+        pytest.skip("not a checkout")
+    for name in filter(None, tracked):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes((ROOT / name).read_bytes())
+    for stray in (".cache/x", "clients/typescript/node_modules/x/y.js", "notes/x", "reproduced/x"):
+        (copy / stray).parent.mkdir(parents=True)
+        (copy / stray).touch()
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=copy, check=True, capture_output=True, timeout=300)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    unwanted = {name for name in tracked if name.startswith((".ci/", ".github/", ".pre-commit"))}
+    assert names - {"PKG-INFO"} == set(filter(None, tracked)) - unwanted

@@ -207,7 +207,9 @@ def main() -> None:
     except (ArgumentError, NoCertificateError) as error:
         _refuse(str(error))
     except _BadCommandLineError as error:
-        _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
+        said = error.format_message()
+        said += "" if said.endswith((".", "?")) else "."
+        _refuse(f"{said} See croupier --help, or croupier COMMAND --help.")
     except ModuleNotFoundError as error:
         if error.name == "flint":
             _refuse(str(error))
