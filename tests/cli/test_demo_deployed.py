@@ -73,10 +73,10 @@ def test_stopping_it_leaves_nothing(tmp_path, number):
         assert len(running(tmp_path)) >= 2
         time.sleep(0.5)
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert process.returncode == 130
     assert said.strip().splitlines()[-1] == "croupier: stopped"
     assert "Traceback" not in said
