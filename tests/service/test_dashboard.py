@@ -486,12 +486,12 @@ def test_a_browser_shows_a_round_when_it_ends(started, chromium):
             shown(tab, "#rounds-done", "^1$")
             made.arrive()
             shown(tab, "#rounds-done", "^2$")
+        shown(tab, "#status", r"Round 2 of 3 is done\. Round 3 of 3 takes reports\.")  # once it is made
         now = state_of(made)
         assert tab.locator("#drawing .dot").count() == 2
         assert tab.text_content("#privacy-epsilon") == now["privacy"]["epsilon"]
         assert f"At delta {now['privacy']['delta']}." in tab.text_content("#privacy-note")
         assert tab.text_content("#bits-person") == f"{now['bits']['person']:,}"
-        assert "Round 2 of 3 is done. Round 3 of 3 takes reports." in tab.text_content("#status")
         assert tab.locator("#rows tr").count() == 2
         assert f"length {now['curve'][1]['length']:.3g}" in tab.text_content("#picked")
         made.finish()
