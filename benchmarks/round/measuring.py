@@ -12,6 +12,7 @@ from rich.progress import track
 from croupier import SecureRandom, VectorSum, __version__, plan_sum
 from croupier.privacy import certify
 from croupier.protocol import binomial, fused
+from croupier.validation import how_to_install
 
 from ..protocol import Results
 from ..timing import medians
@@ -121,7 +122,7 @@ def _clip_and_sum(vectors: np.ndarray) -> np.ndarray:
 def measure(arguments: argparse.Namespace) -> Results:
     """All three tables, by the compiled pass."""
     if fused.kernel() is None:
-        arguments.error("the compiled pass needs numba: pip install 'croupier[fast]'")
+        arguments.error(f"the compiled pass needs numba: {how_to_install('fast')}")
     fused.PATIENCE = -1  # compiled from the first entry on
     return {
         "version": __version__,

@@ -289,3 +289,47 @@ def refuse_renamed(where: str, given: Mapping[str, Any], names: Mapping[str, str
         if name in names:
             raise ArgumentError(name, value, "left out", f"{name}= is now {names[name]}=.")
         raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
+
+
+def how_to_install(extra: str) -> str:
+    """The command that adds an extra to this copy of croupier, from where this copy came and never by its name from an index.
+
+    Parameters
+    ----------
+    extra : str
+        The extra, as in pyproject.toml.
+
+    Returns
+    -------
+    str
+        For a checkout, an editable install of it; for a wheel, a folder or a repository, that one with the extra; where its origin
+        is unknown or gone, the packages that the extra consists of.
+
+    Examples
+    --------
+    >>> "[proof]" in how_to_install("proof") or "python-flint" in how_to_install("proof")
+    True
+    """
+    # Imported when something is missing, not by every program that checks an argument.
+    import json  # noqa: PLC0415
+    import re  # noqa: PLC0415
+    import shlex  # noqa: PLC0415
+    from importlib import metadata  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+    from urllib.parse import urlsplit  # noqa: PLC0415
+    from urllib.request import url2pathname  # noqa: PLC0415
+
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").is_file():  # an editable install, or PYTHONPATH, whatever else is installed
+        return shlex.join(["pip", "install", "-e", f"{checkout}[{extra}]"])
+    try:
+        copy = metadata.distribution("croupier")
+    except metadata.PackageNotFoundError:
+        return "the extra's packages are listed in pyproject.toml"
+    origin = json.loads(copy.read_text("direct_url.json") or "{}")  # PEP 610; none where an index was asked
+    url, repository = origin.get("url", "file:///nowhere"), origin.get("vcs_info")
+    if urlsplit(url).scheme != "file" or Path(url2pathname(urlsplit(url).path)).exists():
+        url = f"{repository['vcs']}+{url}@{repository['commit_id']}" if repository else url
+        return shlex.join(["pip", "install", f"croupier[{extra}] @ {url}"])
+    needed = [line.partition(";")[0].strip() for line in copy.requires or [] if re.search(rf"extra == ['\"]{extra}['\"]", line)]
+    return shlex.join(["pip", "install", *needed])

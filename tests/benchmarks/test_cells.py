@@ -98,11 +98,14 @@ def test_ctrl_c_ends_at_once_keeps_cells_and_says_how_to_go_on(tmp_path, process
     }
     command = [sys.executable, str(tmp_path / "slow.py"), str(path), str(processes)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
-        while not (path.exists() and len(path.read_text().splitlines()) == 3):
-            assert running.poll() is None
-            time.sleep(0.05)
-        running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=60)
+        try:
+            while not (path.exists() and len(path.read_text().splitlines()) == 3):
+                assert running.poll() is None
+                time.sleep(0.05)
+            running.send_signal(signal.SIGINT)
+            _, errors = running.communicate(timeout=60)
+        finally:
+            running.kill()  # its jobs sleep for longer than anybody waits
     assert running.returncode == 130
     assert "2 of 4 cells are kept" in errors
     assert "the same command goes on" in errors

@@ -11,6 +11,8 @@ from unittest import mock
 import pytest
 from helpers_cli import croupier
 
+from croupier.validation import how_to_install
+
 PLAN = ["plan", "--epsilon", "1", "--delta", "1e-6", "--users", "10000", "--dim", "100"]
 NAMES = [
     "levels",
@@ -201,7 +203,7 @@ def test_ctrl_c_stops_with_a_line():
 
 def test_the_install_hint_of_a_missing_extra_is_printed_whole():
     with mock.patch.dict(sys.modules, {"dp_accounting.pld": None}), mock.patch.dict(os.environ, {"COLUMNS": "200"}):
-        assert "croupier[bench]" in croupier("audit", "--trials", "100", "--dim", "1").stdout
+        assert how_to_install("bench") in croupier("audit", "--trials", "100", "--dim", "1").stdout
 
 
 def test_an_epsilon_too_small_for_the_paper_is_a_reason_not_a_crash():
@@ -215,7 +217,7 @@ def test_a_role_without_its_extra_says_what_to_install(tmp_path):
     command = [sys.executable, "-c", script, "serve", "key", "--dir", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "pip install 'croupier[service]'" in result.stderr
+    assert how_to_install("service") in result.stderr
 
 
 def test_audit_of_everything_is_one_table_with_claim_estimate_and_bound():
@@ -288,4 +290,10 @@ def test_prove_without_its_extra_says_which_one():
             sys.modules.pop(name, None)
         result = croupier(*PLAN, "--prove")
     assert result.returncode == 2
-    assert "croupier[proof]" in result.stderr
+    assert how_to_install("proof") in result.stderr
+
+
+def test_a_question_ends_with_its_mark():
+    result = croupier("fitt")
+    assert result.returncode == 2
+    assert "No such command 'fitt'. Did you mean 'fit'? See croupier --help" in result.stderr

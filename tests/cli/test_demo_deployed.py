@@ -20,6 +20,7 @@ from helpers_cli import croupier
 from croupier.cli import demo_deployed
 from croupier.table import Schema
 from croupier.table.datasets import PATIENTS, patients
+from croupier.validation import how_to_install
 
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
@@ -72,10 +73,10 @@ def test_stopping_it_leaves_nothing(tmp_path, number):
         assert len(running(tmp_path)) >= 2
         time.sleep(0.5)
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert process.returncode == 130
     assert said.strip().splitlines()[-1] == "croupier: stopped"
     assert "Traceback" not in said
@@ -98,7 +99,7 @@ def test_without_the_extra_it_says_how_to_get_it():
         result = croupier("demo", "--deployed")
     assert result.returncode == 2
     assert len(result.stderr.strip().splitlines()) == 1
-    assert "pip install 'croupier[service]'" in result.stderr
+    assert how_to_install("service") in result.stderr
     assert "uvicorn" in result.stderr
 
 

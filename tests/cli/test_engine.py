@@ -111,7 +111,7 @@ def test_a_killed_run_goes_on_to_the_model_of_an_undisturbed_one(folder, lines):
 def test_a_lost_file_stops_a_run_that_goes_on_when_it_is_back(folder):
     """The file is lost after the first round, and with it the worker that had read it."""
     script = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 from croupier.cli import main
 from croupier.population import RayPopulation
@@ -122,7 +122,10 @@ def answer(self, question):
     if Path("parquet/1.parquet").exists():
         Path("parquet/1.parquet").rename("away")
         for worker in self._workers:
+            process = self._ray.get(worker.__ray_call__.remote(lambda worker: os.getpid()))
             self._ray.kill(worker, no_restart=False)
+            while Path(f"/proc/{process}").exists():  # Ray does not wait, and a worker that lives still has what it read
+                time.sleep(0.01)
     return estimate
 RayPopulation.answer = answer
 main()

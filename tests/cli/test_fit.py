@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from unittest import mock
 
 import numpy as np
@@ -442,33 +441,38 @@ def test_a_model_that_promises_more_than_its_plans_is_refused(folder):
 
 
 SLOW = """
-import sys, time
+import sys
 from croupier.cli import main
 from croupier.population import ArrayPopulation
 
 ask = ArrayPopulation.answer
 def answer(self, *arguments):
     print("asking", file=sys.stderr, flush=True)
-    time.sleep(0.3)
+    sys.stdin.readline()
     return ask(self, *arguments)
 ArrayPopulation.answer = answer
 main()
 """
 
 
-def interrupted(folder, *arguments, after, times, pause=0.1):
-    """A run whose rounds are slow, interrupted in round `after`."""
+def interrupted(folder, *arguments, after, times):
+    """A run whose rounds wait for a line of input, interrupted in round `after`."""
     command = [sys.executable, "-c", SLOW, "fit", "people.csv", "--schema", "facts.toml", *arguments]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=folder, **pipes, text=True) as process:
         first = process.stderr.readline()
         assert "about to run" in first
-        for _ in range(after):
+        for number in range(1, after + 1):
             assert process.stderr.readline() == "asking\n"
-        for _ in range(times):
-            time.sleep(pause)
+            if number < after:
+                process.stdin.write("\n")
+                process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.readline()  # the first has been noticed
+        if times == 2:
             process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-    return process.returncode, out, err
+        out, err = process.communicate(None if times == 2 else "\n", timeout=120)
+    return process.returncode, out, said + err
 
 
 @pytest.mark.parametrize("interactivity", ["sequential", "full"])

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from croupier.cli import main
 from croupier.cli import reproduce as module
+from croupier.validation import how_to_install
 
 ROOT = Path(__file__).parents[2]
 TABLES = ("sum.json", "sum.md", "evidence/sum.svg", "evidence.md")
@@ -103,7 +105,7 @@ def test_a_missing_package_is_named_with_its_extra(croupier, benchmarks, monkeyp
     code, said = croupier("sum")
     assert code == 2
     assert "dp_accounting is not" in said
-    assert "pip install 'croupier[bench]'" in said
+    assert how_to_install("bench") in said
 
 
 def test_a_benchmark_that_is_not_there_is_named(croupier, benchmarks, tmp_path):
@@ -117,7 +119,7 @@ def test_pictures_need_an_extra(croupier, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
     code, said = croupier("sum", "--quick")
     assert code == 2
-    assert "pip install 'croupier[bench]'" in said
+    assert how_to_install("bench") in said
 
 
 def test_another_package_of_this_name_where_one_stands_is_passed_over(croupier, benchmarks, tmp_path):
@@ -200,3 +202,25 @@ def test_a_wheel_brings_the_benchmarks_without_results(tmp_path):
         command, cwd=tmp_path, env=environment(tmp_path / "installed"), capture_output=True, text=True, check=False
     )
     assert (refused.returncode, "--out is needed" in refused.stderr) == (2, True)
+
+
+def test_an_sdist_has_what_the_repository_has(tmp_path):
+    """Built where tools have left their files, which a .gitignore of a folder below does not keep out either."""
+    pytest.importorskip("hatchling")
+    copy = tmp_path / "checkout"
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=False, capture_output=True, text=True).stdout.split("\n")
+    if not any(tracked):
+        pytest.skip("not a checkout")
+    for name in filter(None, tracked):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes((ROOT / name).read_bytes())
+    for stray in (".cache/x", "clients/typescript/node_modules/x/y.js", "notes/x", "reproduced/x"):
+        (copy / stray).parent.mkdir(parents=True)
+        (copy / stray).touch()
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=copy, check=True, capture_output=True, timeout=300)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    unwanted = {name for name in tracked if name.startswith((".ci/", ".github/", ".pre-commit"))}
+    assert names - {"PKG-INFO"} == set(filter(None, tracked)) - unwanted

@@ -35,6 +35,7 @@ from croupier.service.store import Database
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report
 from croupier.service.wire import Document, SealedReport
+from croupier.validation import how_to_install
 
 DIM = 5
 PATIENCE = 60.0  # seconds that a test waits before it says that something does not happen
@@ -392,7 +393,7 @@ def why_no_postgres() -> str | None:
     try:
         import psycopg  # noqa: F401, PLC0415
     except ImportError:
-        return "psycopg is not here: pip install croupier[postgres]"
+        return f"psycopg is not here: {how_to_install('postgres')}"
     if os.geteuid() == 0 and subprocess.run(["id", "postgres"], capture_output=True, check=False).returncode != 0:
         return "PostgreSQL does not run as root, and there is no user postgres"
     return None

@@ -273,7 +273,7 @@ def test_a_run_over_the_network_ends_where_one_in_memory_does(tmp_path, roles, t
                 for user in users:
                     service.client(f"u{user}").take_part(rows[user], targets[user], random=SeededRandom(user))
                 bring(service.shuffler, population)
-            result = training.result(timeout=20)
+            result = training.result(timeout=120)
         finally:
             population.stop()
     kept.close()
@@ -302,7 +302,7 @@ class _InMemory:
 
 
 def _waited_for(find: Callable[[], Any], training: Any) -> Any:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (found := find()) is None:
         assert not training.done(), training.result()
         assert time.monotonic() < deadline, "no round came"
@@ -789,7 +789,7 @@ class Clock:
         due = self.now + timeout
         if self.ready <= due:
             for future in futures:
-                future.exception(timeout=20)
+                future.exception(timeout=120)
         self.now = max(self.now, min(self.ready, due))
 
 

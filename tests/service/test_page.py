@@ -212,11 +212,11 @@ class Tab:
     def accept(self) -> None:
         assert self.world.tokens[self.user] not in self.page.url  # taken out of the address, for whoever looks at it
         # The task promises less than the page accepts by itself: the person has to say so.
-        self.page.locator("#problem", has_text="Nothing was sent").wait_for(timeout=20_000)
+        self.page.locator("#problem", has_text="Nothing was sent").wait_for(timeout=60_000)
         for name, value in (("epsilon", "8.01"), ("delta", "1e-2"), ("all-epsilon", "30"), ("all-delta", "0.2")):
             self.page.fill(f"#{name}", value)
         self.page.click("#invitation button")
-        self.page.locator("#asked").wait_for(timeout=20_000)
+        self.page.locator("#asked").wait_for(timeout=60_000)
 
     def fill(self) -> None:
         values = person(self.user)
@@ -229,7 +229,7 @@ class Tab:
         self.page.click("#take-part")
 
     def hears(self, text: str) -> None:
-        self.page.locator("#log li", has_text=text).first.wait_for(timeout=40_000)
+        self.page.locator("#log li", has_text=text).first.wait_for(timeout=60_000)
 
     def sent(self) -> dict[int, list[int]]:
         """The counts that the page says it sent, by round."""
@@ -261,7 +261,7 @@ def killed_and_revived(tab: Tab, context) -> dict[int, list[int]]:
     """A tab whose report is made and cannot be sent is closed; another one sends what waits in the browser. What was sent."""
     context.route("**/v1/report", lambda route: route.abort())
     tab.fill()
-    tab.page.locator("#leaving").wait_for(timeout=40_000)
+    tab.page.locator("#leaving").wait_for(timeout=60_000)
     sent = tab.sent()
     soon(lambda: tab.page.wait_for_timeout(50) or tab.reports)
     tab.page.close()

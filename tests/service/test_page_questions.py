@@ -152,7 +152,7 @@ def test_a_question_on_the_page_is_in_plain_words_and_its_noise_is_shown(tmp_pat
         assert "once, in the only round" in asked_words
         assert "the answer, or of everything" in page.inner_text("#promise")
         page.click("#take-part")
-        page.locator("#problem", has_text="smokes: choose one").wait_for(timeout=20_000)
+        page.locator("#problem", has_text="smokes: choose one").wait_for(timeout=60_000)
         fill(page, {"age": "37", "smokes": "something else", "income": "", "ill": "no answer"})
         for tab in tabs[1:]:
             fill(tab.page, person(tab.user) | {"smokes": "something else"})

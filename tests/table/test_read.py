@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from croupier.table import RowStore, Source
@@ -51,6 +55,84 @@ def test_what_is_not_data_is_refused(tmp_path, name):
     (tmp_path / "data.xlsx").write_bytes(b"PK")
     with pytest.raises(ArgumentError, match=name if name != "." else "neither CSV nor Parquet"):
         Source(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["people.xlsx", "people.XLS", "people.ods", "workbook.csv"])
+def test_a_workbook_is_named_with_its_cure(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK\x03\x04 and more")
+    with pytest.raises(ArgumentError, match=r"Excel files are not supported; save it as CSV or Parquet\.$") as refused:
+        Source(tmp_path / name).names  # noqa: B018
+    assert name in str(refused.value)
+    assert "Rename" not in str(refused.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_utf16_is_recognised(tmp_path, encoding, ending):
+    text = "name,age\nJosé,30\n".encode(encoding)
+    path = tmp_path / f"people.{ending}"
+    path.write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    for read in (lambda source: source.names, lambda source: list(source.pieces({"age": pa.float64()}))):
+        with pytest.raises(ArgumentError, match=r"the file is UTF-16\. Convert it to UTF-8 first"):
+            read(Source(path))
+
+
+@pytest.mark.parametrize("address", ["https://host/people.csv", "s3://bucket/people.parquet"])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_an_address_is_told_as_it_was_given(address, kind):
+    with pytest.raises(ArgumentError, match=f"^{address}: this is an address.*Download it first"):
+        Source(kind(address))
+
+
+@pytest.mark.parametrize("end", ["\r", "\n\n", "\r\n\r\n"])
+def test_rows_end_with_any_line_break_and_empty_lines_are_none(tmp_path, end):
+    path = tmp_path / "t.csv"
+    path.write_bytes(end.join(["a,b", "1,x", '2,"y"', "3,z"]).encode())
+    assert consumed(path) == 3
+
+
+def test_marks_that_are_even_on_every_line_swallow_nothing(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('a,b,c\n"1,"x","x""\n1,"x",\n1,2,3\n')
+    with pytest.raises(ArgumentError, match=r"t\.csv: 2 rows in 3 lines"):
+        list(Source(path).pieces({"a": pa.string()}))
+
+
+LETTERS = [
+    '1,yes,"Dear Sir,\nthank you"',
+    '2,no,"one, two, three,\r\n""four""\n\n"',
+    '3,"no",plain',
+    '4,yes,"\n"',
+]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("block", [1 << 22, 1 << 7])
+@pytest.mark.parametrize("first", ["a,b,c", '\ufeff"a",b,"c, d"'])
+def test_line_breaks_within_quotations_are_part_of_their_value(tmp_path, monkeypatch, end, block, first):
+    monkeypatch.setattr("croupier.table.read._BLOCK_BYTES", block)
+    path = tmp_path / "letters.csv"
+    path.write_bytes(end.join([first, *LETTERS * 30, ""]).encode())
+    pieces = list(Source(path).pieces({"a": pa.float64(), "b": pa.string()}))
+    assert [value for piece in pieces for value in piece.column("a").to_pylist()] == [1, 2, 3, 4] * 30
+    assert [value for piece in pieces for value in piece.column("b").to_pylist()] == ["yes", "no", "no", "yes"] * 30
+    assert Source(path).count_rows("a")[path] == 120
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_no_two_stray_quotation_marks_swallow_a_row(tmp_path_factory, data):
+    """Two marks anywhere in a file of well-formed rows: it is refused, or has all its rows."""
+    value = st.text("a\\ \u2028\x0b'", max_size=3) | st.sampled_from(['"x"', '"x, y"', '"say ""x"""', '""'])
+    columns = data.draw(st.integers(2, 4))
+    rows = data.draw(st.lists(st.tuples(*[value] * columns), min_size=2, max_size=6))
+    body = "\n".join(",".join(("1", *row)) for row in rows) + "\n"
+    for place in sorted(data.draw(st.lists(st.integers(0, len(body)), min_size=2, max_size=2)), reverse=True):
+        body = body[:place] + '"' + body[place:]
+    path = tmp_path_factory.mktemp("stray") / "t.csv"
+    path.write_text(",".join("xabcd"[: columns + 1]) + "\n" + body)
+    with contextlib.suppress(ArgumentError):
+        assert sum(map(len, Source(path).pieces({"x": pa.string()}))) == len(rows)
 
 
 def consumed(path):

@@ -15,6 +15,7 @@ from ..files import written_whole
 from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
 from ..privacy.words import crowd
 from ..report import central, compare_table, local, lots_table, plan_table, proof_table
+from ..validation import how_to_install
 from .audit import audit_plan
 from .demo import demo
 from .describe import describe
@@ -206,13 +207,15 @@ def main() -> None:
     except (ArgumentError, NoCertificateError) as error:
         _refuse(str(error))
     except _BadCommandLineError as error:
-        _refuse(error.format_message().rstrip(".") + ". See croupier --help, or croupier COMMAND --help.")
+        said = error.format_message()
+        said += "" if said.endswith((".", "?")) else "."
+        _refuse(f"{said} See croupier --help, or croupier COMMAND --help.")
     except ModuleNotFoundError as error:
         if error.name == "flint":
             _refuse(str(error))
         if error.name not in ("fastapi", "prometheus_client", "sqlalchemy", "starlette", "uvicorn"):
             raise
-        _refuse(f"{error.name} is not installed. It comes with the extra `service`: pip install 'croupier[service]'.")
+        _refuse(f"{error.name} is not installed. It comes with the extra `service`: {how_to_install('service')}")
     except OSError as error:
         _refuse(f"{error.filename or 'output'}: {error.strerror or error}. Check that it can be read or written, and has room.")
     except Stopped as stop:

@@ -26,7 +26,7 @@ from ..service.task import Task
 from ..service.transport import report_length
 from ..table import Encoder, Piece, TableModel
 from ..table.datasets import PATIENTS, patients
-from ..validation import ArgumentError, real, whole
+from ..validation import ArgumentError, how_to_install, real, whole
 from .demo_roles import PAUSE, Role, Training, loopback_unproxied, terminated_like_interrupted
 from .progress import messages, say
 
@@ -79,7 +79,7 @@ def require_extra() -> None:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         allowed = f"used where the servers' packages are installed (not found: {', '.join(missing)})"
-        raise ArgumentError("--deployed", True, allowed, "pip install 'croupier[service]' gets them.")
+        raise ArgumentError("--deployed", True, allowed, f"To get them: {how_to_install('service')}")
 
 
 def _run(folder: Path, users: int, epsilon: float, delta: float, console: Console, shown: bool) -> Outcome:

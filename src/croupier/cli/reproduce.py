@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from ..validation import ArgumentError, Found, one_of
+from ..validation import ArgumentError, Found, how_to_install, one_of
 from .progress import Stopped, messages, say
 
 # Seconds that a benchmark has to end by itself after Ctrl-C, which reaches it too on a terminal.
@@ -116,7 +116,7 @@ def _check(name: str, benchmarks: Path, data: Path | None) -> None:
         raise ArgumentError("--data", str(data), f"a folder with the data sets of {name}", remedy)
     for package in _missing(start, set()):
         extra = _EXTRAS.get(package)
-        remedy = f"It comes with the extra `{extra}`: pip install 'croupier[{extra}]'." if extra else f"pip install {package}"
+        remedy = f"It comes with the extra `{extra}`: {how_to_install(extra)}" if extra else f"pip install {package}"
         raise ArgumentError("WHAT", name, f"one whose packages are installed: {package} is not", remedy)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..validation import ArgumentError, Found
+from ..validation import ArgumentError, Found, how_to_install
 from .blocks import Placed
 from .records import Records
 
@@ -49,7 +49,7 @@ def connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tu
         import ray  # noqa: PLC0415  (an extra)
     except ImportError:
         raise ArgumentError(
-            "RayPopulation", Found("needs Ray, which is not installed"), "the extra `ray`", "pip install 'croupier[ray]'"
+            "RayPopulation", Found("needs Ray, which is not installed"), "the extra `ray`", how_to_install("ray")
         ) from None
     if ray.is_initialized():
         if address is not None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, how_to_install, one_of, real, whole
 from .gaussian import central_noise_std
 from .guarantee import NEIGHBOURS, Guarantee, known_fields
 from .json_text import JsonText
@@ -345,7 +345,7 @@ class SumPlan(SumRequest, JsonText):
         except ModuleNotFoundError as error:
             if error.name != "flint":
                 raise
-            remedy = "It comes with the extra `proof`: pip install 'croupier[proof]'."
+            remedy = f"It comes with the extra `proof`: {how_to_install('proof')}"
             raise ModuleNotFoundError(f"python-flint is not installed. {remedy}", name="flint") from error
 
         return prove(self)

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..validation import how_to_install
 from .encoding import UnitVectors
 from .randomness import RandomSource
 from .sampling import round_ties
@@ -96,7 +97,7 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
     """
     compiled = kernel(*_kind(unit))
     if compiled is None:
-        raise ImportError("numba is not installed: pip install 'croupier[fast]'")
+        raise ImportError(f"numba is not installed: {how_to_install('fast')}")
     width = unit.rows.shape[1] * unit.coefficients.shape[1]
     shift = _NO_SHIFT if unit.shift is None else unit.shift
     drawn = random.draw_bytes(len(unit.rows) * width)

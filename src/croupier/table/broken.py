@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,44 +114,124 @@ def _other_length(file: Path, place: str, expected: int, found: int, names: Sequ
     return FileError(place, f"{found} values", f"a line of {expected}", remedy)
 
 
-def require_closed_quotations(file: Path, block_bytes: int) -> None:
-    """Refuse a file of which a line has an odd number of quotation marks.
+def count_records(file: Path, block_bytes: int, dialect: Dialect) -> tuple[int, bool]:
+    """Count the records of a CSV file without its header, and say whether quoted values have line breaks.
 
-    A quotation without an end would make one value of the lines after it, and nobody would notice the rows that it swallows. So
-    values over several lines are refused, too: from two open quotations they cannot be told.
+    A quotation without an end would make one value of the lines after it, and nobody would notice the rows that are missing. So a
+    file in which a quotation may have swallowed rows is refused, and `require_count` compares this count with what was read.
 
     Parameters
     ----------
     file : Path
         A CSV file, compressed or not.
     block_bytes : int
-        How much is looked at together.
+        How much is looked at together; also the longest record.
+    dialect : Dialect
+        What separates values, and the encoding.
+
+    Returns
+    -------
+    records : int
+        Lines that are not empty, but for the header; values over several lines count as one.
+    over_lines : bool
+        Whether there are such values.
 
     Raises
     ------
     FileError
-        With the row in which the first such quotation begins, counted from 1 without the header.
+        With the row in which the first open quotation begins, counted from 1 without the header.
+
+    Ensures
+    -------
+    Rows between two stray quotation marks are not taken for a value: each of their lines has all separators (`_is_one_record`).
     """
-    lines, marks, end = 0, 0, None
+    rows, marks, before = 0, 0, _LINE_FEED
     with pa.input_stream(str(file)) as stream:
         while block := stream.read(block_bytes):
-            if end is None and (b"\n" in block or b"\r" in block):
-                end = _LINE_FEED if b"\n" in block else _RETURN
             letters = np.frombuffer(block, dtype=np.uint8)
-            ends = np.flatnonzero(letters == end) if end is not None else np.zeros(0, dtype=np.int64)
+            is_end = (letters == _LINE_FEED) | (letters == _RETURN)
+            begins = np.flatnonzero(~is_end & np.append(before in (_LINE_FEED, _RETURN), is_end[:-1]))
+            ends = np.flatnonzero(is_end)
             quotes = np.flatnonzero(letters == _QUOTE) if b'"' in block else np.zeros(0, dtype=np.int64)
             odd = (marks + np.searchsorted(quotes, ends)) % 2 == 1
             if odd.any():
-                raise _open_quotation(file, lines + int(np.argmax(odd)))
-            lines, marks = lines + len(ends), marks + len(quotes)
+                if rows + np.searchsorted(begins, ends[np.argmax(odd)]) <= 1:
+                    raise _open_quotation(file, 0)
+                return _count_over_lines(file, block_bytes, dialect), True
+            rows, marks, before = rows + len(begins), marks + len(quotes), letters[-1]
     if marks % 2:
-        raise _open_quotation(file, lines)
+        raise _open_quotation(file, rows - 1)
+    return max(rows - 1, 0), False
+
+
+def require_count(file: Path, rows: int, records: int) -> None:
+    """Refuse a file of which other rows were read than it has records: marks within values can open a quotation."""
+    if rows != records:
+        allowed = "as many as lines; quotation marks have to stand at both ends of a value, and doubled within it"
+        raise FileError(str(file), f"{rows:,} rows in {records:,} lines", allowed, _MEND)
+
+
+def _count_over_lines(file: Path, most_bytes: int, dialect: Dialect) -> int:
+    """Count records of which some have several lines; refuse the first that is not surely one."""
+    mark = dialect.separator_of(file.name)
+    row, columns, lines, size, inside = 0, 0, list[str](), 0, False
+    with pa.input_stream(str(file)) as stream:
+        for line in io.TextIOWrapper(stream, encoding=dialect.encoding, newline=""):
+            if not lines and not line.strip("\r\n"):
+                continue
+            lines.append(line)
+            size, inside = size + len(line), inside ^ bool(line.count('"') % 2)
+            if inside and size <= most_bytes:
+                continue
+            if row == 0:
+                columns = _count_values(line.removeprefix("\ufeff"), mark)
+            elif inside or (len(lines) > 1 and not _is_one_record("".join(lines), columns, mark)):
+                raise _open_quotation(file, row)
+            row, lines, size = row + 1, [], 0
+    if inside:
+        raise _open_quotation(file, row)
+    return row - 1
+
+
+def _is_one_record(text: str, columns: int, mark: str) -> bool:
+    """Whether lines are surely one record: it is well formed, and some of its lines has too few separators to be a row itself."""
+    lines = [line for line in re.split(r"[\r\n]", text) if line.strip('"')]  # others would be empty lines, which are no rows
+    return _count_values(text, mark) == columns and (len(lines) == 1 or any(line.count(mark) < columns - 1 for line in lines))
+
+
+def _count_values(text: str, mark: str) -> int:
+    """The values of a record; 0 where a quotation does not begin and end with its value."""
+    sep = re.escape(mark)
+    values = re.compile(rf'(?:"(?:[^"]|"")*+"|[^"{sep}\r\n]*+)({sep}|\r?\n?\Z)')
+    count, place = 0, 0
+    while found := values.match(text, place):
+        count, place = count + 1, found.end()
+        if found[1] != mark:
+            return count
+    return 0
 
 
 def _open_quotation(file: Path, row: int) -> ArgumentError:
-    allowed = "one that ends on its line; the file may have been cut off"
+    allowed = "one that ends on its line, or is surely one value; the file may have been cut off"
     remedy = "Mend the file; a table whose values have line breaks can be read from Parquet. Nobody was asked."
     return FileError(f"{file}, row {row}" if row else f"{file}, its header", "a quotation over several lines", allowed, remedy)
+
+
+def refuse_other_content(file: Path) -> None:
+    """Refuse a CSV file that begins as UTF-16 or as a workbook does; both would be read as lines of nonsense."""
+    with pa.input_stream(str(file)) as stream:
+        head = stream.read(4)
+    if head.startswith(b"PK\3\4"):
+        raise workbook(file)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head:
+        text = f"{file}: the file is UTF-16. Convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8. Nobody was asked."
+        raise FileError(str(file), "UTF-16", "UTF-8", "Convert it to UTF-8 first.", text)
+
+
+def workbook(file: Path) -> FileError:
+    """The error for a file of a spreadsheet program."""
+    text = f"{file}: Excel files are not supported; save it as CSV or Parquet."
+    return FileError(str(file), "an Excel file", "CSV or Parquet", "Save it as CSV or Parquet.", text)
 
 
 def _listing(names: Sequence[Any]) -> str:

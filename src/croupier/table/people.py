@@ -149,7 +149,7 @@ class Engine:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        one_of("engine", self.name, ENGINES, "local reads on this machine, ray on a cluster (pip install 'croupier[ray]').")
+        one_of("engine", self.name, ENGINES, "local reads on this machine, ray on a cluster.")
         other = {"address": self.address, "workers": self.workers} if self.name == "local" else {"work_dir": self.work_dir}
         for option, value in other.items():
             if value is not None:

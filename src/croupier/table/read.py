@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pyarrow.csv as arrow_csv
 from pyarrow import parquet
 
 from ..validation import ArgumentError, FileError
-from .broken import broken, missing_column, not_utf8, require_closed_quotations
+from .broken import broken, count_records, missing_column, not_utf8, refuse_other_content, require_count, workbook
 from .dialect import Dialect
 
 _ENDINGS = {
@@ -29,6 +30,7 @@ _ENDINGS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+_WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 # Text that is looked at together; also the longest line.
 _BLOCK_BYTES = 1 << 22
 _STREAM_BYTES = 1 << 20
@@ -260,6 +262,10 @@ class Source:
 def _files(path: Path) -> list[Path]:
     endings = ", ".join(_ENDINGS)
     if not path.exists():
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):  # a path has one slash where an address has two
+            address = str(path).replace(":/", "://", 1)
+            text = f"{address}: this is an address, and files are not fetched. Download it first."
+            raise FileError(address, "an address", "a file or folder", "Download it first.", text)
         raise FileError(str(path), "no such file or folder", "there", "Check the path.", f"{path}: no such file or folder exists.")
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if _kind(file) and file.is_file() and not file.name.startswith("."))
@@ -268,6 +274,8 @@ def _files(path: Path) -> list[Path]:
             mixture = "CSV and Parquet together" if kinds else "neither CSV nor Parquet in it"
             raise FileError(str(path), mixture, "a folder of files of one kind", f"Their names end with {endings}.")
         return files
+    if path.suffix.lower() in _WORKBOOKS:
+        raise workbook(path)
     if _kind(path) is None:
         remedy = "Rename it, or write it as CSV or Parquet."
         raise FileError(str(path), "a file of another kind", f"one whose name ends with one of {endings}", remedy)
@@ -282,7 +290,8 @@ def _names(file: Path, dialect: Dialect) -> list[str]:
     try:
         if _kind(file) == "parquet":
             return list(parquet.read_schema(file).names)
-        return list(_open_csv(file, arrow_csv.ConvertOptions(column_types={}), dialect).schema.names)
+        refuse_other_content(file)
+        return _header(file, dialect)
     except (pa.ArrowException, OSError, UnicodeError) as problem:
         raise broken(file, problem, _columns(file, dialect), dialect) from None
 
@@ -297,12 +306,17 @@ def _batches(
                     batch_size=most, row_groups=row_groups, columns=types and list(types), use_threads=False
                 )
         else:
-            require_closed_quotations(file, _BLOCK_BYTES)
+            refuse_other_content(file)
+            records, over_lines = count_records(file, _BLOCK_BYTES, dialect)
+            rows = 0
             options = arrow_csv.ConvertOptions(
                 column_types=types, include_columns=types and list(types), null_values=NULLS, decimal_point=dialect.decimal
             )
-            with _open_csv(file, options, dialect) as stream:
-                yield from stream
+            with _opened(file, options, dialect, file.name, over_lines) as stream:
+                for batch in stream:
+                    rows += batch.num_rows
+                    yield batch
+            require_count(file, rows, records)
     except (pa.ArrowException, OSError, UnicodeError) as problem:
         raise broken(file, problem, _columns(file, dialect), dialect) from None
 
@@ -318,19 +332,15 @@ def _columns(file: Path, dialect: Dialect) -> list[str]:
 def _header(file: Path, dialect: Dialect) -> list[str]:
     """The columns of a CSV file by its first line alone, whatever follows."""
     with pa.input_stream(str(file)) as stream:
-        first = stream.read(_STREAM_BYTES).splitlines()[:1]
+        first = stream.read(_BLOCK_BYTES).splitlines()[:1]
     text = pa.py_buffer((first[0] if first else b"") + b"\n")
     return [] if _kind(file) == "parquet" else list(_opened(text, arrow_csv.ConvertOptions(), dialect, file.name).schema.names)
 
 
-def _open_csv(file: Path, convert: Any, dialect: Dialect) -> Any:
-    return _opened(file, convert, dialect, file.name)
-
-
-def _opened(what: Any, convert: Any, dialect: Dialect, name: str) -> Any:
+def _opened(what: Any, convert: Any, dialect: Dialect, name: str, over_lines: bool = False) -> Any:
     # without threads errors have row numbers
     reading = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False, encoding=dialect.encoding)
-    parsing = arrow_csv.ParseOptions(delimiter=dialect.separator_of(name), newlines_in_values=False)
+    parsing = arrow_csv.ParseOptions(delimiter=dialect.separator_of(name), newlines_in_values=over_lines)
     return arrow_csv.open_csv(what, read_options=reading, parse_options=parsing, convert_options=convert)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...validation import ArgumentError
+from ...validation import ArgumentError, how_to_install
 from .exact import count_law
 
 # Outcomes rarer than this under both users are left out; together they are far below any delta of interest.
@@ -20,7 +20,7 @@ _FLOOR = 1e-13
 def loss_distribution(
     first: float, second: float, *, trials: int, probability: float, pessimistic: bool = False, discretization: float = 1e-4
 ) -> Any:
-    """Make dp_accounting's privacy loss distribution of one coordinate. Needs `pip install croupier[bench]`.
+    """Make dp_accounting's privacy loss distribution of one coordinate. Needs the extra `bench`.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def loss_distribution(
     try:
         from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415  (an optional extra)
     except ImportError as error:
-        raise ImportError("pld_delta needs dp-accounting: pip install 'croupier[bench]'") from error
+        raise ImportError(f"pld_delta needs dp-accounting: {how_to_install('bench')}") from error
     a, b = count_law(first, trials, probability), count_law(second, trials, probability)
     size = max(a.size, b.size)
     a, b = (np.pad(law, (0, size - law.size)) for law in (a, b))
@@ -76,7 +76,7 @@ def pld_delta(
     rounds: int = 1,
     discretization: float = 1e-4,
 ) -> float:
-    """Compute delta at epsilon between two users by dp_accounting, in the worse direction. Needs `pip install croupier[bench]`.
+    """Compute delta at epsilon between two users by dp_accounting, in the worse direction. Needs the extra `bench`.
 
     Parameters
     ----------

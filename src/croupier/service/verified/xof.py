@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...validation import how_to_install
 from .field import FIELD64, Elements, PrimeField
 from .kernels import sponge_kernels
 
@@ -18,7 +19,7 @@ def _sponge() -> Callable[[bytes], Any]:
     try:
         from Crypto.Hash import TurboSHAKE128  # noqa: PLC0415 (clients of other transports need no such package)
     except ImportError:
-        raise ImportError("verified-sum needs the package pycryptodome: pip install 'croupier[service]'") from None
+        raise ImportError(f"verified-sum needs the package pycryptodome: {how_to_install('service')}") from None
     return lambda message: TurboSHAKE128.new(domain=1).update(message)
 
 
