@@ -23,8 +23,8 @@ OPENING = """\
 # Audit
 
 Can what we promise be shown to be wrong? Three kinds of outside eyes looked: the membership game, played with the real protocol,
-optimizers and estimators; `dp_accounting`; and `PLD_accounting`. A claim that any of them refutes is a defect. Every figure on
-this page comes from stored results; the commands beside the tables make them again.
+optimizers, estimators and deployed roles; `dp_accounting`; and `PLD_accounting`. A claim that any of them refutes is a defect.
+Every figure on this page comes from stored results; the commands beside the tables make them again.
 """
 GAMES = """\
 ## The membership game
@@ -33,18 +33,24 @@ Two populations differ in one person, as far as the guarantee allows. A player w
 and has to say which population it was. Error rates of such a player bound mu from below
 (beta >= Phi(Phi^-1(1 - alpha) - mu)), so a bound above the claim would refute it. *Estimate* is the mu of the error rates as
 found; *at least* is the lower bound, by Clopper and Pearson. *Would notice* is the mu of a mechanism that the game would expose
-half of the time; below the square root of 2 times the claim, the game notices that half of the noise bits are missing.
+half of the time; below the square root of 2 times the claim, the game notices that half of the noise bits are missing, below 2 that
+three quarters are. Games whose runs take long have fewer of them (*runs*).
 
-    croupier audit --all            # some minutes; --quick takes one
+    croupier audit --all            # some minutes; --quick takes one or two
 """
 AFTER_GAMES = """\
 Estimates stand close to the claims: the accounting gives away little. The scaler's stays at four fifths of it, since values and
 their squares do not fill the ball that its plan is made for. The paper's own constants are not in the table: their noise is
 hundreds of times what is needed, so that no game of this length sees anything. Tests play the same games against sabotaged code
-(half of the noise, rows of one person counted as people, vectors that are not clipped) and expect them to be refuted.
+(less noise, rows of one person counted as people, vectors that are not clipped, a shuffler that lets too many honest reports be
+left out) and expect them to be refuted.
 
-`croupier.game` plays them from Python. It stands above estimators and optimizers, which it runs; `croupier.privacy.audit` has the
-mathematics of the game and shares no code with what is audited.
+Deployed rounds run through a real shuffler with its database, and real reports, by *masked-sum* and by *verified-sum*; the player
+is the analyzer. Where it cheats, a fifth of all users are cheats who add no noise, all but the person tell it which reports are
+theirs, and it leaves out as many honest ones as the shuffler lets it.
+
+`croupier.game` plays them from Python. It stands above service, estimators and optimizers, which it runs; `croupier.privacy.audit`
+has the mathematics of the game and shares no code with what is audited.
 """
 
 
@@ -58,7 +64,7 @@ def text(games: Results, accountants: Results) -> str:
     refuted = sum(not row["passed"] for row in games["rows"])
     verdict = "No claim was refuted." if not refuted else f"**Claims refuted: {refuted}.**"
     facts = (
-        f"{games['trials']:,} runs on each side of every game, epsilons at delta {games['delta']:g}, "
+        f"{games['trials']:,} runs on each side of every game that is not slow, epsilons at delta {games['delta']:g}, "
         f"{'secure' if games['private'] else 'seeded'} coins. If all claims hold, any of them is refuted with probability at most "
         f"{games['false_alarm']:g}; each row has an equal share. {verdict}"
     )
@@ -68,7 +74,7 @@ def text(games: Results, accountants: Results) -> str:
 
 def games_table(rows: list[dict[str, Any]]) -> str:
     """Claim, estimate and bound of every game; claims rounded up, bounds down."""
-    heads = ("result", "the player sees; who differs", "claim: mu", "epsilon", "estimate: mu", "at least: mu", "epsilon")
+    heads = ("result", "the player sees; who differs", "runs", "claim: mu", "epsilon", "estimate: mu", "at least: mu", "epsilon")
     lines = []
     for row in rows:
         noticed = "nothing" if row["mu_detectable"] is None else f"mu {row['mu_detectable']:.3g}"
@@ -77,5 +83,7 @@ def games_table(rows: list[dict[str, Any]]) -> str:
             (round_down(row["mu_lower"]), round_down(row["epsilon_lower"])),
         )
         verdict = "holds" if row["passed"] else "**REFUTED**"
-        lines.append((row["kind"], row["seen"], *claim, f"{row['mu_estimate']:.3g}", *bound, noticed, verdict))
+        lines.append(
+            (row["kind"], row["seen"], f"{row['trials']:,}", *claim, f"{row['mu_estimate']:.3g}", *bound, noticed, verdict)
+        )
     return table((*heads, "would notice", "verdict"), lines)

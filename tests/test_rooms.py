@@ -26,7 +26,8 @@ STOREYS = [
     {"optimizer", "statistics"},
     {"estimator"},
     {"table"},
-    {"service", "report", "game"},
+    {"service", "report"},
+    {"game"},
     {"cli"},
 ]
 # `problem` stands beside the stair from `population` down: what is asked of users is not known to whoever asks.

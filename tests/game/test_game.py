@@ -8,18 +8,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from croupier import ArgumentError
-from croupier.game import FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, kinds, play_all
+from croupier.game import DEPLOYED, FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, deployed, kinds, models, play_all, runs_of
 from croupier.optimizer import pan_private, training
 from croupier.population import deal
+from croupier.privacy import SumPlan
 from croupier.privacy.audit import empirical
 from croupier.protocol import Counts, VectorSum, randomizer
+from croupier.service import releasing
 
 BY_NAME = {kind.name: kind for kind in KINDS}
+OF_PROTOCOL = [kind.name for kind in kinds.PROTOCOL]
+OF_MODELS = [kind.name for kind in models.MODELS]
+OF_ROLES = [kind.name for kind in DEPLOYED]
 # A run of training takes milliseconds; what takes less is played long enough to notice half of the noise bits.
 SLOW = {
     "scaler",
@@ -32,7 +38,7 @@ SLOW = {
 
 
 def play(name, trials, seed=3):
-    (row,) = play_all([BY_NAME[name]], trials=trials, seed=seed).rows
+    (row,) = play_all([replace(BY_NAME[name], share=1.0)], trials=trials, seed=seed).rows
     return row
 
 
@@ -43,9 +49,25 @@ def sabotage(monkeypatch, part):
         monkeypatch.setattr(module, "binomial", lambda random, trials, p, size, drawn=drawn: drawn(random, trials // part, p, size))
 
 
+def less_spread(monkeypatch, part):
+    """All noise is one in `part` of what it should be, around the same mean: so that sums do not even look odd."""
+    drawn = randomizer.binomial
+
+    def squeezed(random, trials, p, size):
+        mean = int(trials * p)
+        return mean + (drawn(random, trials, p, size) - mean) // part
+
+    monkeypatch.setattr(randomizer, "binomial", squeezed)
+
+
+def test_every_kind_is_one_of_these():
+    assert [*OF_PROTOCOL, *OF_MODELS, *OF_ROLES] == list(BY_NAME)
+    assert len(OF_ROLES) == 3
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_real_thing_passes_and_the_game_is_near_the_claim(name):
-    row = play(name, 150 if name in SLOW else 600)
+    row = play(name, 100 if name in OF_ROLES else 150 if name in SLOW or name in OF_MODELS else 600)
     audit = row.audit
     assert row.passed
     assert audit.mu_lower <= audit.mu_claimed
@@ -54,7 +76,17 @@ def test_the_real_thing_passes_and_the_game_is_near_the_claim(name):
     assert audit.mu_estimate > 0.1 * audit.mu_claimed
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", [*OF_MODELS, *OF_ROLES])
+def test_noise_that_spreads_too_little_is_caught_in_models_and_in_deployed_rounds(name, monkeypatch):
+    """A third of the standard deviation; a quarter where lots hide most, an eighth where a run is slow."""
+    part = {"logistic regression, intervals": 8, "logistic training, secret lots": 4}
+    less_spread(monkeypatch, 8 if name in OF_ROLES else part.get(name, 3))
+    row = play(name, 100 if name in OF_ROLES else 200)
+    assert not row.passed
+    assert row.audit.mu_lower > 0
+
+
+@pytest.mark.parametrize("name", OF_PROTOCOL)
 def test_half_of_the_noise_is_caught_in_every_kind(name, monkeypatch):
     """Half the standard deviation where a run is slow (a quarter where lots hide most), half of the bits where it is not."""
     sabotage(monkeypatch, 16 if name.endswith("secret lots") else 4 if name in SLOW else 2)
@@ -73,14 +105,37 @@ def test_rows_of_one_person_that_count_as_people_are_caught(monkeypatch):
     assert not play("several rows a person", 150).passed
 
 
+def test_a_shuffler_that_lets_too_many_honest_reports_be_left_out_is_caught(monkeypatch):
+    """All but the person and the cheats, who add no noise."""
+    monkeypatch.setattr(deployed, "most_excluded", lambda task, phase: 15)
+    name = "exclusions by a cheat, deployed"
+    _, mechanism = BY_NAME[name].game(8.0, 1e-6, kinds.Coins(1))
+    assert [mechanism(False), mechanism(True)] == [0.0, 0.0]  # refused: nothing is released, and nothing is learned
+    monkeypatch.setattr(releasing, "most_excluded", lambda task, phase: 15)
+    settled = releasing.Releases._settle
+
+    def careless(*about):
+        with monkeypatch.context() as during:
+            during.setattr(SumPlan, "honest_users", 1)
+            settled(*about)
+
+    monkeypatch.setattr(releasing.Releases, "_settle", careless)
+    assert not play(name, 100).passed
+
+
 @pytest.mark.parametrize("trials", [TRIALS, QUICK_TRIALS])
 def test_both_lengths_notice_half_of_the_noise_bits(trials):
     """By the game's own figure for its power, at the share of the false-alarm rate that a row has."""
-    for kind in KINDS:
+    for kind in kinds.PROTOCOL:
         claim, _ = kind.game(8.0, 1e-6, kinds.Coins(1))
         mu = empirical._gaussian_equivalent(claim, 1e-6)
         noticed = empirical._detectable(mu, trials - trials // 4, FALSE_ALARM / len(KINDS))
         assert noticed < 2**0.5 * mu
+
+
+def test_slow_games_have_a_share_of_the_runs():
+    assert [runs_of(kind, TRIALS) for kind in kinds.PROTOCOL] == [TRIALS] * len(kinds.PROTOCOL)
+    assert all(100 <= runs_of(kind, QUICK_TRIALS) < QUICK_TRIALS for kind in (*models.MODELS, *DEPLOYED))
 
 
 def test_the_scalers_ends_are_the_farthest():
@@ -120,7 +175,7 @@ def test_bad_arguments_are_named():
 
 
 def test_nothing_below_the_game_imports_it():
-    """cli -> game -> estimator, optimizer, protocol, privacy."""
+    """cli -> game -> service, estimator, optimizer, protocol, privacy."""
     code = "import croupier, croupier.estimator, croupier.report, croupier.table, sys; print('croupier.game' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..game import KINDS, QUICK_TRIALS, TRIALS, Findings, play_all
+from ..game import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, Findings, play_all, runs_of
 from ..privacy import ArgumentError, SumPlan, plan_sum, round_up
 from ..privacy.audit import EmpiricalAudit, empirical_audit, exact_delta, pld_delta
 from ..privacy.rounding import exact, round_down
@@ -43,7 +44,7 @@ def audit_plan(
         int | None, typer.Option(help=f"Runs of a membership game on each side; {_TRIALS}, or {TRIALS} with --all.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Play against every kind of result that is released.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help=f"With --all: {QUICK_TRIALS} runs on each side, about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=f"With --all: {QUICK_TRIALS} runs on each side, a minute or two.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Audit one round: exact enumeration, dp_accounting's privacy loss distribution, and the membership game.
@@ -88,10 +89,12 @@ def _audit_all(context: typer.Context, trials: int, as_json: bool) -> None:
             option = "--" + name.replace("_", "-")
             raise ArgumentError(option, context.params[name], "left out with --all", "Its games have plans of their own.")
     with Progress(TextColumn("{task.description}"), *_BAR, console=Console(stderr=True), disable=as_json, transient=True) as bar:
-        task, names = bar.add_task("games", total=2 * trials * len(KINDS)), [kind.name for kind in KINDS]
+        before = dict(zip([kind.name for kind in KINDS], accumulate(2 * runs_of(kind, trials) for kind in KINDS), strict=True))
+        task = bar.add_task("games", total=max(before.values()))
+        lengths = {kind.name: 2 * runs_of(kind, trials) for kind in KINDS}
 
         def tell(name: str, runs: int) -> None:
-            bar.update(task, description=name, completed=2 * trials * names.index(name) + runs)
+            bar.update(task, description=name, completed=before[name] - lengths[name] + runs)
 
         findings = play_all(trials=trials, progress=tell)
     if as_json:
@@ -118,9 +121,11 @@ def _table_of_all(findings: Findings) -> Table:
     noticed = max(row.audit.mu_detectable / row.audit.mu_claimed for row in findings.rows)
     power = f"mu {noticed:.3g} times the claim" if math.isfinite(noticed) else "nothing in some rows: use more trials"
     table.caption = (
-        f"{findings.trials:,} runs of the real thing on each side of a game, epsilons at delta {exact(findings.delta)}; "
+        f"{findings.trials:,} runs of the real thing on each side of a game, fewer where they are slow; epsilons "
+        f"at delta {exact(findings.delta)}; "
         f"it would notice {power}. If all claims hold, any of them is refuted with probability at most "
         f"{findings.false_alarm:g}; each row has an equal share of that."
+        f"{'' if DEPLOYED else ' Deployed rounds are left out: the extra service is not installed.'}"
     )
     table.caption_justify = "left"
     return table

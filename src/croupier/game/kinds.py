@@ -83,6 +83,8 @@ class Kind:
     game : callable
         From (epsilon, delta, coins) to what is claimed and a function that runs the real thing once, on the population (False)
         or on its neighbour (True), and returns the player's number.
+    share : float, default 1.0
+        The share of a session's runs that this game has: less where a run takes long.
 
     Examples
     --------
@@ -95,6 +97,7 @@ class Kind:
     name: str
     seen: str
     game: Callable[[float, float, Coins], tuple[Guarantee, Mechanism]]
+    share: float = 1.0
 
 
 def _neighbours(users: int, dim: int, ends: tuple[float, float]) -> tuple[Floats, Floats]:
@@ -279,7 +282,7 @@ def _stream(look: str) -> Callable[[float, float, Coins], tuple[Guarantee, Mecha
 
 
 _REPLACED = "one person's vector at one end of the ball or at the other"
-KINDS = (
+PROTOCOL = (
     Kind("vector sum", f"the sum; {_REPLACED}", _vector_sum),
     Kind("vector sum, zero-out", "the sum; one person's vector at an end of the ball or 0", _zero_out_sum),
     Kind("vector sum, half honest", f"the sum over the honest half alone; {_REPLACED}", _half_honest_sum),

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..estimator import BudgetWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
+from ..estimator import BudgetWarning, FeatureNormWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning, WideIntervalsWarning
 from ..privacy.audit import EmpiricalAudit, empirical_audit
 from ..validation import ArgumentError, Found, real, whole
-from .kinds import KINDS, Coins, Kind
+from .kinds import PROTOCOL, Coins, Kind
+from .models import MODELS
+
+try:
+    from . import deployed
+except ModuleNotFoundError:  # the extra "service" is not installed
+    DEPLOYED: tuple[Kind, ...] = ()
+else:
+    DEPLOYED = deployed.DEPLOYED
 
 EPSILON, DELTA = 8.0, 1e-6
 FALSE_ALARM = 1e-6
-# Runs on each side. Both are enough to notice that noise bits were halved (all kinds but the scaler).
+# Runs on each side, of which slow games have a share. Both are enough for the others to notice that noise bits were halved (but for
+# the scaler).
 TRIALS, QUICK_TRIALS = 6_000, 1_500
+_FEWEST = 100
+KINDS = (*PROTOCOL, *MODELS, *DEPLOYED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +96,7 @@ class Findings:
     delta : float
         The delta at which epsilons are given.
     trials : int
-        Runs on each side of every game.
+        Runs on each side of every game that is not slow; each row has its own number.
     false_alarm : float
         Probability that any of the rows refutes a claim that holds. Each row has an equal share of it.
     private : bool
@@ -158,7 +171,7 @@ def play_all(
     epsilon, delta : float
         What the runs promise. A game tells most with the fewest runs where epsilon is about 8: errors are neither rare nor even.
     trials : int
-        Runs on each side of every game.
+        Runs on each side of a game; slow ones have their `share` of that, and at least 100.
     false_alarm : float
         Probability that any claim which holds is refuted. It is divided equally among the kinds.
     seed : int, optional
@@ -184,12 +197,19 @@ def play_all(
     """
     if not kinds:
         raise ArgumentError("kinds", Found("is empty"), "at least one kind of result", "Leave it out for all of them.")
-    whole("trials", trials, at_least=100, remedy="Fewer trials cannot refute anything.")
+    whole("trials", trials, at_least=_FEWEST, remedy="Fewer trials cannot refute anything.")
     real("false_alarm", false_alarm, above=0, below=1, remedy="1e-6 is a rate at which a test never flakes.")
     rows = []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _quiet():
         # invented people, run after run: what is said to those who hold real data is not meant here
-        for category in (BudgetWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning):
+        for category in (
+            BudgetWarning,
+            FeatureNormWarning,
+            FewPeopleWarning,
+            MostlyNoiseWarning,
+            RadiusWarning,
+            WideIntervalsWarning,
+        ):
             warnings.simplefilter("ignore", category)
         for kind in kinds:
             coins = Coins(seed)
@@ -198,7 +218,7 @@ def play_all(
                 mechanism,
                 claim=claim,
                 delta=delta,
-                trials=trials,
+                trials=runs_of(kind, trials),
                 false_alarm=false_alarm / len(kinds),
                 progress=_tell(progress, kind.name),
             )
@@ -206,6 +226,42 @@ def play_all(
                 Finding(kind=kind.name, seen=kind.seen, epsilon_claimed=claim.epsilon(delta), theorem=claim.theorem, audit=audit)
             )
     return Findings(rows=tuple(rows), delta=delta, trials=trials, false_alarm=false_alarm, private=seed is None)
+
+
+def runs_of(kind: Kind, trials: int) -> int:
+    """Return the runs on each side of one game.
+
+    Parameters
+    ----------
+    kind : Kind
+        The game.
+    trials : int
+        Runs of a game that is not slow.
+
+    Returns
+    -------
+    int
+        The game's share of these, and at least 100.
+
+    Examples
+    --------
+    >>> from croupier.game import KINDS, runs_of
+    >>> runs_of(KINDS[0], 6000), runs_of(KINDS[0], 10)
+    (6000, 100)
+    """
+    return max(_FEWEST, round(kind.share * trials))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what a shuffler tells its operator in every run."""
+    log = logging.getLogger("croupier")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _tell(progress: Callable[[str, int], None] | None, name: str) -> Callable[[int], None] | None:

@@ -211,7 +211,8 @@ def _best_threshold(base: Floats, moved: Floats) -> float:
     candidates = np.unique(np.concatenate([base, moved]))
     right = np.searchsorted(np.sort(base), candidates, side="right") / base.size
     wrong = np.searchsorted(np.sort(moved), candidates, side="right") / moved.size
-    return float(candidates[np.argmax(right - wrong)])
+    best = int(np.argmax(right - wrong))
+    return float((candidates[best] + candidates[min(best + 1, candidates.size - 1)]) / 2)  # between two outcomes that were seen
 
 
 def _trade_off(claim: Guarantee, alpha: float) -> float:
