@@ -31,20 +31,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rich.console import Console
 
 import croupier as cr
+from croupier.audit import EmpiricalAudit, empirical_audit
 from croupier.cli import main
 from croupier.cli.progress import rounds_shown
 from croupier.cli.serve import JsonLines
-from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError
 from croupier.estimator import BudgetWarning, PrivacyAccount, ShuffleLogisticRegression, WeakPrivacyWarning
 from croupier.optimizer import Round
 from croupier.privacy import Guarantee, LotsPlan, SumPlan, plan_sum
-from croupier.privacy.audit import EmpiricalAudit, empirical_audit
 from croupier.privacy.filter import Caps, gaussian_bound
 from croupier.privacy.ledger import BudgetExceededError
 from croupier.protocol import VectorSum
 from croupier.protocol.shuffler import BatchTooSmallError
 from croupier.report import html_report
+from croupier.service.budget import BudgetLimit, DeviceBudget
+from croupier.service.client import Client
 from croupier.service.dashboard import page, run_state
+from croupier.service.outcomes import RefusedTaskError
 from croupier.service.task import Task
 from croupier.statistics import Part, SetAside
 from croupier.table import Described, Schema, TableModel

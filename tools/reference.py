@@ -33,7 +33,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "The deployed roles",
         tuple(f"croupier.service.{name}" for name in ("task", "analyzer", "shuffler", "outcomes", "transport", "wire")),
     ),
-    "audit": ("The audit", ("croupier.privacy.audit", "croupier.game")),
+    "audit": ("The audit", ("croupier.audit",)),
 }
 
 

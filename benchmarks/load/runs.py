@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from croupier.client import Client, ServerError
 from croupier.population import Question
 from croupier.protocol import Counts, Secret, SumEstimate, VectorSum
+from croupier.service.client import Client
+from croupier.service.documents import Document
+from croupier.service.http import ServerError
 from croupier.service.roles import signing_key
 from croupier.service.task import Task
 from croupier.service.transport import report_length
-from croupier.service.wire import Document
 from croupier.table import Request, Schema, TableModel
 
 from .sizes import Sizes

@@ -27,13 +27,13 @@ from croupier.protocol import SecureRandom, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.certificates import development_certificate
+from croupier.service.documents import Document
 from croupier.service.packing import width_for
 from croupier.service.roles import Served, signing_key
 from croupier.service.store import Database
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app
-from croupier.service.wire import Document
 
 from .sizes import DIM
 

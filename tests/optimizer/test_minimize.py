@@ -15,11 +15,11 @@ import pytest
 import scipy.sparse
 
 import croupier as cr
+from croupier.audit import empirical_audit
 from croupier.optimizer import Result, StopTraining, acsa, replay, run
 from croupier.optimizer.methods import METHODS
 from croupier.population import ArrayPopulation
 from croupier.privacy import Guarantee, honest_in_batch
-from croupier.privacy.audit import empirical_audit
 from croupier.privacy.ledger import BudgetExceededError, Ledger
 from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
 from croupier.protocol import Secret

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import croupier as cr
-from croupier.privacy.audit import empirical_audit
+from croupier.audit import empirical_audit
 from croupier.problem import Ball, Hinge, Logistic, Problem
 from croupier.protocol import RandomSource
 

@@ -15,10 +15,11 @@ from croupier.protocol import Report as Bits
 from croupier.protocol import SecureRandom, permutation
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.checked import batch_of, checked_transport
+from croupier.service.documents import Document
 from croupier.service.packing import width_for
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.transport import opened, sealed_report, shuffled
-from croupier.service.wire import Document, SealedBatch, SealedReport
+from croupier.service.wire import SealedBatch, SealedReport
 
 
 def batch_made(reports: Sequence[SealedReport], plan: Any, random: Any = None) -> SealedBatch:

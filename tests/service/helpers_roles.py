@@ -28,13 +28,14 @@ from croupier.optimizer import run
 from croupier.protocol import RandomSource, Secret, VectorSum
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
+from croupier.service.documents import Document
 from croupier.service.outcomes import RefusedError
 from croupier.service.packing import width_for
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import Database
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report
-from croupier.service.wire import Document, SealedReport
+from croupier.service.wire import SealedReport
 from croupier.validation import how_to_install
 
 DIM = 5

@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_records import TARGETS, UNSORTED, person
 
+from croupier.service.documents import WireError, canonical
 from croupier.service.means import blanked_mean, checked_mean
 from croupier.service.records import Reader, described
 from croupier.service.task import TaskRound
 from croupier.service.task_file import TaskFile
-from croupier.service.wire import WireError, canonical
 from croupier.table import Request, Schema
 from croupier.validation import ArgumentError
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 from cryptography.hazmat.primitives.hashes import SHA384
 
 from croupier.service.blind import blind_signature, blinded, is_signed, modulus_bytes, new_signer, unblinded
-from croupier.service.wire import WireError
+from croupier.service.documents import WireError
 
 RFC = json.loads((Path(__file__).parent / "vectors" / "rfc9474" / "vectors.json").read_text())
 

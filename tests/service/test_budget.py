@@ -18,10 +18,11 @@ from scipy.stats import norm
 
 from croupier import ArgumentError
 from croupier.cli import main
-from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError
 from croupier.privacy import Allocation, Guarantee
-from croupier.service.budget import period_of, period_text
+from croupier.service.budget import BudgetLimit, DeviceBudget, period_of, period_text
+from croupier.service.client import Client
 from croupier.service.memory import Memory
+from croupier.service.outcomes import RefusedTaskError
 
 DAY = 86400.0
 LIMIT = BudgetLimit(2.0, 1e-5, 30 * DAY)

@@ -26,7 +26,6 @@ from sqlalchemy import func, select
 
 import croupier as cr
 from croupier import ArgumentError, SeededRandom
-from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError, Sent, ServerError
 from croupier.optimizer import run
 from croupier.privacy import round_up
 from croupier.privacy.filter import gaussian_bound
@@ -36,8 +35,13 @@ from croupier.service import client as client_module
 from croupier.service import means
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
+from croupier.service.budget import BudgetLimit, DeviceBudget
 from croupier.service.certificates import development_certificate
+from croupier.service.client import Client
+from croupier.service.documents import Document, WireError
+from croupier.service.http import ServerError
 from croupier.service.memory import Memory
+from croupier.service.outcomes import RefusedTaskError, Sent
 from croupier.service.packing import width_for
 from croupier.service.records import Reader, described
 from croupier.service.roles import Served
@@ -45,7 +49,7 @@ from croupier.service.shuffler import ShufflerRole
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report
 from croupier.service.web import shuffler_app
-from croupier.service.wire import Document, SealedReport, WireError
+from croupier.service.wire import SealedReport
 from croupier.table import Request, Schema, Source
 
 join_module = importlib.import_module("croupier.cli.join")

@@ -32,6 +32,7 @@ from croupier.protocol import VectorSum
 from croupier.service import store
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.dashboard import MOST_POINTS, POLICY, Dashboard, Heard, curve, page, run_state
+from croupier.service.documents import ARRIVALS, ROUND, Document, WireError
 from croupier.service.outcomes import Answered
 from croupier.service.packing import width_for
 from croupier.service.roles import Errands, Served
@@ -39,7 +40,6 @@ from croupier.service.shuffler import ShufflerRole
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import ARRIVALS, ROUND, Document, WireError
 
 USERS, DIM, ROUNDS, EPSILON, DELTA = 60, 3, 3, 4.0, 1e-3
 

@@ -26,9 +26,10 @@ import pytest
 from helpers_records import TARGETS, UNSORTED, person
 from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
 
-from croupier.client import Client, ServerError
 from croupier.protocol import RandomSource
 from croupier.service.certificates import development_certificate
+from croupier.service.client import Client
+from croupier.service.http import ServerError
 from croupier.service.records import Reader
 from croupier.service.roles import Errands, Served, signing_key
 from croupier.service.store import SHUFFLER, Database, enrol

@@ -32,7 +32,6 @@ from helpers_roles import (
 from sqlalchemy import delete, update
 
 import croupier as cr
-from croupier.client import Client, Lot, RefusedTaskError
 from croupier.privacy import plan_lots
 from croupier.privacy.certificate import certify
 from croupier.protocol import Counts, Secret
@@ -40,17 +39,19 @@ from croupier.service import lots as drawing
 from croupier.service import on_time, shuffler
 from croupier.service import store as tables
 from croupier.service.checked import batch_of, checked_transport
+from croupier.service.client import Client
+from croupier.service.documents import Document, WireError, sha256
 from croupier.service.exclusions import Exclusions, Release
 from croupier.service.http import ServerError
-from croupier.service.outcomes import Arrivals
+from croupier.service.outcomes import Arrivals, RefusedTaskError
 from croupier.service.roles import Errands, Served
-from croupier.service.secrecy import SecretRounds
+from croupier.service.secrecy import Lot, SecretRounds
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.task import Task
 from croupier.service.task_file import TaskFile
 from croupier.service.transport import opened as opened_batch
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import Document, SealedBatch, SealedReport, WireError, sha256
+from croupier.service.wire import SealedBatch, SealedReport
 from croupier.validation import ArgumentError
 
 TRANSPORTS = ["masked-sum", "messages"]

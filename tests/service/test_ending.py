@@ -10,7 +10,7 @@ import pytest
 from helpers_roles import World, round_of, soon
 from test_deployed import USERS, Operators
 
-from croupier.client import Client
+from croupier.service.client import Client
 from croupier.service.dashboard import Dashboard
 from croupier.service.documents import Document, WireError
 from croupier.service.ending import End, heard, refusal, refusal_reason, require_heard

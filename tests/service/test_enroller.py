@@ -24,6 +24,7 @@ from croupier.cli.app import app
 from croupier.service import enroller
 from croupier.service import store as tables
 from croupier.service.blind import PREFIX_BYTES, blind_signature, new_signer
+from croupier.service.documents import WireError
 from croupier.service.enroller import EnrollerRole, new_invitation, read_invitations, token_keys
 from croupier.service.enroller_web import enroller_app
 from croupier.service.enrolment import EnrollerKeys, check_enroller, slots_of
@@ -34,7 +35,6 @@ from croupier.service.store import Database
 from croupier.service.task import Task
 from croupier.service.tokens import SIGNED_BYTES, TokenRequests, is_token, read_requests, requests_bytes
 from croupier.service.wallet import Wallet
-from croupier.service.wire import WireError
 from croupier.validation import ArgumentError
 
 SIGNERS = [new_signer() for _ in range(2)]

@@ -23,6 +23,7 @@ from croupier.privacy.crowd import exclusions_in_batch, honest_in_batch
 from croupier.protocol import Report as Bits
 from croupier.service import store as tables
 from croupier.service.dashboard import plan_words
+from croupier.service.documents import Document, WireError
 from croupier.service.exclusions import Exclusions, Release
 from croupier.service.http import Server, ServerError
 from croupier.service.margin import fewest, most_excluded, no_room
@@ -33,7 +34,7 @@ from croupier.service.roles import Errands, Served
 from croupier.service.task import Task
 from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import Document, SealedReport, WireError
+from croupier.service.wire import SealedReport
 
 TRANSPORTS = ["masked-sum", "messages"]
 # The plan counts on 5 of 10 users, 8 are honest by the task's premise: 3 may be left out, and a round ends with 8.

@@ -20,9 +20,9 @@ import pytest
 from fastapi import FastAPI, Response
 from helpers_roles import World, round_of, soon
 
-from croupier.client import Client
 from croupier.service import listening, store
 from croupier.service.certificates import development_certificate
+from croupier.service.client import Client
 from croupier.service.http import Server, ServerError
 from croupier.service.listening import ImpatientProtocol, Seldom, room_for_connections
 from croupier.service.roles import Served

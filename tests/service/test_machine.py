@@ -23,12 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from croupier.protocol import Report as Bits
 from croupier.service import store as tables
+from croupier.service.documents import EXCLUSIONS, ROUND, Document, WireError
 from croupier.service.exclusions import Release
 from croupier.service.margin import fewest, most_excluded
 from croupier.service.packing import width_for
 from croupier.service.transport import sealed_report
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import EXCLUSIONS, ROUND, Document, SealedReport, WireError
+from croupier.service.wire import SealedReport
 
 TASKS = {
     "sequential": {"users": 15, "honest": 0.9},

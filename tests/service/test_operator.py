@@ -15,12 +15,12 @@ from sqlalchemy import func, select
 from croupier import ArgumentError
 from croupier.cli import main
 from croupier.cli.serve import ENDED
-from croupier.client import Client
 from croupier.service import store
+from croupier.service.client import Client
 from croupier.service.dashboard import page, run_state
+from croupier.service.documents import WireError
 from croupier.service.records import Reader, described
 from croupier.service.task import Task
-from croupier.service.wire import WireError
 from croupier.table import Request, Schema
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 import croupier as cr
 from croupier.cli.app import app
-from croupier.client import Client
 from croupier.service import store as tables
 from croupier.service.blind import new_signer
+from croupier.service.client import Client
 from croupier.service.demands import MAX_REPORT_BYTES, Demands
+from croupier.service.documents import WireError
 from croupier.service.enroller import EnrollerRole, new_invitation
 from croupier.service.enroller_web import enroller_app
 from croupier.service.enrolment import EnrollerKeys
@@ -27,7 +28,6 @@ from croupier.service.store import Database
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import report_length
 from croupier.service.web import shuffler_app
-from croupier.service.wire import WireError
 from croupier.validation import ArgumentError
 
 

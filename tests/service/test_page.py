@@ -17,11 +17,12 @@ from helpers_node import CLIENT, PAGE, ROOT, asked, why_no_node
 from helpers_roles import Web, seats, soon
 
 from croupier import ArgumentError
-from croupier.client import Client, ServerError
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
+from croupier.service.client import Client
+from croupier.service.http import ServerError
 from croupier.service.own_page import add_page, allow_origins, copy_page, page_files
 from croupier.service.records import Reader
 from croupier.service.roles import Errands, Served

@@ -13,10 +13,10 @@ from helpers_roles import soon
 from test_page import USERS, Device, Tab, World, chromium, node_devices, person
 from test_tokens import SIGNERS, keys_of
 
-from croupier.client import ServerError
 from croupier.service import store as tables
 from croupier.service.enroller import EnrollerRole, new_invitation
 from croupier.service.enroller_web import enroller_app
+from croupier.service.http import ServerError
 from croupier.service.query_file import QueryFile
 from croupier.service.roles import Served
 from croupier.service.store import Database

@@ -16,10 +16,12 @@ from helpers_questions import USERS, piece, questions
 from helpers_roles import soon
 
 from croupier.cli.answers import figures, write_answer, write_schema
-from croupier.client import Client, ServerError
 from croupier.protocol import SumEstimate
 from croupier.report import answer_page
 from croupier.service.analyzer import RemotePopulation
+from croupier.service.client import Client
+from croupier.service.documents import WireError
+from croupier.service.http import ServerError
 from croupier.service.margin import fewest, most_excluded
 from croupier.service.queries import AskedQuery
 from croupier.service.query_file import QueryFile, asks_question
@@ -28,7 +30,6 @@ from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import ANALYZER, SHUFFLER, Database, enrol
 from croupier.service.task import Task
 from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import WireError
 from croupier.statistics import NumberGuess, check, describe, plan_for
 from croupier.table import TableGuess
 from croupier.validation import ArgumentError

@@ -18,17 +18,18 @@ from helpers_roles import randomness, soon
 from sqlalchemy import select
 
 from croupier.cli.answers import figures, write_answer
-from croupier.client import Client, ServerError
 from croupier.estimator import ShuffleLinearRegression
 from croupier.protocol import VectorSum
 from croupier.report import answer_page
 from croupier.service import store as tables
 from croupier.service.analyzer import RemotePopulation
 from croupier.service.blind import new_signer
+from croupier.service.client import Client
 from croupier.service.dashboard import Dashboard
 from croupier.service.enroller import EnrollerRole, new_invitation
 from croupier.service.enroller_web import enroller_app
 from croupier.service.enrolment import EnrollerKeys
+from croupier.service.http import ServerError
 from croupier.service.outcomes import LostError, SpoiledError
 from croupier.service.query_file import QueryFile
 from croupier.service.releasing import excluded_clients

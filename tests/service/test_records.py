@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from helpers_records import TARGETS, UNSORTED, person
 
+from croupier.service.documents import WireError, canonical
 from croupier.service.records import Reader, described
-from croupier.service.wire import WireError, canonical
 from croupier.table import Encoder, Request, Schema, Source
 
 VECTOR = json.loads((Path(__file__).parent / "vectors" / "records.json").read_text())

@@ -14,10 +14,10 @@ import pytest
 from helpers_roles import Web, World, postgres_server, randomness, round_of, soon, training, why_no_postgres
 from sqlalchemy.exc import OperationalError
 
-from croupier.client import Client
 from croupier.protocol import Secret
 from croupier.service import background, on_time
 from croupier.service.background import Loop, TurnOutcome
+from croupier.service.client import Client
 from croupier.service.http import ServerError
 from croupier.service.roles import Errands, Served
 from croupier.service.secrecy import SecretRounds

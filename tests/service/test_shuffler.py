@@ -20,6 +20,7 @@ from croupier.protocol import Report as Bits
 from croupier.service import store as tables
 from croupier.service import taking
 from croupier.service.analyzer import RemotePopulation
+from croupier.service.documents import ROUND, Document, WireError
 from croupier.service.exclusions import Exclusions
 from croupier.service.lots import draw_lots
 from croupier.service.on_time import RoundClock
@@ -28,7 +29,7 @@ from croupier.service.packing import width_for
 from croupier.service.shuffler import ShufflerRole
 from croupier.service.store import Database
 from croupier.service.transport import sealed_report
-from croupier.service.wire import ROUND, Document, SealedBatch, SealedReport, WireError
+from croupier.service.wire import SealedBatch, SealedReport
 
 TRANSPORTS = ["masked-sum", "messages"]
 

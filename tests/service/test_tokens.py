@@ -19,15 +19,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_roles import World, randomness, round_of, soon, training
 
-from croupier.client import Client, ServerError
 from croupier.protocol import VectorSum
 from croupier.service import store as tables
 from croupier.service.admission import Admission
 from croupier.service.blind import PREFIX_BYTES, new_signer
 from croupier.service.checked import MaskedSum, batch_of
+from croupier.service.client import Client
 from croupier.service.enroller import EnrollerRole, new_invitation
 from croupier.service.enroller_web import enroller_app
 from croupier.service.enrolment import EnrollerKeys
+from croupier.service.http import ServerError
 from croupier.service.memory import Memory
 from croupier.service.packing import modulo, width_for
 from croupier.service.roles import Errands, Served

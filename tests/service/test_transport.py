@@ -27,11 +27,12 @@ from croupier.protocol import Report as Bits
 from croupier.protocol import SeededRandom
 from croupier.service import transport as transport_module
 from croupier.service.checked import MaskedSum, batch_of
+from croupier.service.documents import Document, WireError
 from croupier.service.exclusions import Exclusions, Release
 from croupier.service.packing import count_width, packed, packed_bytes, unpacked
 from croupier.service.task import Task, TaskRound
 from croupier.service.transport import check_shape, mask, opened, sealed_report, shuffled
-from croupier.service.wire import Document, SealedBatch, SealedReport, WireError
+from croupier.service.wire import SealedBatch, SealedReport
 
 exactly = settings(deadline=None, derandomize=True, max_examples=25)
 transports = pytest.mark.parametrize("transport", ["messages", "masked-sum"])

@@ -18,13 +18,12 @@ from test_deployed import Device, deployed
 from test_tokens import SIGNERS, keys_of
 
 from croupier.service import store as tables
-from croupier.service.documents import canonical, sha256
+from croupier.service.documents import TASK, Document, WireError, canonical, sha256
 from croupier.service.enroller import EnrollerRole, new_invitation
 from croupier.service.enroller_web import enroller_app
 from croupier.service.roles import Served
 from croupier.service.store import Database
 from croupier.service.task import Task
-from croupier.service.wire import TASK, Document, WireError
 
 USERS = 12
 

@@ -21,9 +21,10 @@ import croupier.problem as problems
 from croupier import SumPlan, plan_sum
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
+from croupier.service.documents import TASK, Document, WireError
 from croupier.service.secrecy import SecretRounds
 from croupier.service.task import Task
-from croupier.service.wire import TASK, TRANSPORTS, Document, WireError
+from croupier.service.wire import TRANSPORTS
 
 VECTORS = ROOT / "tests" / "service" / "vectors"
 ANALYZER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -18,6 +18,7 @@ from ..privacy.rounding import exact
 from ..service.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client import TOO_LATE, Client
 from ..service.demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
+from ..service.documents import WireError
 from ..service.http import ServerError
 from ..service.means import beside
 from ..service.memory import Memory
@@ -26,7 +27,6 @@ from ..service.queries import AskedQuery
 from ..service.records import Reader, reader_of
 from ..service.secrecy import Lot
 from ..service.task import Task
-from ..service.wire import WireError
 from ..table import Dialect
 from ..validation import ArgumentError
 from .data_options import Decimal, Encoding, Sep

@@ -169,11 +169,11 @@ def analyzer(
     """Train a model on people whose records never leave them, or ask them one question. The same command goes on where it was."""
     from ..service import store  # noqa: PLC0415
     from ..service.analyzer import RemotePopulation  # noqa: PLC0415
+    from ..service.documents import WireError  # noqa: PLC0415
     from ..service.margin import no_room  # noqa: PLC0415
     from ..service.outcomes import EndedError  # noqa: PLC0415
     from ..service.roles import Served, signing_key  # noqa: PLC0415
     from ..service.web import analyzer_app  # noqa: PLC0415
-    from ..service.wire import WireError  # noqa: PLC0415
     from .answers import write_answer  # noqa: PLC0415
 
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)

@@ -47,9 +47,9 @@ class ShufflerOptions:
 def opened_role(options: ShufflerOptions) -> Any:
     """The shuffler's role on its database."""
     from ..service import store  # noqa: PLC0415  (an extra)
+    from ..service.documents import WireError  # noqa: PLC0415
     from ..service.roles import signing_key  # noqa: PLC0415
     from ..service.shuffler import ShufflerRole  # noqa: PLC0415
-    from ..service.wire import WireError  # noqa: PLC0415
     from .serve import _opened  # noqa: PLC0415
 
     kept = _opened(options.database, store.SHUFFLER)

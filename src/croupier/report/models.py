@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..privacy.words import SEEDED, guarantee_line, not_private, watched_line
-from ..table.schema import Category, Column, Schema
+from ..table.columns import Category, Column
+from ..table.schema import Schema
 
 
 def promise_lines(estimator: Any) -> list[str]:

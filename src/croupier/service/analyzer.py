@@ -22,6 +22,7 @@ from ..protocol import SumEstimate
 from ..validation import ArgumentError
 from . import store as tables
 from .committing import estimate_of, exclusions_of, look_into, take_release
+from .documents import Document, WireError
 from .exclusions import Release
 from .finishing import AnalyzerEnding
 from .margin import fewest
@@ -29,7 +30,7 @@ from .outcomes import Answered, LostError, SpoiledError
 from .queries import AskedQuery
 from .store import Database, Result
 from .task import Task, TaskRound
-from .wire import Document, SealedBatch, WireError, batch_bytes
+from .wire import SealedBatch, batch_bytes
 
 
 class RemotePopulation:

@@ -18,6 +18,7 @@ from ..protocol import RandomSource, SecureRandom
 from ..validation import ArgumentError, Found
 from .budget import DeviceBudget
 from .demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, Demands
+from .documents import Document, WireError
 from .ending import End
 from .http import Server, ServerError, require_private_way
 from .means import Records, mean_when_due, sleep_until
@@ -28,7 +29,6 @@ from .secrecy import Lot
 from .task import Task, TaskRound
 from .tokens import slot_of
 from .wallet import Wallet
-from .wire import Document, WireError
 
 # The status of a report whose round has ended.
 TOO_LATE = 410

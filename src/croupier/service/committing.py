@@ -21,12 +21,13 @@ from ..protocol import Counts, SumEstimate, VectorSum
 from . import store as tables
 from .admission import Admission
 from .checked import checked_transport
+from .documents import Document, WireError, sha256
 from .exclusions import Exclusions, Release
 from .margin import most_excluded
 from .store import Database
 from .task import Task, TaskRound
 from .transport import opened
-from .wire import Document, SealedBatch, WireError, sha256
+from .wire import SealedBatch
 
 log = logging.getLogger("croupier")
 _IMPOSSIBLE = "counts that no users could have sent: a report was not made by the protocol"

@@ -26,13 +26,12 @@ from ..privacy import round_up, words
 from ..problem import Problem
 from .analyzer import RemotePopulation
 from .checked import checked_transport
-from .documents import cleaned
+from .documents import ARRIVALS, Document, WireError, cleaned
 from .margin import fewest, most_excluded, room
 from .outcomes import Answered
 from .queries import AskedQuery
 from .task import Task, TaskRound
 from .transport import report_length
-from .wire import ARRIVALS, Document, WireError
 
 # Rounds beyond this many are shown in groups, so that a run of 10 000 rounds is no page of a megabyte.
 MOST_POINTS = 240

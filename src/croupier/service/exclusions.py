@@ -11,20 +11,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
 
-from .documents import header, signed_bytes
+from .documents import EXCLUSIONS, RELEASE, SIGNATURE_BYTES, VERSION, Document, WireError, header, signed_bytes
 from .packing import MOST_WIDTH, packed, packed_bytes, require_padding, unpacked
-from .wire import (
-    DIGEST_BYTES,
-    EXCLUSIONS,
-    RELEASE,
-    SIGNATURE_BYTES,
-    TRANSPORTS,
-    VERSION,
-    Document,
-    WireError,
-    transport_of,
-    verified_bytes,
-)
+from .wire import DIGEST_BYTES, TRANSPORTS, transport_of, verified_bytes
 
 _RELEASE = struct.Struct("<4sBBHII")  # CRPS, version, transport, bits of a number, dim, users
 _WORD = 64  # bits of numbers that are not packed

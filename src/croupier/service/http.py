@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ..validation import ArgumentError
-from .wire import MOST_DOCUMENT_BYTES
+from .documents import MOST_DOCUMENT_BYTES
 
 BINARY = "application/octet-stream"
 # In an answer to what the shuffler brings: it will never be taken.

@@ -6,10 +6,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy import Connection, insert, select
 
 from . import store as tables
+from .documents import Document, WireError
 from .outcomes import RefusedError
 from .store import Database
 from .task import Task, TaskRound
-from .wire import Document, WireError
 
 # Rounds that are kept as they were read.
 _KEPT = 8

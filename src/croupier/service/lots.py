@@ -10,8 +10,8 @@ from sqlalchemy import BindParameter, Connection, Integer, bindparam, insert, se
 from ..population import draw_lots as independent_lots
 from ..protocol import Secret, SecureRandom, permutation
 from . import store as tables
+from .documents import WireError
 from .task import Task, TaskRound
-from .wire import WireError
 
 _NAMES: BindParameter[Any] = bindparam("names", expanding=True)
 _AMONG_ANSWERED = select(tables.taken_part.c.client).where(

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ..protocol import SecureRandom
 from . import store as tables
+from .documents import Document
 from .lots import lots_of
 from .outcomes import RefusedError
 from .reporting import report_of
@@ -24,7 +25,7 @@ from .secrecy import Lot, SecretRounds
 from .store import Database
 from .taking import make_batch, state_of
 from .task import Task, TaskRound
-from .wire import Document, SealedReport
+from .wire import SealedReport
 
 log = logging.getLogger("croupier")
 # Seconds by which the system's clock may move between two looks before that is logged and counted as a step.

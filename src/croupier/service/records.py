@@ -12,12 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..table import Dialect, Encoder, Piece, Request, Schema, Source
-from ..table.schema import as_text
+from ..table.columns import as_text
 from ..validation import ArgumentError
+from .documents import WireError
 from .means import NOT_SHOWN
 from .queries import AskedQuery
 from .task import Task
-from .wire import WireError
 
 
 def clients_schema(path: Path) -> Schema:

@@ -15,11 +15,12 @@ from ..privacy import SumPlan
 from ..protocol import SecureRandom, permutation
 from . import store as tables
 from .checked import CheckedTransport, batch_of, checked_transport
+from .documents import Document, WireError, sha256
 from .exclusions import Exclusions, Release
 from .margin import most_excluded
 from .store import Database
 from .task import Task, TaskRound
-from .wire import Document, SealedReport, WireError, sha256
+from .wire import SealedReport
 
 log = logging.getLogger("croupier")
 

@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import RandomSource, VectorSum
+from .documents import Document
 from .packing import width_for
 from .task import Task, TaskRound
 from .transport import sealed_report
-from .wire import Document, SealedReport
+from .wire import SealedReport
 
 
 def report_of(

@@ -20,13 +20,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..files import create_private
 from ..validation import ArgumentError
 from .background import Loop, TurnOutcome
+from .documents import Document, WireError
 from .http import Server, ServerError
 from .leading import Leadership
 from .listening import KEEP_SECONDS, ClosingServer, ImpatientProtocol, room_for_connections
 from .outcomes import Arrivals, RefusedError
 from .shuffler import ShufflerRole
 from .store import cause_of
-from .wire import Document, WireError
 
 log = logging.getLogger("croupier")
 # Seconds between the shuffler's errands, at most where one of them fails again and again, and how long one may take.

@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 
 from . import store as tables
+from .documents import ARRIVALS, Document, WireError
 from .finishing import ShufflerEnding
 from .known_rounds import KnownRounds, open_round
 from .lots import draw_lots, who_answered, who_is_drawn
@@ -28,7 +29,7 @@ from .store import Database
 from .taking import make_batch, state_of, take_reports
 from .task import Task, TaskRound
 from .transport import ENCAPSULATED, check_shape, report_length
-from .wire import ARRIVALS, Document, SealedReport, WireError
+from .wire import SealedReport
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
 _KNOWN = 30.0

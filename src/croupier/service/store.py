@@ -40,7 +40,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from .wire import Document, WireError
+from .documents import Document, WireError
 
 log = logging.getLogger("croupier")
 Result = TypeVar("Result")

@@ -15,12 +15,13 @@ from ..optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ..privacy import is_proved
 from ..problem import Problem
 from ..validation import ArgumentError, Found
+from .documents import ROUND, TASK, Document, WireError, canonical, sha256
 from .enrolment import EnrollerKeys, check_enroller
 from .problem_words import problem_of, problem_words
 from .queries import AskedQuery
 from .secrecy import SecretRounds, check_secrecy
 from .transport import batch_length
-from .wire import ROUND, TASK, TOKEN_BYTES, Document, WireError, canonical, sha256
+from .wire import TOKEN_BYTES
 
 # Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
 PACE, LONGEST_PACE = 10.0, 30.0

@@ -14,11 +14,12 @@ from ..estimator.linear import LinearModel
 from ..invalid import blanks
 from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole
+from .documents import WireError
 from .enrolment import EnrollerKeys, check_enroller
 from .records import clients_schema, described
 from .secrecy import ROUND_SECONDS, TURNOUT, SecretRounds, check_secrecy
 from .task import LONGEST_PACE, PACE, Task
-from .wire import TRANSPORTS, WireError
+from .wire import TRANSPORTS
 
 # The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
 HONEST, PATIENCE = 0.9, 3600.0

@@ -25,9 +25,10 @@ from ..privacy import SumPlan
 from ..protocol import Counts, RandomSource, permutation
 from ..protocol import Report as Bits
 from ..protocol.randomness import KeyedRandom
+from .documents import WireError
 from .packing import modulo, packed_bytes, unpacked, width_for
 from .verified.reports import shared_counts
-from .wire import SEALED_BIT, SealedBatch, SealedReport, WireError, batch_bytes, report_bytes
+from .wire import SEALED_BIT, SealedBatch, SealedReport, batch_bytes, report_bytes
 
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
 _SEED = 0xFFFFFFFF  # in the place of a label

@@ -24,13 +24,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .analyzer import RemotePopulation
 from .background import Loop
 from .dashboard import POLICY, Dashboard, page
+from .documents import Document, WireError
 from .exclusions import release_bytes
 from .http import BINARY, FOR_GOOD
 from .outcomes import RefusedError
 from .shuffler import ShufflerRole
 from .store import Database, cause_of
 from .transport import report_length
-from .wire import Document, WireError
 
 log = logging.getLogger("croupier")
 # Seconds after which a database that does not answer is not healthy.

@@ -1,6 +1,7 @@
 """Tables: public facts about columns, files of records, how a record becomes a row of numbers, and models fitted on files."""
 
 from .apply import PlainScores, evaluate_privately, evaluate_table, predict_table, prediction_columns, read_table
+from .columns import Category, Numeric
 from .described import Described
 from .describing import describe_table, schema_from
 from .dialect import Dialect
@@ -12,7 +13,7 @@ from .intervals import INTERVALS, IntervalRequest, in_schema_units, interval_sch
 from .model import TASKS, Request, TableModel, request_for, task_for
 from .people import Engine, TableBlock, TableWarning, Watcher
 from .read import Piece, Source
-from .schema import Category, Numeric, Schema, Target
+from .schema import Schema, Target
 from .store import RowStore
 
 __all__ = [

@@ -17,13 +17,14 @@ from ..statistics.column_summary import LEAST_TAIL
 from ..statistics.describing import described as description_of
 from ..statistics.describing import on_part, part_of
 from ..validation import ArgumentError, Found
+from .columns import Category, Column, Numeric
 from .described import Described
 from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
 from .guess_file import Guess, TableGuess
 from .numbers import outwards
 from .people import Watcher
 from .read import Piece, Source
-from .schema import Category, Column, Numeric, Schema, Target
+from .schema import Schema, Target
 from .store import RowStore
 
 # Where noise hides the outermost people, a range goes on as it does from this many times their share to their share: as far as an

@@ -11,10 +11,11 @@ from pyarrow import compute
 
 from ..validation import FileError
 from .broken import other_separator
+from .columns import Category, Column, Label, Numeric
 from .dialect import shown
 from .numbers import Numbers, decimal_comma
 from .read import Source
-from .schema import Category, Column, Label, Numeric, Schema, Target
+from .schema import Schema, Target
 
 # A text with more levels than this is a name or a note rather than a category; a whole number with more is not a class.
 _MOST_LEVELS = 100

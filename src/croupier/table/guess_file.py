@@ -17,8 +17,8 @@ from pyarrow import parquet
 from ..statistics import LevelGuess, NumberGuess
 from ..statistics.guesses import WIDEST
 from ..validation import ArgumentError, Found
+from .columns import Label, as_text
 from .read import Source
-from .schema import Label, as_text
 from .toml_text import Keys
 
 Guess = NumberGuess | LevelGuess

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import croupier.problem as problems
+from croupier.arithmetic import LinearVectors
 from croupier.optimizer.gradients import Gradients
 from croupier.privacy import LotsPlan, plan_lots, plan_sum
 from croupier.privacy.allocation import Allocation
@@ -24,7 +25,7 @@ from croupier.privacy.filter import Caps, GaussianBound
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.problem import Ball, Problem
 from croupier.protocol import VectorSum
-from croupier.protocol.encoding import LinearVectors, clip_to_ball, encode
+from croupier.protocol.encoding import clip_to_ball, encode
 from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial, round_at_random
 from croupier.service.documents import canonical, sha256

@@ -23,6 +23,7 @@ from ..problem import Ball, Hinge, Problem
 from ..protocol import RandomSource, Report
 from ..service import store as tables
 from ..service.checked import CheckedTransport, checked_transport
+from ..service.documents import sha256
 from ..service.exclusions import Exclusions, Release
 from ..service.margin import most_excluded
 from ..service.packing import width_for
@@ -31,8 +32,8 @@ from ..service.shuffler import ShufflerRole
 from ..service.store import Database
 from ..service.task import Task, TaskRound
 from ..service.transport import sealed_report
-from ..service.wire import SealedBatch, SealedReport, sha256
-from .kinds import Coins, Kind, Mechanism
+from ..service.wire import SealedBatch, SealedReport
+from .games import Coins, Kind, Mechanism
 
 Floats = NDArray[np.float64]
 _USERS = 8

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from croupier import ArgumentError
-from croupier.game import DEPLOYED, FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, deployed, kinds, models, play_all, runs_of
+from croupier.audit import DEPLOYED, FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, deployed, empirical, models, play_all, runs_of
+from croupier.audit import games as kinds
 from croupier.optimizer import pan_private, training
 from croupier.population import deal
 from croupier.privacy import SumPlan
-from croupier.privacy.audit import empirical
 from croupier.protocol import Counts, VectorSum, randomizer
 from croupier.service import releasing
 
@@ -176,7 +176,7 @@ def test_bad_arguments_are_named():
 
 def test_nothing_below_the_game_imports_it():
     """cli -> game -> service, estimator, optimizer, protocol, privacy."""
-    code = "import croupier, croupier.estimator, croupier.report, croupier.table, sys; print('croupier.game' in sys.modules)"
+    code = "import croupier, croupier.estimator, croupier.report, croupier.table, sys; print('croupier.audit' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...validation import ArgumentError, how_to_install
+from ..validation import ArgumentError, how_to_install
 from .exact import count_law
 
 # Outcomes rarer than this under both users are left out; together they are far below any delta of interest.

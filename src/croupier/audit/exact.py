@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from ...validation import ArgumentError, Found
+from ..validation import ArgumentError, Found
 
 Law = NDArray[np.float64]
 _MAX_OUTCOMES = 20_000_000

@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import norm as normal
 
 from croupier import ArgumentError, SeededRandom, VectorSum, plan_sum
+from croupier.audit import count_law, empirical_audit, exact_delta, hockey_stick, pld_delta
 from croupier.privacy import Guarantee, gaussian_delta
-from croupier.privacy.audit import count_law, empirical_audit, exact_delta, hockey_stick, pld_delta
 from croupier.protocol import encoding, randomizer
 
 DELTA = 1e-6
@@ -177,7 +177,7 @@ def test_privacy_imports_no_other_room():
         "import importlib.util, sys, types, pathlib\n"
         "root = pathlib.Path(importlib.util.find_spec('croupier').origin).parent\n"
         "package = types.ModuleType('croupier'); package.__path__ = [str(root)]; sys.modules['croupier'] = package\n"
-        "import croupier.privacy.audit\n"
+        "import croupier.audit\n"
         "print(sorted({m.split('.')[1] for m in sys.modules if m.startswith('croupier.')}))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

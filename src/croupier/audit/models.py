@@ -27,7 +27,7 @@ from ..privacy import Guarantee
 from ..protocol import SumEstimate
 from ..statistics import evaluate
 from ..statistics.evaluating import evaluation_query
-from .kinds import Coins, Kind, Mechanism
+from .games import Coins, Kind, Mechanism
 
 Floats = NDArray[np.float64]
 Records = tuple[Floats, NDArray[Any]]

@@ -49,7 +49,7 @@ class Coins:
 
     Examples
     --------
-    >>> from croupier.game import Coins
+    >>> from croupier.audit import Coins
     >>> coins = Coins(seed=7)
     >>> coins.seed(), coins.seed(), Coins().seed()
     (7000000, 7000001, None)
@@ -88,7 +88,7 @@ class Kind:
 
     Examples
     --------
-    >>> from croupier.game import KINDS, Coins
+    >>> from croupier.audit import KINDS, Coins
     >>> guarantee, mechanism = KINDS[0].game(8.0, 1e-6, Coins(seed=1))
     >>> KINDS[0].name, guarantee.delta(8.0) <= 1e-6, isinstance(mechanism(True), float)
     ('vector sum', True, True)

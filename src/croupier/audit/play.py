@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..estimator import BudgetWarning, FeatureNormWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning, WideIntervalsWarning
-from ..privacy.audit import EmpiricalAudit, empirical_audit
 from ..validation import ArgumentError, Found, real, whole
-from .kinds import PROTOCOL, Coins, Kind
+from .empirical import EmpiricalAudit, empirical_audit
+from .games import PROTOCOL, Coins, Kind
 from .models import MODELS
 
 try:
@@ -56,7 +56,7 @@ class Finding:
 
     Examples
     --------
-    >>> from croupier.game import KINDS, play_all
+    >>> from croupier.audit import KINDS, play_all
     >>> [finding] = play_all(KINDS[:1], trials=200).rows
     >>> finding.kind, finding.passed, finding.epsilon_claimed <= 8.0
     ('vector sum', True, True)
@@ -113,7 +113,7 @@ class Findings:
 
     Examples
     --------
-    >>> from croupier.game import KINDS, play_all
+    >>> from croupier.audit import KINDS, play_all
     >>> findings = play_all(KINDS[:1], trials=200)
     >>> findings.passed, findings.trials, findings.private
     (True, 200, True)
@@ -191,7 +191,7 @@ def play_all(
 
     Examples
     --------
-    >>> from croupier.game import KINDS, play_all
+    >>> from croupier.audit import KINDS, play_all
     >>> play_all(KINDS[:1], trials=200).passed
     True
     """
@@ -245,7 +245,7 @@ def runs_of(kind: Kind, trials: int) -> int:
 
     Examples
     --------
-    >>> from croupier.game import KINDS, runs_of
+    >>> from croupier.audit import KINDS, runs_of
     >>> runs_of(KINDS[0], 6000), runs_of(KINDS[0], 10)
     (6000, 100)
     """
