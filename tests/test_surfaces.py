@@ -38,8 +38,8 @@ from croupier.cli.serve import JsonLines
 from croupier.estimator import BudgetWarning, PrivacyAccount, ShuffleLogisticRegression, WeakPrivacyWarning
 from croupier.optimizer import Round
 from croupier.privacy import Guarantee, LotsPlan, SumPlan, plan_sum
-from croupier.privacy.filter import Caps, gaussian_bound
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._filter import Caps, gaussian_bound
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.protocol import VectorSum
 from croupier.protocol.shuffler import BatchTooSmallError
 from croupier.report import html_report
@@ -655,7 +655,7 @@ def test_an_unsafe_figure_is_noticed(text, values):
     assert unsafe(text, values)
 
 
-# --- nobody formats such a figure but privacy/rounding.py -------------------------------------------------------------------------
+# --- nobody formats such a figure but privacy/_rounding.py ----------------------------------------------------------------
 
 # Names of privacy figures, alone or as a part of a longer name.
 PRIVATE = re.compile(r"(?:^|_)(?:epsilon|delta|mu|slack|honest|guess|spent|revealed)(?:_|$)")
@@ -694,7 +694,7 @@ def test_no_module_formats_a_privacy_figure_by_itself():
     modules = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "privacy" / "rounding.py"]
     assert len(modules) > 100
     found = {str(path.relative_to(SOURCE)): lines for path in modules if (lines := formatted_by_themselves(path.read_text()))}
-    assert not found, "use croupier.privacy.rounding"
+    assert not found, "use croupier.privacy._rounding"
 
 
 @pytest.mark.parametrize(

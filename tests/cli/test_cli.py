@@ -286,7 +286,7 @@ def test_what_cannot_be_proved_is_refused_in_one_line(extra, said):
 
 def test_prove_without_its_extra_says_which_one():
     with mock.patch.dict(sys.modules, {"flint": None}):
-        for name in ("croupier.privacy.ball", "croupier.privacy.proof"):
+        for name in ("croupier.privacy.proof", "croupier.privacy.proof"):
             sys.modules.pop(name, None)
         result = croupier(*PLAN, "--prove")
     assert result.returncode == 2

@@ -15,7 +15,7 @@ import croupier as cr
 from croupier.cli.app import app
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression, ShuffleScaler, total_guarantee
 from croupier.privacy import Guarantee, plan_sum, round_up
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.statistics import LevelGuess, NumberGuess, Part, SetAside
 from croupier.table import TableGuess, describe_table, fit_table, schema_from
 from croupier.validation import ArgumentError

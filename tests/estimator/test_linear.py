@@ -10,7 +10,7 @@ from scipy.stats import binom, norm
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, load_model
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.statistics import Moments, least_squares, plan_for
 
 

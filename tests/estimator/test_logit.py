@@ -13,7 +13,7 @@ import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogit, load_model
 from croupier.estimator.group_rounds import GroupRounds
 from croupier.population import ArrayPopulation, SurrogatePopulation
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._ledger import BudgetExceededError
 
 
 def world(users=20_000, seed=0):

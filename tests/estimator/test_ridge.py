@@ -20,7 +20,7 @@ from croupier.estimator import (
     load_model,
 )
 from croupier.population import ArrayPopulation, SurrogatePopulation
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.report import html_report
 from croupier.validation import ArgumentError
 

@@ -20,7 +20,7 @@ from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
 from croupier.optimizer import FinishedRunWarning, StopTraining, run
 from croupier.optimizer.journal import Journal
 from croupier.population import ArrayPopulation
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Secret
 

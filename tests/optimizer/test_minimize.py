@@ -20,7 +20,7 @@ from croupier.optimizer import Result, StopTraining, acsa, replay, run
 from croupier.optimizer.methods import METHODS
 from croupier.population import ArrayPopulation
 from croupier.privacy import Guarantee, honest_in_batch
-from croupier.privacy.ledger import BudgetExceededError, Ledger
+from croupier.privacy._ledger import BudgetExceededError, Ledger
 from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
 from croupier.protocol import Secret
 

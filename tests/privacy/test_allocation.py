@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from croupier.privacy import Allocation, ArgumentError, Guarantee, certify, gaussian_delta
 from croupier.privacy import allocation as module
-from croupier.privacy.curve import PowerCurve
+from croupier.privacy.allocation import PowerCurve
 
 RELATIONS = ("replace-one", "zero-out")
 # (epsilon, rounds, noise) at delta = 1e-6, replace-one: found by importance-sampled simulation before this code was written

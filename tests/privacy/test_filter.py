@@ -15,8 +15,8 @@ from oracles import exact_gaussian_delta, hockey_stick, normal_cdf
 
 from croupier.estimator import PrivacyAccount
 from croupier.privacy import ArgumentError, Guarantee, gaussian_delta, gaussian_mu, plan_lots, plan_sum
-from croupier.privacy.filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.statistics import SetAside
 from croupier.statistics.parts import Part
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracles import binomial_law, exact_delta, hockey_stick
 
 from croupier.privacy import ArgumentError, SumPlan, certify, gaussian_delta, plan_scalar_sum, plan_sum
-from croupier.privacy.paper import MAX_ALPHA, MAX_EPSILON
+from croupier.privacy._paper import MAX_ALPHA, MAX_EPSILON
 
 VECTOR = {"epsilon": 1.0, "delta": 1e-6, "users": 10_000, "dim": 100, "calibration": "paper"}
 SCALAR = {"epsilon": 1.0, "delta": 1e-6, "users": 100, "calibration": "paper"}

@@ -28,8 +28,8 @@ import croupier as cr
 from croupier import ArgumentError, SeededRandom
 from croupier.optimizer import run
 from croupier.privacy import round_up
-from croupier.privacy.filter import gaussian_bound
-from croupier.privacy.rounding import exact
+from croupier.privacy._filter import gaussian_bound
+from croupier.privacy._rounding import exact
 from croupier.protocol import Counts, VectorSum
 from croupier.service import client as client_module
 from croupier.service import means

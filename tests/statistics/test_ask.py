@@ -12,7 +12,7 @@ import pytest
 import croupier as cr
 from croupier.estimator import PrivacyAccount
 from croupier.population import ArrayPopulation, ParquetPopulation, SurrogatePopulation
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.statistics import CheckedStatistic, CustomQuery, Histogram, Moments
 
 PEOPLE = np.random.default_rng(0).normal(40, 10, size=(4_000, 2))

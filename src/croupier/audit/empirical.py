@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta as beta_law
 
+from ..privacy._rounding import exact, round_down, round_up
 from ..privacy.gaussian import gaussian_mu
 from ..privacy.guarantee import Guarantee
-from ..privacy.rounding import exact, round_down, round_up
 from ..validation import ArgumentError, Found, real, whole
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_whole
-from ..privacy import words
+from ..privacy import _statements as words
 from ..report import answer_page
 from ..service.analyzer import RemotePopulation
 from ..service.query_file import QueryFile

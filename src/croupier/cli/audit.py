@@ -29,8 +29,8 @@ from ..audit import (
     runs_of,
 )
 from ..privacy import ArgumentError, SumPlan, plan_sum, round_up
-from ..privacy.rounding import exact, round_down
-from ..privacy.words import proved_line
+from ..privacy._rounding import exact, round_down
+from ..privacy._statements import proved_line
 from ..protocol import SecureRandom, VectorSum
 from ..validation import Found, whole
 

@@ -24,7 +24,7 @@ from ..files import write_whole
 from ..optimizer import Round, Schedule, run
 from ..population import ArrayPopulation, Question
 from ..privacy import SumPlan, round_up
-from ..privacy.words import guarantee_line
+from ..privacy._statements import guarantee_line
 from ..problem import Problem
 from ..protocol import SumEstimate
 from ..report import Comparison, Method, central, html_report, local, simulate_central, simulate_local

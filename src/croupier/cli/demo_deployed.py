@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
-from ..privacy.words import guarantee_line
+from ..privacy._statements import guarantee_line
 from ..service.client import Client
 from ..service.http import Server, ServerError
 from ..service.task import Task

@@ -16,7 +16,7 @@ from ..estimator import PrivacyAccount, WidthForecast
 from ..optimizer import Result, Schedule
 from ..optimizer.log import left_over
 from ..population import UnreachableError
-from ..privacy.words import watched_line
+from ..privacy._statements import watched_line
 from ..report import described_lines, promise_lines
 from ..table import INTERVALS, TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
 from ..validation import ArgumentError, Found, one_of

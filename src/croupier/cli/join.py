@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..privacy.rounding import exact
+from ..privacy._rounding import exact
 from ..service.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client import TOO_LATE, Client
 from ..service.demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..privacy import Guarantee, round_up
-from ..privacy.filter import GaussianBound, first_cap, gaussian_bound
-from ..privacy.ledger import BudgetExceededError
+from ..privacy._filter import GaussianBound, first_cap, gaussian_bound
+from ..privacy._ledger import BudgetExceededError
 from ..statistics.parts import Part
 from ..validation import ArgumentError, one_of, real
 from .account_file import COMMON_DELTA, UNITS, Limit, Spent, Terms, append, read

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import files
 from ..privacy import Guarantee, round_up
-from ..privacy.filter import Caps
+from ..privacy._filter import Caps
 from ..statistics.parts import Part
 from ..validation import ArgumentError, Found, one_of, real
 

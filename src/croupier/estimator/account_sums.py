@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..privacy import Guarantee, round_up
-from ..privacy.filter import GaussianBound, first_cap, gaussian_bound, odometer
+from ..privacy._filter import GaussianBound, first_cap, gaussian_bound, odometer
 from ..statistics.parts import SIDES, Part, by_split
 from ..validation import ArgumentError, Found
 from .account_file import Limit, Spent, Terms

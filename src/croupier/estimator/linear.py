@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..optimizer import Result, Round, Schedule, run, schedule
 from ..optimizer.planning import RENAMED
 from ..population import Population, require_population
-from ..privacy import Guarantee, words
+from ..privacy import Guarantee
+from ..privacy import _statements as words
 from ..problem import Ball, Loss, Problem
 from ..problem.rows import clip_rows, row_norms, with_constant
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole

@@ -15,11 +15,12 @@ from sklearn.base import BaseEstimator
 
 from ..invalid import Invalid, blanks
 from ..population import ArrayPopulation, Population
-from ..privacy import Guarantee, default_delta, round_up, words
+from ..privacy import Guarantee, default_delta, round_up
+from ..privacy import _statements as words
+from ..privacy._ledger import BudgetExceededError
+from ..privacy._rounding import factor_up, round_down
 from ..privacy.guarantee import Neighbours
-from ..privacy.ledger import BudgetExceededError
 from ..privacy.plan import Calibration
-from ..privacy.rounding import factor_up, round_down
 from ..validation import ArgumentError, Found, real, whole
 from .account import BudgetWarning, PrivacyAccount
 from .files import JsonModel, Promise

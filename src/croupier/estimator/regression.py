@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from ..invalid import finite_rows, numbers_or_nan, zeroed
 from ..population import Population, require_population
-from ..privacy import Guarantee, SumPlan, words
+from ..privacy import Guarantee, SumPlan
+from ..privacy import _statements as words
 from ..problem.rows import clip_rows, row_norms
 from ..protocol import SumEstimate
 from ..statistics import LeastSquares, Moments, MomentSums, least_squares

@@ -9,7 +9,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from ..privacy import Guarantee
-from ..privacy.filter import without_lots
+from ..privacy._filter import without_lots
 from ..statistics.parts import Part, by_split
 from ..validation import ArgumentError
 from .account import require_one

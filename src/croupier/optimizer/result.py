@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import Guarantee, words
+from ..privacy import Guarantee
+from ..privacy import _statements as words
 from ..privacy.guarantee import known_fields
 from ..validation import ArgumentError, whole
 from .phases import Schedule, check_schedule

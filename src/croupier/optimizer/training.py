@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..invalid import Invalid, blanks
 from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal, draw_lots
 from ..privacy import is_proved
-from ..privacy.ledger import Ledger
+from ..privacy._ledger import Ledger
 from ..privacy.plan import Calibration
 from ..problem import Objective, Problem
 from ..problem.fingerprint import UndescribableError

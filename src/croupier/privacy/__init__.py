@@ -1,6 +1,7 @@
 """What is promised: guarantees, the Gaussian-dominance certificate, and the plans that rest on them."""
 
 from ..validation import ArgumentError
+from ._rounding import round_up
 from .allocation import Allocation
 from .calibration import is_proved, plan_scalar_sum, plan_sum
 from .certificate import Certificate, NoCertificateError, certify
@@ -9,7 +10,6 @@ from .gaussian import central_noise_std, gaussian_delta, gaussian_mu
 from .guarantee import Guarantee
 from .lots import LotsPlan, plan_lots
 from .plan import SumPlan, default_delta
-from .rounding import round_up
 
 __all__ = [
     "Allocation",

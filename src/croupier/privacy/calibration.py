@@ -7,7 +7,8 @@ from functools import lru_cache
 from types import ModuleType
 
 from ..validation import ArgumentError, real
-from . import paper, tight
+from . import _paper as paper
+from . import _tight as tight
 from .certificate import NoCertificateError
 from .plan import REQUEST_FIELDS, SumPlan, SumRequest
 

@@ -13,12 +13,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy.special import gammaln
 
+from ..files import JsonText
 from ..validation import ArgumentError, one_of, real, whole
+from ._rounding import round_up
+from ._statements import proved_line
 from .allocation import SLACKS, Allocation
 from .gaussian import gaussian_delta
-from .json_text import JsonText
-from .rounding import round_up
-from .words import proved_line
 
 Neighbours = Literal["replace-one", "zero-out"]
 NEIGHBOURS: tuple[str, ...] = get_args(Neighbours)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..privacy import ArgumentError, SumPlan
-from ..privacy.words import honest_users
+from ..privacy._statements import honest_users
 from ..validation import Found
 from .messages import Report, ShuffledBatch
 from .randomness import RandomSource

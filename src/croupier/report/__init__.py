@@ -1,6 +1,6 @@
 """What people look at: tables, the HTML report, and the baselines that figures stand beside."""
 
-from ..privacy.words import guarantee_line
+from ..privacy._statements import guarantee_line
 from .answers import answer_page
 from .baselines import Baseline, central, local, simulate_central, simulate_local
 from .compare import Comparison, Method, compare

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__
-from ..privacy import round_up, words
+from ..privacy import _statements as words
+from ..privacy import round_up
 from ..statistics import Answer, CellCounts, Description, Evaluation, HistogramAnswer, QuantileBins
 from .description import describe_page, short
 from .intervals import infinite

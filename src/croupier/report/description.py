@@ -14,7 +14,8 @@ from rich.markup import escape as escaped
 from rich.table import Table
 
 from .. import __version__
-from ..privacy import round_up, words
+from ..privacy import _statements as words
+from ..privacy import round_up
 from ..statistics import Description, LevelSummary, NumberSummary
 from .pieces import figure_item, premise_text, unbroken, wide_table
 from .svg import Axis, Figure, number

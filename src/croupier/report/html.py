@@ -11,7 +11,8 @@ from typing import Any
 
 from ..estimator import RegressionTable
 from ..optimizer import Phase, Result
-from ..privacy import Guarantee, round_up, words
+from ..privacy import Guarantee, round_up
+from ..privacy import _statements as words
 from ..validation import ArgumentError, Found
 from .baselines import alone_request, central, local
 from .compare import Comparison, Method, public_comparison

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..privacy import round_up, words
+from ..privacy import _statements as words
+from ..privacy import round_up
 from .compare import bits_per_user
 from .pieces import bytes_text, crowd_item, facts_table, figure_item, rendered, unbroken, value_text, wide_table
 from .svg import WIDTH, Axis, number

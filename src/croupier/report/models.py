@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..privacy.words import SEEDED, guarantee_line, not_private, watched_line
+from ..privacy._statements import SEEDED, guarantee_line, not_private, watched_line
 from ..table.columns import Category, Column
 from ..table.schema import Schema
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..privacy import Guarantee, words
+from ..privacy import Guarantee
+from ..privacy import _statements as words
 from .svg import number
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from ..privacy import LotsPlan, SumPlan, round_up
-from ..privacy.words import crowd, honest_users, watched_line
+from ..privacy._statements import crowd, honest_users, watched_line
 from .baselines import Baseline
 
 if TYPE_CHECKING:

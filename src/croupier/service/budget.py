@@ -20,8 +20,8 @@ from typing import Any
 
 from ..files import lock, write_whole
 from ..privacy import Guarantee, round_up
-from ..privacy.filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer
-from ..privacy.rounding import exact
+from ..privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer
+from ..privacy._rounding import exact
 from ..validation import ArgumentError, real
 from .documents import cleaned
 from .outcomes import RefusedTaskError

@@ -22,7 +22,8 @@ from typing import Any
 from .. import __version__
 from ..optimizer.phases import Phase, Schedule
 from ..optimizer.progress import noise_norms
-from ..privacy import round_up, words
+from ..privacy import _statements as words
+from ..privacy import round_up
 from ..problem import Problem
 from .analyzer import RemotePopulation
 from .checked import checked_transport

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from ..privacy import Guarantee, round_up
-from ..privacy.rounding import exact
-from ..privacy.words import watched_line
+from ..privacy._rounding import exact
+from ..privacy._statements import watched_line
 from ..validation import real, whole
 from .http import require_private_way
 from .outcomes import RefusedTaskError

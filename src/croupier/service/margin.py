@@ -8,8 +8,8 @@ honest users as the plan's proof needs.
 from __future__ import annotations
 
 from ..optimizer.phases import Phase, Schedule, held_in_batch
+from ..privacy._rounding import exact
 from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
-from ..privacy.rounding import exact
 from .checked import checked_transport
 from .task import Task
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_one
 from ..population import ArrayPopulation
-from ..privacy import Guarantee, words
+from ..privacy import Guarantee
+from ..privacy import _statements as words
 from ..privacy.guarantee import Neighbours
 from ..validation import ArgumentError, Found
 from .asking import Account, Answer, PartAccount, ask

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..privacy import Guarantee, words
+from ..privacy import Guarantee
+from ..privacy import _statements as words
 from ..privacy.guarantee import Neighbours
 from ..validation import ArgumentError, real
 from .asking import Account, Answer, ask

@@ -19,9 +19,9 @@ import croupier.problem as problems
 from croupier.arithmetic import LinearVectors
 from croupier.optimizer.gradients import Gradients
 from croupier.privacy import LotsPlan, plan_lots, plan_sum
+from croupier.privacy._filter import Caps, GaussianBound
 from croupier.privacy.allocation import Allocation
 from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
-from croupier.privacy.filter import Caps, GaussianBound
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.problem import Ball, Problem
 from croupier.protocol import VectorSum

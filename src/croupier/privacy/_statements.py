@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .rounding import factor_up, loss, one_in, percent_up, round_up
+from ._rounding import factor_up, loss, one_in, percent_up, round_up
 
 if TYPE_CHECKING:
     from .guarantee import Guarantee
