@@ -37,7 +37,7 @@ FRONTS = {"client": {"service"}, "__main__": {"cli"}}
 # Who may import a module by its name in a text: the package's front imports rooms when they are first used, the command's front all
 # commands once it is known that one is wanted, and a round and verified reports their compiled passes, of the same room, where
 # numba is installed.
-BY_TEXT = {"__init__.py", "cli/__init__.py", "protocol/fused.py", "service/verified/kernels.py"}
+BY_TEXT = {"__init__.py", "cli/__init__.py", "protocol/_fused.py", "service/verified/kernels.py"}
 
 
 def allowed() -> dict[str, set[str]]:

@@ -22,7 +22,8 @@ from croupier import __version__, minimize, plan_sum
 from croupier.optimizer.gradients import Gradients
 from croupier.population import ArrayPopulation, Batch, Question
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret, SecureRandom, fused
+from croupier.protocol import Secret, SecureRandom
+from croupier.protocol import _fused as fused
 
 from ..protocol import Results
 from ..round.measuring import unit_rows

@@ -14,7 +14,8 @@ from scipy.stats import norm as normal
 from croupier import ArgumentError, SeededRandom, VectorSum, plan_sum
 from croupier.audit import count_law, empirical_audit, exact_delta, hockey_stick, pld_delta
 from croupier.privacy import Guarantee, gaussian_delta
-from croupier.protocol import encoding, randomizer
+from croupier.protocol import _encoding as encoding
+from croupier.protocol import randomizer
 
 DELTA = 1e-6
 # The false-alarm rate of every game below, and the chance that a seed would have to be unlucky to hide a broken protocol.

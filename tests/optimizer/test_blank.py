@@ -16,7 +16,8 @@ from croupier.optimizer.blank import Shape
 from croupier.optimizer.gradients import Gradients
 from croupier.population import ArrayPopulation, Batch, BlockPopulation, ParquetPopulation, Question
 from croupier.problem import Ball, CustomProblem, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Smoothed, Squared
-from croupier.protocol import Secret, fused
+from croupier.protocol import Secret
+from croupier.protocol import _fused as fused
 
 USERS = 1200
 BALL = Ball(dim=3, radius=5.0)

@@ -19,7 +19,8 @@ from croupier.population import ArrayPopulation, Batch, BlockPopulation, Questio
 from croupier.population.blocks import Shard, place
 from croupier.population.records import RowsOfUsers
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret, fused
+from croupier.protocol import Secret
+from croupier.protocol import _fused as fused
 
 SECRET = Secret.of_seed(7)
 SIZES = [5, 1, 40, 7, 100]

@@ -18,7 +18,7 @@ from croupier.population import Batch, Question
 from croupier.privacy import ArgumentError, SumPlan, is_proved, plan_sum
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import LinearVectors, Secret
-from croupier.protocol.encoding import clip_to_ball, encode
+from croupier.protocol._encoding import clip_to_ball, encode
 
 ROOT_2 = math.sqrt(2)
 USUAL = {"epsilon": 1.0, "delta": 1e-6, "users": 1_000, "dim": 20}

@@ -35,7 +35,7 @@ from croupier.problem import (
     check,
 )
 from croupier.protocol import LinearVectors
-from croupier.protocol.encoding import clip_to_ball
+from croupier.protocol._encoding import clip_to_ball
 
 BINARY = [Logistic(), Hinge(), SmoothedHinge(width=0.3), SquaredHinge()]
 REGRESSION = [Squared(target_bound=2.0), Huber(kappa=0.7), Pinball(quantile=0.2), Absolute(), EpsilonInsensitive(width=0.3)]

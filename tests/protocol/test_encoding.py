@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from croupier import ArgumentError
 from croupier.arithmetic import LinearVectors
-from croupier.protocol.encoding import as_vectors, clip_to_ball, encode, require_finite
+from croupier.protocol._encoding import as_vectors, clip_to_ball, encode, require_finite
 
 exactly = settings(deadline=None, derandomize=True, max_examples=300)
 

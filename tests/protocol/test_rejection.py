@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from croupier import ArgumentError
-from croupier.protocol import SeededRandom, binomial, fair_binomial, rejection, sampling
+from croupier.protocol import SeededRandom, binomial, fair_binomial, sampling
+from croupier.protocol import sampling as rejection
 
 SMALLEST = rejection.MIN_TRIALS // 2
 MIDDLES = [SMALLEST, SMALLEST + 1, 575, 576, 577, 1000, 2047]

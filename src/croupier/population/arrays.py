@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..invalid import blanks, is_missing, name_of, numbers_or_nan, one_by_one
-from ..protocol.encoding import require_finite
+from ..protocol._encoding import require_finite
 from ..validation import ArgumentError, Found, RecordError
 from .blocks import BLOCK_USERS, ENTRIES_PER_THREAD, BlockPopulation, Shard, place
 from .population import Question

@@ -11,7 +11,7 @@ import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
-from ..protocol.encoding import require_finite
+from ..protocol._encoding import require_finite
 from ..validation import ArgumentError, Found
 from .population import BlankTest, Query, Test, Vectors
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..protocol import SumEstimate, VectorSum
-from ..protocol.encoding import as_linear, clip_to_ball
+from ..protocol._encoding import as_linear, clip_to_ball
 from ..validation import ArgumentError
 from .arrays import ArrayPopulation
 from .population import Question

@@ -4,13 +4,11 @@ from ..arithmetic import LinearVectors
 from .analyzer import Analyzer, SumEstimate
 from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
-from .randomness import KeyedRandom, NotPrivateWarning, RandomSource, SecureRandom, SeededRandom
+from .randomness import KeyedRandom, NotPrivateWarning, RandomSource, Secret, SecureRandom, SeededRandom
 from .sampling import bernoulli, binomial, fair_binomial, permutation
-from .scalar import ScalarSum
-from .secret import Secret
 from .shuffler import BatchTooSmallError, Shuffler
 from .sparse import SparseVectors
-from .sums import VectorSum
+from .sums import ScalarSum, VectorSum
 
 __all__ = [
     "Analyzer",

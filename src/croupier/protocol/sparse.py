@@ -15,8 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..arithmetic import row_squares
 from ..validation import ArgumentError, Found
-from . import fused
-from .encoding import encode
+from . import _fused as fused
+from ._encoding import encode
 from .messages import Encoded
 from .randomness import RandomSource
 from .sampling import fair_binomial, round_at_random, round_ties

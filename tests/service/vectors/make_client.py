@@ -25,7 +25,7 @@ from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.problem import Ball, Problem
 from croupier.protocol import VectorSum
-from croupier.protocol.encoding import clip_to_ball, encode
+from croupier.protocol._encoding import clip_to_ball, encode
 from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial, round_at_random
 from croupier.service.documents import canonical, sha256

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import how_to_install
-from .encoding import UnitVectors
+from ._encoding import UnitVectors
 from .randomness import RandomSource
 from .sampling import round_ties
 
