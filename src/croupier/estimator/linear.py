@@ -20,7 +20,7 @@ from ..population import Population, require_population
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..problem import Ball, Loss, Problem
-from ..problem.rows import clip_rows, row_norms, with_constant
+from ..problem.problem import clip_rows, row_norms, with_constant
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
 from .blank import blanked, target_column, validated
 from .private import Floats, PrivateEstimator

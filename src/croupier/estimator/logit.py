@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..population import Population, require_population
 from ..privacy import Guarantee
 from ..privacy import _statements as words
-from ..problem.rows import clip_rows, row_norms
+from ..problem.problem import clip_rows, row_norms
 from ..protocol import SumEstimate
 from ..statistics import Coefficients, Moments, Newton, Statistic, least_squares
 from ..statistics.linear import seen_from

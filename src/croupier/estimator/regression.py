@@ -18,7 +18,7 @@ from ..invalid import finite_rows, numbers_or_nan, zeroed
 from ..population import Population, require_population
 from ..privacy import Guarantee, SumPlan
 from ..privacy import _statements as words
-from ..problem.rows import clip_rows, row_norms
+from ..problem.problem import clip_rows, row_norms
 from ..protocol import SumEstimate
 from ..statistics import LeastSquares, Moments, MomentSums, least_squares
 from ..statistics.linear import explained, seen_from

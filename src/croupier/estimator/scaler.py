@@ -16,7 +16,7 @@ from ..invalid import finite_rows, zeroed
 from ..population import Batch, Question
 from ..privacy import Guarantee, plan_sum
 from ..privacy.plan import MOST_COORDINATES
-from ..problem.rows import clip_rows
+from ..problem.problem import clip_rows
 from ..protocol import Secret
 from ..validation import ArgumentError, Found, real
 from .blank import validated

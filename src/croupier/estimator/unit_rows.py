@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from ..problem.rows import clip_rows, with_constant
+from ..problem.problem import clip_rows, with_constant
 from ..validation import ArgumentError
 
 Floats = NDArray[np.float64]

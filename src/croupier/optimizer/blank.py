@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..arithmetic import LinearVectors
 from ..invalid import Mask, finite_rows, numbers_or_nan, one_by_one, taken
 from ..problem import Objective, Problem, Smoothed
-from ..problem.fingerprint import is_known
+from ..problem.custom import is_known
 
 Floats = NDArray[np.float64]
 

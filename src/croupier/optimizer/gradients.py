@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..problem import Objective, Problem, Smoothed
-from ..problem.fingerprint import is_known
+from ..problem.custom import is_known
 from ..protocol import LinearVectors
 from .blank import blank_products, blank_vectors
 

@@ -18,7 +18,7 @@ from ..privacy import is_proved
 from ..privacy._ledger import Ledger
 from ..privacy.plan import Calibration
 from ..problem import Objective, Problem
-from ..problem.fingerprint import UndescribableError
+from ..problem.custom import UndescribableError
 from ..protocol import Secret
 from ..validation import ArgumentError, Found, one_of, real
 from .blank import Shape

@@ -1,6 +1,6 @@
 """What is minimised: losses, domains, and the problems they make, with constants from public facts."""
 
-from .checking import check
+from .classification import Weighted
 from .custom import CustomProblem
 from .domains import Ball, Box, Domain, L1Ball, Simplex, WholeSpace
 from .losses import (
@@ -18,10 +18,7 @@ from .losses import (
     Squared,
     SquaredHinge,
 )
-from .objective import Objective
-from .problem import Problem
-from .smoothed import Smoothed
-from .weighted import Weighted
+from .problem import Objective, Problem, Smoothed, check
 
 __all__ = [
     "Absolute",

@@ -13,7 +13,7 @@ from ..arithmetic import row_dots
 from ..estimator import ShuffleLogisticRegression, ShuffleQuantileRegressor
 from ..estimator.classifiers import log_odds
 from ..problem import Weighted
-from ..problem.rows import clip_rows, row_norms
+from ..problem.problem import clip_rows, row_norms
 from ..table import Encoder, Schema, TableModel
 from ..validation import ArgumentError, one_of, real
 
