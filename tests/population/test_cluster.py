@@ -37,7 +37,7 @@ from croupier.population import (
     WorkerError,
     deal,
 )
-from croupier.population.connection import TOKEN
+from croupier.population.cluster import TOKEN
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Counts, Secret
 from croupier.table import Encoder, Schema, TableBlock

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .arrays import ArrayPopulation
+from .arrays import ArrayPopulation, SurrogatePopulation
 from .blocks import Block, BlockPopulation, CheckedBlock, NamedBlock
 from .cluster import RayPopulation
 from .dealing import Batch, Order, deal, draw_lots
@@ -19,7 +19,6 @@ from .population import (
     require_population,
 )
 from .records import Records
-from .surrogate import SurrogatePopulation
 
 if TYPE_CHECKING:
     from .parquet import ParquetBlock, ParquetPopulation, row_group_runs
