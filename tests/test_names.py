@@ -103,8 +103,10 @@ def test_a_population_says_its_unit_and_whether_it_is_private():
 
 
 def test_what_a_query_and_a_test_can_do_is_declared():
-    from croupier.optimizer.blank import Shape  # noqa: PLC0415
-    from croupier.optimizer.gradients import Gradients  # noqa: PLC0415
+    from croupier.optimizer._gradients import (  # noqa: PLC0415
+        Gradients,
+        Shape,
+    )
 
     own = CustomProblem(lambda theta, X, y: X, Ball(dim=2, radius=1.0), lipschitz=1.0)
     for objective, fast in ((PROBLEM, True), (own, False)):

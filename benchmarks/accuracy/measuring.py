@@ -15,7 +15,7 @@ from scipy.special import expit
 
 import croupier as cr
 from croupier.optimizer import run
-from croupier.optimizer.accelerated import acsa
+from croupier.optimizer.algorithms import acsa
 from croupier.population import ArrayPopulation
 
 from ..datasets import loader

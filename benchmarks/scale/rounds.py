@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import croupier as cr
-from croupier.optimizer.gradients import Gradients
+from croupier.optimizer._gradients import Gradients
 from croupier.population import Batch, BlockPopulation, ParquetPopulation, Population, Question, RayPopulation
 from croupier.protocol import Secret
 

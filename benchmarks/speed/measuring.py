@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from croupier import __version__, minimize, plan_sum
-from croupier.optimizer.gradients import Gradients
+from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation, Batch, Question
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Secret, SecureRandom

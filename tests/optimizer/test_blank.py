@@ -12,8 +12,7 @@ from scipy.sparse import csr_array
 
 import croupier as cr
 from croupier.invalid import numbers_or_nan, taken
-from croupier.optimizer.blank import Shape
-from croupier.optimizer.gradients import Gradients
+from croupier.optimizer._gradients import Gradients, Shape
 from croupier.population import ArrayPopulation, Batch, BlockPopulation, ParquetPopulation, Question
 from croupier.problem import Ball, CustomProblem, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Smoothed, Squared
 from croupier.protocol import Secret

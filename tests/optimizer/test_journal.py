@@ -18,7 +18,7 @@ import pytest
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
 from croupier.optimizer import FinishedRunWarning, StopTraining, run
-from croupier.optimizer.journal import Journal
+from croupier.optimizer._journal import Journal
 from croupier.population import ArrayPopulation
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.problem import Ball, Logistic, Problem
@@ -149,7 +149,7 @@ DRIVER = """
 import os, signal, sys
 import numpy as np
 import croupier as cr
-from croupier.optimizer.journal import Journal
+from croupier.optimizer._journal import Journal
 from croupier.population import ArrayPopulation
 from croupier.problem import Ball, Logistic, Problem
 

@@ -19,7 +19,7 @@ import croupier as cr
 from croupier.cli.progress import rounds_shown
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
 from croupier.optimizer import Result, Schedule, StopTraining
-from croupier.optimizer.lots import drift, expected_mu, spread
+from croupier.optimizer.planning import drift, expected_mu, spread
 from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation, BlockPopulation, ParquetPopulation, UnreachableError, draw_lots
 from croupier.privacy import plan_lots

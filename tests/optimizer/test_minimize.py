@@ -17,7 +17,7 @@ import scipy.sparse
 import croupier as cr
 from croupier.audit import empirical_audit
 from croupier.optimizer import Result, StopTraining, acsa, replay, run
-from croupier.optimizer.methods import METHODS
+from croupier.optimizer.planning import METHODS
 from croupier.population import ArrayPopulation
 from croupier.privacy import Guarantee, honest_in_batch
 from croupier.privacy._ledger import BudgetExceededError, Ledger
@@ -778,7 +778,7 @@ def test_a_stopped_run_gives_what_the_algorithm_makes_of_its_rounds(binary):
 
 def test_only_our_own_gradients_are_asked_by_several_threads_and_as_products():
     """A loss or a problem of one's own may keep something between calls, or say something else than what we know of ours."""
-    from croupier.optimizer.gradients import Gradients  # noqa: PLC0415
+    from croupier.optimizer._gradients import Gradients  # noqa: PLC0415
     from croupier.problem import Ball, Logistic, Problem  # noqa: PLC0415
 
     class OwnLoss(Logistic):

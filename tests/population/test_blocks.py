@@ -14,7 +14,7 @@ import scipy.sparse
 from scipy import stats
 
 import croupier as cr
-from croupier.optimizer.gradients import Gradients
+from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation, Batch, BlockPopulation, Question, Records, UnreachableError, blocks, deal
 from croupier.population.blocks import Shard, place
 from croupier.population.records import RowsOfUsers

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import croupier as cr
-from croupier.optimizer.gradients import Gradients
+from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation, Batch, Question, SurrogatePopulation
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Secret

@@ -12,7 +12,7 @@ import pytest
 from oracles import composed_delta, exact_delta
 
 from croupier.optimizer import schedule
-from croupier.optimizer.gradients import Gradients
+from croupier.optimizer._gradients import Gradients
 from croupier.optimizer.phases import check_schedule
 from croupier.population import Batch, Question
 from croupier.privacy import ArgumentError, SumPlan, is_proved, plan_sum

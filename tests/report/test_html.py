@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 import croupier as cr
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleQuantileRegressor, ShuffleRidge, ShuffleScaler
-from croupier.optimizer.progress import noise_norms
+from croupier.optimizer.training import noise_norms
 from croupier.privacy import round_up
 from croupier.privacy._statements import RECORDS
 from croupier.report import Comparison, Method, compare, html_report

@@ -18,7 +18,7 @@ from test_typescript_questions import STORED, task_of
 
 import croupier as cr
 import croupier.problem as problems
-from croupier.optimizer.methods import METHODS
+from croupier.optimizer.planning import METHODS
 from croupier.service.budget import BudgetLimit, DeviceBudget
 from croupier.service.documents import Document, WireError, canonical, cleaned, sha256, signed_bytes
 from croupier.service.ending import End

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 
 from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleScaler
 from ..optimizer import PanPrivate
-from ..optimizer.accelerated import Iterate
+from ..optimizer.algorithms import Iterate
 from ..population import ArrayPopulation, Question
 from ..privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
 from ..problem import Ball, CustomProblem

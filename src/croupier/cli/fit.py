@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ..estimator import PrivacyAccount, WidthForecast
 from ..optimizer import Result, Schedule
-from ..optimizer.log import left_over
+from ..optimizer.training import left_over
 from ..population import UnreachableError
 from ..privacy._statements import watched_line
 from ..report import described_lines, promise_lines

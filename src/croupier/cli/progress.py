@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from ..optimizer import Round, Schedule, StopTraining
-from ..optimizer.log import RUN
+from ..optimizer.training import RUN
 from ..privacy import round_up
 from ..table import Watcher
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from ..optimizer import Schedule
-from ..optimizer.methods import METHODS
+from ..optimizer.planning import METHODS
 from ..population import Population
 from ..privacy import Guarantee, NoCertificateError, SumPlan
 from ..problem import Loss, Squared

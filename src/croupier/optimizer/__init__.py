@@ -1,13 +1,11 @@
 """How it is minimised: the paper's algorithms over private rounds, their schedules and results."""
 
-from .accelerated import acsa
+from .algorithms import acsa, descent
 from .pan_private import PanPrivate, PanState
 from .phases import Phase, Schedule
 from .planning import schedule
-from .projected import descent
-from .result import Result, Round
+from .result import Result, Round, replay
 from .training import FinishedRunWarning, StopTraining, minimize, run
-from .transcript import replay
 
 __all__ = [
     "FinishedRunWarning",

@@ -21,8 +21,8 @@ from ..invalid import blanks, numbers_or_nan, one_by_one
 from ..privacy import Guarantee, SumPlan
 from ..problem import Objective
 from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
-from .accelerated import Iterate
-from .gradients import Gradients
+from ._gradients import Gradients
+from .algorithms import Iterate
 from .phases import Phase, Schedule, objective_of, start_point
 from .planning import schedule
 

@@ -10,7 +10,7 @@ from html import escape
 import numpy as np
 
 from ..optimizer import Phase, Result
-from ..optimizer.progress import BAND, noise_norms
+from ..optimizer.training import BAND, noise_norms
 from ..privacy import NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
 from ..privacy.plan import REQUEST_FIELDS
 from ..validation import ArgumentError

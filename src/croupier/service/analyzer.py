@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sqlalchemy import func, insert, select, update
 
-from ..optimizer.gradients import Gradients
+from ..optimizer._gradients import Gradients
 from ..optimizer.phases import objective_of
 from ..population import Question
 from ..population.population import Test

@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import __version__
 from ..optimizer.phases import Phase, Schedule
-from ..optimizer.progress import noise_norms
+from ..optimizer.training import noise_norms
 from ..privacy import _statements as words
 from ..privacy import round_up
 from ..problem import Problem

@@ -17,7 +17,7 @@ import numpy as np
 
 import croupier.problem as problems
 from croupier.arithmetic import LinearVectors
-from croupier.optimizer.gradients import Gradients
+from croupier.optimizer._gradients import Gradients
 from croupier.privacy import LotsPlan, plan_lots, plan_sum
 from croupier.privacy._filter import Caps, GaussianBound
 from croupier.privacy.allocation import Allocation
