@@ -18,7 +18,7 @@ from croupier.privacy import ArgumentError, Guarantee, gaussian_delta, gaussian_
 from croupier.privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.statistics import SetAside
-from croupier.statistics.parts import Part
+from croupier.statistics.holdout import Part
 
 EPSILON, DELTA = 1.0, 1e-6
 

@@ -20,7 +20,7 @@ from croupier.estimator import PrivacyAccount
 from croupier.report import describe_page
 from croupier.statistics import LevelGuess, NumberGuess, NumberSummary, SetAside, Summaries, check, plan_for
 from croupier.statistics.describing import numbers_of
-from croupier.statistics.set_aside import name_number
+from croupier.statistics.holdout import name_number
 from croupier.table import TableGuess, describe_table
 from croupier.table.describing import range_of
 from croupier.validation import ArgumentError
@@ -318,7 +318,7 @@ def test_a_seed_names_the_same_people_in_every_process_and_in_a_file(tmp_path, m
     assert {"0", "1"} == set(first)
     path = tmp_path / "people.csv"
     path.write_text("who,x\n" + "".join(f"person {number},1\n" for number in range(300)))
-    monkeypatch.setattr("croupier.statistics.set_aside.secrets.token_hex", lambda size: "5" * (2 * size))
+    monkeypatch.setattr("croupier.statistics.holdout.secrets.token_hex", lambda size: "5" * (2 * size))
     looks = describe_table(path, TableGuess({"x": NumberGuess(0, 2)}, user="who"), epsilon=1.0, delta=1e-6, share=0.5)
     assert looks.users == first.count("1")
 

@@ -11,7 +11,7 @@ from croupier.estimator import ShuffleQuantileRegressor
 from croupier.population import SurrogatePopulation
 from croupier.report import answer_page
 from croupier.statistics import check
-from croupier.statistics.evaluation import Regression
+from croupier.statistics.evaluating import Regression
 
 
 class Quantile:

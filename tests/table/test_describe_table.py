@@ -98,7 +98,7 @@ def test_a_header_alone_makes_guesses(tmp_path):
 
 def test_who_was_set_aside_has_no_part_in_the_fit_nor_the_others_in_the_description(tmp_path, monkeypatch):
     """With all randomness fixed: another record of one kind of people leaves the other release the same, bit for bit."""
-    monkeypatch.setattr("croupier.statistics.set_aside.secrets.token_hex", lambda size: "5" * (2 * size))
+    monkeypatch.setattr("croupier.statistics.holdout.secrets.token_hex", lambda size: "5" * (2 * size))
     guess = TableGuess.from_toml(GUESS)
     path = written(tmp_path)
     description = describe_table(path, guess, epsilon=1.0, share=0.2, seed=1)

@@ -12,7 +12,7 @@ from typing import Any
 from ..privacy import Guarantee, round_up
 from ..privacy._filter import GaussianBound, first_cap, gaussian_bound
 from ..privacy._ledger import BudgetExceededError
-from ..statistics.parts import Part
+from ..statistics.holdout import Part
 from ..validation import ArgumentError, one_of, real
 from .account_file import COMMON_DELTA, UNITS, Limit, Spent, Terms, append, read
 from .account_sums import (

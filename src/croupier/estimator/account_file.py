@@ -12,7 +12,7 @@ from typing import Any
 from .. import files
 from ..privacy import Guarantee, round_up
 from ..privacy._filter import Caps
-from ..statistics.parts import Part
+from ..statistics.holdout import Part
 from ..validation import ArgumentError, Found, one_of, real
 
 FORMAT, VERSION = "croupier account", 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..privacy import Guarantee, round_up
 from ..privacy._filter import GaussianBound, first_cap, gaussian_bound, odometer
-from ..statistics.parts import SIDES, Part, by_split
+from ..statistics.holdout import SIDES, Part, by_split
 from ..validation import ArgumentError, Found
 from .account_file import Limit, Spent, Terms
 

@@ -19,8 +19,7 @@ from ..privacy import _statements as words
 from ..problem.problem import clip_rows, row_norms
 from ..protocol import SumEstimate
 from ..statistics import Coefficients, Moments, Newton, Statistic, least_squares
-from ..statistics.linear import seen_from
-from ..statistics.moments import noise_edge
+from ..statistics.moments import noise_edge, seen_from
 from ..validation import ArgumentError, real, whole
 from .blank import blanked, target_column, validated
 from .declared_classes import DeclaredClasses

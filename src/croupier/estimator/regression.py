@@ -21,7 +21,7 @@ from ..privacy import _statements as words
 from ..problem.problem import clip_rows, row_norms
 from ..protocol import SumEstimate
 from ..statistics import LeastSquares, Moments, MomentSums, least_squares
-from ..statistics.linear import explained, seen_from
+from ..statistics.moments import explained, seen_from
 from ..validation import ArgumentError, real, whole
 from .blank import validated
 from .one_round import ask_once, check_once, plan_once

@@ -19,7 +19,7 @@ from ..privacy import Guarantee, NoCertificateError, SumPlan
 from ..problem import Loss, Squared
 from ..protocol import SumEstimate
 from ..statistics import Moments, MomentSums
-from ..statistics.linear import raised_spectrum
+from ..statistics.moments import raised_spectrum
 from ..validation import ArgumentError, Found, one_of, real, whole
 from .one_round import ask_once, check_once, plan_once
 from .parameters import documented

@@ -10,7 +10,7 @@ from sklearn.utils import get_tags
 
 from ..privacy import Guarantee
 from ..privacy._filter import without_lots
-from ..statistics.parts import Part, by_split
+from ..statistics.holdout import Part, by_split
 from ..validation import ArgumentError
 from .account import require_one
 

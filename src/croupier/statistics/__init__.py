@@ -1,23 +1,15 @@
 """One private round, many answers: queries with a proved range, and what is read from their noisy sums with error bars."""
 
 from .asking import Account, Answer, PartAccount, ask, plan_for
-from .checking import check
-from .column_summary import LevelSummary, NumberSummary
-from .describing import Description, describe
-from .error_bars import Score
+from .columns import LevelGuess, LevelSummary, NumberGuess, NumberSummary
+from .describing import Description, Summaries, describe
 from .evaluating import Evaluation, evaluate, evaluation_query
-from .guesses import LevelGuess, NumberGuess
-from .histogram import Histogram, HistogramAnswer
-from .linear import Coefficients, LeastSquares, least_squares
-from .moments import Moments, MomentSums
+from .histogram import Histogram, HistogramAnswer, Score
+from .holdout import Part, SetAside
+from .moments import Coefficients, LeastSquares, Moments, MomentSums, least_squares
 from .newton import Newton, NewtonSums
-from .one_vs_rest import OneVsRest
-from .parts import Part
-from .quantile_bins import QuantileBins
-from .query import BlankStatistic, CheckedStatistic, CustomQuery, Statistic
-from .scores import CellCounts, Errors
-from .set_aside import SetAside
-from .summaries import Summaries
+from .query import BlankStatistic, CheckedStatistic, CustomQuery, Statistic, check
+from .scores import CellCounts, Errors, OneVsRest, QuantileBins
 
 __all__ = [
     "Account",

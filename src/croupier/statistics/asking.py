@@ -14,7 +14,7 @@ from ..privacy import Guarantee, SumPlan, default_delta, plan_sum
 from ..privacy.guarantee import Neighbours
 from ..protocol import Secret, SumEstimate
 from ..validation import ArgumentError, Found, real, whole
-from .parts import Part
+from .holdout import Part
 from .query import BlankStatistic, CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]

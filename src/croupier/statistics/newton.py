@@ -18,8 +18,7 @@ from scipy.stats import chi2
 
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, real
-from .linear import Coefficients, raised_spectrum, seen, seen_from, within_bounds
-from .moments import noise_edge
+from .moments import Coefficients, noise_edge, raised_spectrum, seen, seen_from, within_bounds
 from .query import finite, require_numbers, unit_rows
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..estimator import PrivacyAccount
 from ..population import ArrayPopulation
 from ..statistics import Description, LevelGuess, NumberSummary, SetAside, Summaries, ask
-from ..statistics.column_summary import LEAST_TAIL
+from ..statistics.columns import LEAST_TAIL
 from ..statistics.describing import described as description_of
 from ..statistics.describing import on_part, part_of
 from ..validation import ArgumentError, Found

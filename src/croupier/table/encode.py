@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..invalid import blanks
-from ..statistics.set_aside import name_number
+from ..statistics.holdout import name_number
 from ..validation import ArgumentError, FileError, FileRecordError
 from .columns import Category, Column, Numeric, as_text
 from .lenient import decoded, is_text, numbers

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ..statistics import LevelGuess, NumberGuess
-from ..statistics.guesses import WIDEST
+from ..statistics.columns import WIDEST
 from ..validation import ArgumentError, Found
 from .columns import Label, as_text
 from .read import Source
