@@ -46,7 +46,7 @@ class ExactPopulation(ArrayPopulation):
 @pytest.fixture
 def without_noise(monkeypatch):
     """Fits that see exact sums: what the estimators compute when privacy costs nothing."""
-    monkeypatch.setattr(importlib.import_module("croupier.estimator.private"), "ArrayPopulation", ExactPopulation)
+    monkeypatch.setattr(importlib.import_module("croupier.estimator._base"), "ArrayPopulation", ExactPopulation)
 
 
 @pytest.fixture(scope="session")

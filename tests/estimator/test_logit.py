@@ -11,7 +11,7 @@ from scipy.special import expit
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogit, load_model
-from croupier.estimator.group_rounds import GroupRounds
+from croupier.estimator._rounds import GroupRounds
 from croupier.population import ArrayPopulation, SurrogatePopulation
 from croupier.privacy._ledger import BudgetExceededError
 

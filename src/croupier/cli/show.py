@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from ..estimator import PrivacyAccount
-from ..estimator.account_file import is_account
+from ..estimator.account import is_account
 from ..report import described_lines, promise_lines, summaries_of
 from ..table import INTERVALS, TableModel
 from .fit import model_figures

@@ -16,7 +16,7 @@ from ..optimizer import Result
 from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found
-from .group_rounds import GroupRounds, check_round
+from ._rounds import GroupRounds, check_round
 
 FORMAT, VERSION = "croupier model", 2
 # Parameters that are objects of this process and not facts about the model.

@@ -19,11 +19,9 @@ from ..privacy.plan import MOST_COORDINATES
 from ..problem.problem import clip_rows
 from ..protocol import Secret
 from ..validation import ArgumentError, Found, real
-from .blank import validated
+from ._base import RANGES, Floats, PrivateEstimator, centres, checked_ranges_of_features, validated
+from ._parameters import documented
 from .files import require_range
-from .parameters import documented
-from .private import Floats, PrivateEstimator
-from .unit_rows import RANGES, centres, checked_ranges_of_features
 
 # A variance this many of its noise's standard deviations from 0 can be told from that of a constant column.
 _TELLING = 3.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..optimizer import Result, Schedule
 from ..problem import Problem
-from .private import warn_caller
+from ._base import warn_caller
 
 # Noise in the mean of all gradients, relative to the largest gradient that one user can have.
 _MOSTLY_NOISE = 0.5

@@ -280,7 +280,7 @@ def as_trained(model: Any, X: Any) -> Any:
     array-like
         Rows as in training.
     """
-    from ..estimator.linear import LinearModel  # noqa: PLC0415  (needed here for public data only)
+    from ..estimator._linear import LinearModel  # noqa: PLC0415  (needed here for public data only)
     from ..problem.problem import clip_rows  # noqa: PLC0415
 
     return model._taken(X) if isinstance(model, LinearModel) else clip_rows(X, model.feature_norm_)

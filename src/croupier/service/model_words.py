@@ -11,7 +11,7 @@ from scipy.special import expit, softmax
 
 from ..arithmetic import row_dots
 from ..estimator import ShuffleLogisticRegression, ShuffleQuantileRegressor
-from ..estimator.classifiers import log_odds
+from ..estimator.classification import log_odds
 from ..problem import Weighted
 from ..problem.problem import clip_rows, row_norms
 from ..table import Encoder, Schema, TableModel

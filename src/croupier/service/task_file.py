@@ -10,7 +10,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from ..estimator.linear import LinearModel
+from ..estimator._linear import LinearModel
 from ..invalid import blanks
 from ..table import Encoder, Request, Schema, task_for
 from ..validation import ArgumentError, one_of, real, whole

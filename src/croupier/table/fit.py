@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..estimator import ShuffleRidge
-from ..estimator.linear import LinearModel
+from ..estimator._linear import LinearModel
 from ..population import Population, Question
 from ..population.population import Test
 from ..protocol import SumEstimate

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..estimator import RegressionTable, ShuffleLinearRegression, ShuffleLogit
-from ..estimator.linear import LinearModel
+from ..estimator._linear import LinearModel
 from ..privacy import default_delta
 from ..validation import ArgumentError, Found, real
 from .columns import Category, Numeric

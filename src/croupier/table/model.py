@@ -19,7 +19,7 @@ from ..estimator import (
     ShuffleQuantileRegressor,
     ShuffleRidge,
 )
-from ..estimator.linear import LinearModel
+from ..estimator._linear import LinearModel
 from ..files import write_whole
 from ..privacy import default_delta
 from ..validation import ArgumentError, Found, one_of, real

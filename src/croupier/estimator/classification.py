@@ -22,11 +22,9 @@ from ..problem import (
     Weighted,
 )
 from ..validation import ArgumentError, one_of
-from .declared_classes import DeclaredClasses
-from .linear import LinearModel
-from .parameters import documented
-from .private import Floats
-from .weights import weighted_loss
+from ._base import DeclaredClasses, Floats, weighted_loss
+from ._linear import LinearModel
+from ._parameters import documented
 
 # Log-odds this close to 0 are 0 but for rounding.
 _ALIKE = 1e-9

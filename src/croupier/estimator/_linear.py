@@ -22,10 +22,17 @@ from ..privacy import _statements as words
 from ..problem import Ball, Loss, Problem
 from ..problem.problem import clip_rows, row_norms, with_constant
 from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
-from .blank import blanked, target_column, validated
-from .private import Floats, PrivateEstimator
-from .target_ranges import require_numbers
-from .unit_rows import centres, checked_ranges_of_features, scaled_columns
+from ._base import (
+    Floats,
+    PrivateEstimator,
+    blanked,
+    centres,
+    checked_ranges_of_features,
+    require_numbers,
+    scaled_columns,
+    target_column,
+    validated,
+)
 from .warnings import warn_of_few, warn_of_radius, warn_of_undeclared_rows
 
 _NO_RANGE: Floats | None = None  # as in models of files that know of none
