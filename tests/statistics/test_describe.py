@@ -22,7 +22,7 @@ from croupier.statistics import LevelGuess, NumberGuess, NumberSummary, SetAside
 from croupier.statistics.describing import numbers_of
 from croupier.statistics.holdout import name_number
 from croupier.table import TableGuess, describe_table
-from croupier.table.describing import range_of
+from croupier.table.describe import range_of
 from croupier.validation import ArgumentError
 
 GUESSES = {

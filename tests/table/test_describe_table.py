@@ -11,7 +11,7 @@ import croupier as cr
 from croupier.report import described_lines
 from croupier.statistics import NumberGuess
 from croupier.table import Encoder, Request, Schema, Source, TableGuess, describe_table, fit_table, guess_for, schema_from
-from croupier.table.people import Engine, _blocks
+from croupier.table.population import Engine, _blocks
 from croupier.validation import ArgumentError
 
 GUESS = """

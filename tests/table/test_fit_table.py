@@ -27,7 +27,7 @@ from croupier.table import (
     fit_table,
     task_for,
 )
-from croupier.table.people import _blocks
+from croupier.table.population import _blocks
 from croupier.validation import ArgumentError
 
 FACTS = """

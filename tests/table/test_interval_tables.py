@@ -15,7 +15,7 @@ from croupier.estimator import RegressionTable, ShuffleLinearRegression, Shuffle
 from croupier.population import ArrayPopulation, BlockPopulation, UnreachableError
 from croupier.report import html_report
 from croupier.table import Encoder, Engine, Schema, Source, TableModel, fit_table, in_schema_units, interval_schema, read_table
-from croupier.table.people import _blocks
+from croupier.table.population import _blocks
 from croupier.validation import ArgumentError
 
 # A test of an estimate against the truth at so many standard errors has a false alarm in 2e-9 of its runs.

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.table import Encoder, Schema, Source
-from croupier.table.lenient import decoded, numbers
+from croupier.table.read import decoded, numbers
 from croupier.validation import ArgumentError
 
 FACTS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..table import Schema
-from ..table.columns import Label, as_text
+from ..table.schema import Label, as_text
 from ..validation import ArgumentError
 
 _REMEDY = "For example --class-weight ill=30 if about one person in thirty is ill, as everybody may know."

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..privacy._statements import SEEDED, guarantee_line, not_private, watched_line
-from ..table.columns import Category, Column
-from ..table.schema import Schema
+from ..table.schema import Category, Column, Schema
 
 
 def promise_lines(estimator: Any) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..estimator import ShuffleLinearRegression
 from ..statistics import Histogram, Moments, NumberGuess, Summaries, evaluation_query
 from ..table import Encoder, Piece, Schema, TableGuess
-from ..table.describing import values_of
+from ..table.describe import values_of
 from ..validation import ArgumentError, Found
 from .model_words import model_of
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..table import Dialect, Encoder, Piece, Request, Schema, Source
-from ..table.columns import as_text
+from ..table.schema import as_text
 from ..validation import ArgumentError
 from .documents import WireError
 from .means import NOT_SHOWN

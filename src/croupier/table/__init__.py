@@ -1,20 +1,15 @@
 """Tables: public facts about columns, files of records, how a record becomes a row of numbers, and models fitted on files."""
 
 from .apply import PlainScores, evaluate_privately, evaluate_table, predict_table, prediction_columns, read_table
-from .columns import Category, Numeric
-from .described import Described
-from .describing import describe_table, schema_from
-from .dialect import Dialect
+from .describe import describe_table, schema_from
 from .draft import draft
 from .encode import Encoder
 from .fit import fit_table
-from .guess_file import TableGuess, guess_for
-from .intervals import INTERVALS, IntervalRequest, in_schema_units, interval_schema
-from .model import TASKS, Request, TableModel, request_for, task_for
-from .people import Engine, TableBlock, TableWarning, Watcher
-from .read import Piece, Source
-from .schema import Schema, Target
-from .store import RowStore
+from .guess import TableGuess, guess_for
+from .model import INTERVALS, TASKS, IntervalRequest, Request, TableModel, in_schema_units, interval_schema, request_for, task_for
+from .population import Engine, RowStore, TableBlock, TableWarning, Watcher
+from .read import Dialect, Piece, Source
+from .schema import Category, Described, Numeric, Schema, Target
 
 __all__ = [
     "INTERVALS",

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from ..estimator import PrivacyAccount
 from ..statistics import Evaluation, evaluate
 from ..validation import ArgumentError, Found
-from .columns import as_text
 from .encode import Encoder
 from .model import TableModel
-from .people import Watcher, piece_rows
+from .population import Watcher, piece_rows
 from .read import Source
-from .schema import Schema
+from .schema import Schema, as_text
 
 
 def prediction_columns(model: TableModel, *, proba: bool = False) -> Any:

@@ -19,10 +19,9 @@ from pyarrow import compute
 from scipy.special import expit, roots_jacobi
 
 from ..validation import ArgumentError, Found, how_to_install
-from .columns import Category, Numeric
 from .encode import Encoder
 from .read import Piece
-from .schema import Schema, Target
+from .schema import Category, Numeric, Schema, Target
 
 Floats = NDArray[np.float64]
 _TEST_SHARE = 0.2

@@ -15,10 +15,8 @@ from pyarrow import compute
 from ..invalid import blanks
 from ..statistics.holdout import name_number
 from ..validation import ArgumentError, FileError, FileRecordError
-from .columns import Category, Column, Numeric, as_text
-from .lenient import decoded, is_text, numbers
-from .read import Piece
-from .schema import Schema
+from .read import Piece, decoded, is_text, numbers
+from .schema import Category, Column, Described, Numeric, Schema, as_text
 
 Floats = NDArray[np.float64]
 # float32 is right to 6e-8 of every entry: rows divided by this much more than their length are at most 1 long once rounded.
@@ -340,3 +338,28 @@ def _number_text(value: float | Decimal | None) -> str | None:
     if value is None or value != value:  # noqa: PLR0124  (NaN, alone, differs from itself)
         return None
     return str(int(value)) if math.isfinite(value) and value == int(value) else str(value)
+
+
+# The people who were not set aside for a schema: those whom a fit may ask.
+
+Mask = NDArray[np.bool_]
+
+
+def not_aside_by_place(described: Described | None, first: int, count: int) -> Mask:
+    """Which of some rows belong to people who were not set aside by their places; all of them where nobody was."""
+    if described is None or described.aside is None or described.rows is None:
+        return np.ones(count, dtype=bool)
+    return ~described.aside.places(first, count)
+
+
+def not_aside_by_name(described: Described, users: Any) -> Mask:
+    """Which of some rows belong to people who were not set aside by their names; all of them where nobody was."""
+    if described.aside is None or described.rows is not None:
+        return np.ones(len(users), dtype=bool)
+    return ~described.aside.names(users)
+
+
+def others(piece: Piece, described: Described | None, first: int) -> Piece:
+    """The records of a piece, whose first has this place, without those set aside by their places."""
+    kept = not_aside_by_place(described, first, len(piece))
+    return piece if kept.all() else replace(piece, batch=piece.batch.filter(pa.array(kept)))

@@ -17,9 +17,8 @@ from ..protocol import SumEstimate
 from ..statistics import Part
 from ..validation import ArgumentError
 from .encode import Encoder
-from .intervals import IntervalRequest, TableEstimator, interval_schema
-from .model import TableModel, request_for
-from .people import Engine, TableWarning, Watcher
+from .model import IntervalRequest, TableEstimator, TableModel, interval_schema, request_for
+from .population import Engine, TableWarning, Watcher
 from .read import Source
 from .schema import Schema
 

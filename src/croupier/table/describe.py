@@ -17,15 +17,12 @@ from ..statistics.columns import LEAST_TAIL
 from ..statistics.describing import described as description_of
 from ..statistics.describing import on_part, part_of
 from ..validation import ArgumentError, Found
-from .columns import Category, Column, Numeric
-from .described import Described
+from .draft import outwards
 from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
-from .guess_file import Guess, TableGuess
-from .numbers import outwards
-from .people import Watcher
+from .guess import Guess, TableGuess
+from .population import RowStore, Watcher
 from .read import Piece, Source
-from .schema import Schema, Target
-from .store import RowStore
+from .schema import Category, Column, Described, Numeric, Schema, Target
 
 # Where noise hides the outermost people, a range goes on as it does from this many times their share to their share: as far as an
 # exponential tail would, to the least share.

@@ -1,16 +1,17 @@
-"""Files as a population: where the records are while a model is trained.
-
-On this machine they lie in files that nobody else can open; or a Ray cluster reads them. Either way the blocks are the same.
-"""
+"""Rows on disk while a model is trained: more of them than fit into memory, in files that nobody else can open."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,114 @@ from ..estimator import WidthForecast
 from ..optimizer import Round, Schedule
 from ..population import ArrayPopulation, BlockPopulation, Population, RayPopulation, UnreachableError, row_group_runs
 from ..validation import ArgumentError, Found, one_of
-from .described import Described
-from .dialect import Dialect
-from .encode import Encoder
-from .intervals import TableEstimator
-from .others import not_aside_by_name, not_aside_by_place, others
-from .read import Piece, Source
-from .store import RowStore
+from .encode import Encoder, not_aside_by_name, not_aside_by_place, others
+from .model import TableEstimator
+from .read import Dialect, Piece, Source
+from .schema import Described
+
+
+class RowStore:
+    """Rows, targets and users, appended piece by piece and then read as arrays that live in files.
+
+    The files have no name in the folder (or lose it at once, where the system knows no such files): however the process ends, the
+    system deletes them with it. Memory stays that of a piece. Use it as a context.
+
+    Parameters
+    ----------
+    folder : path-like, optional
+        Where they lie; the system's folder for temporary files unless given.
+    precision : dtype, default numpy.float32
+        Of the rows.
+
+    Raises
+    ------
+    ArgumentError
+        Where that is no folder that can be written to.
+
+    Examples
+    --------
+    >>> with RowStore() as store:
+    ...     store.append(np.ones((3, 2), dtype=np.float32), np.zeros(3))
+    ...     len(store), store.rows.shape
+    (3, (3, 2))
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, precision: Any = np.float32) -> None:
+        self._precision = precision
+        self.folder = None if folder is None else Path(folder)
+        if self.folder is not None and not (self.folder.is_dir() and os.access(self.folder, os.W_OK)):
+            raise ArgumentError("work_dir", str(folder), "a folder that can be written to", "It holds the rows during training.")
+        self._files: dict[str, Any] = {}
+        self._width = self._count = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, rows: NDArray[Any], targets: NDArray[Any], users: NDArray[np.uint64] | None = None) -> None:
+        """Write some records down.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (records, features)
+            Their rows.
+        targets : ndarray
+            Their targets.
+        users : ndarray of uint64, optional
+            Whose they are.
+
+        Raises
+        ------
+        ArgumentError
+            Where the disk is full.
+        """
+        self._width = rows.shape[1]
+        self._count += len(rows)
+        self._write("rows", rows.astype(self._precision, copy=False))
+        self._write("targets", targets.astype(np.float64, copy=False))
+        if users is not None:
+            self._write("users", users)
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """All rows, read from the file as they are used."""
+        return self._mapped("rows", self._precision).reshape(-1, self._width)
+
+    @property
+    def targets(self) -> NDArray[np.float64]:
+        """All targets."""
+        return self._mapped("targets", np.float64)
+
+    @property
+    def users(self) -> NDArray[np.uint64] | None:
+        """Whose each record is; None where every record is a person."""
+        return self._mapped("users", np.uint64) if "users" in self._files else None
+
+    def _write(self, name: str, values: NDArray[Any]) -> None:
+        try:
+            if name not in self._files:
+                self._files[name] = self._stack.enter_context(tempfile.TemporaryFile(dir=self.folder))  # noqa: SIM115
+            self._files[name].write(np.ascontiguousarray(values).data)
+        except OSError as problem:
+            where = str(self.folder or tempfile.gettempdir())
+            allowed = f"a folder with room for the rows ({problem.strerror})"
+            raise ArgumentError("work_dir", where, allowed, "Choose another folder; nobody was asked.") from None
+
+    def _mapped(self, name: str, kind: Any) -> NDArray[Any]:
+        file = self._files[name]
+        file.flush()
+        return np.asarray(np.memmap(file, dtype=kind, mode="r"))
+
+
+# Files as a population: where the records are while a model is trained.
+#
+# On this machine they lie in files that nobody else can open; or a Ray cluster reads them. Either way the blocks are the same.
 
 ENGINES = ("local", "ray")
 # Entries that are encoded together.

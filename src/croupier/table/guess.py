@@ -17,9 +17,8 @@ from pyarrow import parquet
 from ..statistics import LevelGuess, NumberGuess
 from ..statistics.columns import WIDEST
 from ..validation import ArgumentError, Found
-from .columns import Label, as_text
 from .read import Source
-from .toml_text import Keys
+from .schema import Keys, Label, as_text
 
 Guess = NumberGuess | LevelGuess
 # What is said of columns of which nothing was.
