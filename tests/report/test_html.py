@@ -18,8 +18,8 @@ from croupier.optimizer.training import noise_norms
 from croupier.privacy import round_up
 from croupier.privacy._statements import RECORDS
 from croupier.report import Comparison, Method, compare, html_report
-from croupier.report.figures import distance_figure, plans_over_epsilon
-from croupier.report.svg import Axis, Figure, number, thinned
+from croupier.report._svg import Axis, Figure, number, thinned
+from croupier.report.html import distance_figure, plans_over_epsilon
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 

@@ -7,8 +7,7 @@ from .compare import Comparison, Method, compare
 from .description import describe_page, description_table
 from .html import html_report
 from .intervals import summaries_of
-from .models import described_lines, promise_lines, schema_facts
-from .tables import certified, compare_table, lots_table, plan_table, proof_table
+from .tables import certified, compare_table, described_lines, lots_table, plan_table, promise_lines, proof_table, schema_facts
 
 __all__ = [
     "Baseline",

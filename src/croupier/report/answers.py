@@ -15,10 +15,9 @@ from .. import __version__
 from ..privacy import _statements as words
 from ..privacy import round_up
 from ..statistics import Answer, CellCounts, Description, Evaluation, HistogramAnswer, QuantileBins
+from ._svg import Axis, Figure, figure_item, premise_text, unbroken, wide_table
 from .description import describe_page, short
 from .intervals import infinite
-from .pieces import figure_item, premise_text, unbroken, wide_table
-from .svg import Axis, Figure
 
 
 def answer_page(answer: Any, *, title: str) -> str:

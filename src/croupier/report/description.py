@@ -17,8 +17,7 @@ from .. import __version__
 from ..privacy import _statements as words
 from ..privacy import round_up
 from ..statistics import Description, LevelSummary, NumberSummary
-from .pieces import figure_item, premise_text, unbroken, wide_table
-from .svg import Axis, Figure, number
+from ._svg import Axis, Figure, figure_item, number, premise_text, unbroken, wide_table
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Bars of a histogram, and levels that are drawn.

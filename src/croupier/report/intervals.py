@@ -10,9 +10,8 @@ import numpy as np
 
 from ..privacy import _statements as words
 from ..privacy import round_up
+from ._svg import WIDTH, Axis, bytes_text, crowd_item, facts_table, figure_item, number, rendered, unbroken, value_text, wide_table
 from .compare import bits_per_user
-from .pieces import bytes_text, crowd_item, facts_table, figure_item, rendered, unbroken, value_text, wide_table
-from .svg import WIDTH, Axis, number
 
 # Intervals that a picture holds; of more columns, those that stand out most.
 _MOST = 40
