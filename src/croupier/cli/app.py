@@ -18,18 +18,14 @@ from ..report import central, compare_table, local, lots_table, plan_table, proo
 from ..validation import how_to_install
 from .audit import audit_plan
 from .demo import demo
-from .describe import describe
-from .evaluate import evaluate
-from .files import check_output
 from .fit import fit
 from .join import join
-from .predict import predict
+from .model import evaluate, predict, report, show
+from .options import check_output
 from .progress import Stopped, messages, say
-from .report import report
 from .reproduce import reproduce
-from .schema import schema
-from .serve_enroller import serve
-from .show import show
+from .serve import app as serve
+from .tables import describe, schema
 
 # What typer raises for a bad command line, by whichever name: TyperException, or click's ClickException before typer 0.29.
 _BadCommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)

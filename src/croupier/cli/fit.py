@@ -20,10 +20,7 @@ from ..privacy._statements import watched_line
 from ..report import described_lines, promise_lines
 from ..table import INTERVALS, TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
 from ..validation import ArgumentError, Found, one_of
-from .class_weights import class_weights
-from .data_options import Decimal, Encoding, Sep
-from .files import check_output
-from .options import named_as_options
+from .options import Decimal, Encoding, Sep, check_output, class_weights, named_as_options
 from .progress import Shown, Stopped, announced, messages, say, warnings_said
 
 # The exit code of a run that was stopped and left a model.

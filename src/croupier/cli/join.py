@@ -29,7 +29,7 @@ from ..service.secrecy import Lot
 from ..service.task import Task
 from ..table import Dialect
 from ..validation import ArgumentError
-from .data_options import Decimal, Encoding, Sep
+from .options import Decimal, Encoding, Sep
 from .progress import Stopped, messages, say
 
 T = TypeVar("T")

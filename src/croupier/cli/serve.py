@@ -20,14 +20,18 @@ from typing import Annotated, Any
 
 import typer
 
-from ..files import create_private
-from ..report import described_lines, promise_lines
+from ..files import create_private, write_whole
+from ..privacy import _statements as words
+from ..report import answer_page, described_lines, promise_lines
+from ..service.analyzer import RemotePopulation
 from ..service.query_file import QueryFile, asks_question
 from ..service.task_file import TaskFile
-from ..table import TableModel
+from ..statistics import Description, Evaluation, HistogramAnswer
+from ..table import TableModel, schema_from
 from ..validation import ArgumentError, whole
-from .files import check_output
+from .options import check_output
 from .progress import Stopped, messages, say
+from .tables import left_out_of
 
 app = typer.Typer(no_args_is_help=True, help="Run a role: the analyzer, the shuffler.")
 
@@ -127,7 +131,7 @@ def shuffler(
     processes: Annotated[int, typer.Option(help="Processes that share the port and the database; one of them leads.")] = 1,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
-    from .serve_processes import ShufflerOptions, serve_shuffler, serve_shufflers  # noqa: PLC0415
+    from .processes import ShufflerOptions, serve_shuffler, serve_shufflers  # noqa: PLC0415
 
     whole("--processes", processes, at_least=1, at_most=256, remedy="Take about as many as there are cores.")
     tls = _tls(folder, host, certificate, private_key, dev)
@@ -174,7 +178,7 @@ def analyzer(
     from ..service.outcomes import EndedError  # noqa: PLC0415
     from ..service.roles import Served, signing_key  # noqa: PLC0415
     from ..service.web import analyzer_app  # noqa: PLC0415
-    from .answers import write_answer  # noqa: PLC0415
+    # gone
 
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
     saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")
@@ -328,3 +332,114 @@ def _existing(folder: Path, name: str) -> str:
 def _sqlite(folder: Path, name: str) -> str:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return f"sqlite:///{(folder / name).absolute()}.db"
+
+
+# `croupier serve enroller`: the third party that says who is a person, its keys and its invitations.
+
+
+@app.command("enroller-keys")
+def enroller_keys(
+    folder: Folder,
+    address: Annotated[str, typer.Option(help="Where clients will reach the enroller, such as https://enroller.example:8803.")],
+    slots: Annotated[int, typer.Option(help="Tokens a person: 1, or in the full model the rounds of the longest phase.")] = 1,
+) -> None:
+    """Print an enroller's public keys, for the task file's `enroller`; made on first use, for one task."""
+    from ..service.enroller import token_keys  # noqa: PLC0415  (an extra)
+    from ..service.enrolment import EnrollerKeys, check_address  # noqa: PLC0415
+
+    whole("--slots", slots, at_least=1, at_most=10_000, remedy="Say in how many rounds a user is asked.")
+    check_address("--address", address)
+    keys = token_keys(folder, slots)
+    moduli = tuple(key.public_key().public_numbers().n for key in keys)
+    typer.echo(json.dumps(EnrollerKeys(address, moduli).words(), indent=1))
+
+
+@app.command()
+def invitations(people: Annotated[int, typer.Option(help="How many people to invite.")] = 1) -> None:
+    """Print new invitations, one a person, for `croupier serve enroller --people FILE`."""
+    from ..service.enroller import new_invitation  # noqa: PLC0415
+
+    for _ in range(whole("--people", people, at_least=1, remedy="Say how many invitations you need.")):
+        typer.echo(new_invitation())
+
+
+@app.command()
+def enroller(
+    folder: Folder,
+    people: Annotated[
+        Path | None, typer.Option(help="Text file of invitations, one per person, a line each; - is standard input.")
+    ] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8803,
+    certificate: Certificate = None,
+    private_key: Key = None,
+    dev: Dev = False,
+    database: DatabaseUrl = None,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages that may ask for tokens here.")] = None,
+) -> None:
+    """Sign tokens for invited people, unseen: so that a shuffler cannot make up users. Run by a third party."""
+    from ..service import store  # noqa: PLC0415
+    from ..service.enroller import EnrollerRole, read_invitations, token_keys  # noqa: PLC0415
+    from ..service.enroller_web import enroller_app  # noqa: PLC0415
+    from ..service.own_page import allow_origins  # noqa: PLC0415
+    from ..service.roles import Served  # noqa: PLC0415
+
+    tls = _tls(folder, host, certificate, private_key, dev)
+    signers = token_keys(folder)
+    invited = [] if people is None else read_invitations(people)
+    role = EnrollerRole(_opened(database or _sqlite(folder, "enroller"), store.ENROLLER), signers)
+    web = enroller_app(role)
+    allow_origins(web, allow_origin or [])
+    new = role.admit(invited)
+    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served:
+        typer.echo(f"enroller on {served.url}")
+        if people is not None:
+            file = "standard input" if people == Path("-") else people
+            typer.echo(f"{len(invited)} people invited by {file}, {new} of them new")
+        stopped.wait()
+
+
+# The answer to a task that asks one question: a JSON file, a page beside it and on the dashboard, for descriptions a schema.
+
+
+def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, url: str) -> None:
+    """Ask, write the answer down, and put it on the page."""
+    answer = asked.answer(population)
+    population.page = answer_page(answer, title=asked.name or f"The answer: {asked.query.kind}")
+    page, text = asked.output.with_suffix(".html"), json.dumps(figures(answer), indent=2).encode()
+    write_whole(page, population.page.encode())
+    write_whole(saved, text)
+    write_whole(asked.output, text)
+    if isinstance(answer, Description):
+        write_schema(asked, answer)
+    schedule = population.task.schedule
+    say(messages(), f"Proved: {words.proved_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
+    say(messages(), f"Answer: {asked.output}; with pictures: {page}, and {url}/answer until this is stopped (Ctrl-C).")
+
+
+def write_schema(asked: QueryFile, description: Description) -> None:
+    """The schema that a description gives, beside its answer, which is written already: there may be none in it."""
+    if asked.guess is None or asked.guess.target is None:
+        return
+    try:
+        facts, notes = schema_from(description, asked.guess)
+    except ArgumentError as problem:
+        say(messages(), f"warning: no schema was written, {problem}", "yellow")
+        return
+    for name in left_out_of(facts, notes):
+        say(messages(), f"warning: column left out of the schema, {name!r}: {notes[name]}", "yellow")
+    schema = asked.output.with_suffix(".toml")
+    write_whole(schema, facts.to_toml(notes).encode())
+    say(messages(), f"Schema: {schema}.")
+
+
+def figures(answer: Any) -> dict[str, Any]:
+    """An answer in plain JSON types."""
+    if isinstance(answer, Description | Evaluation):
+        return answer.to_dict()
+    if isinstance(getattr(answer, "value", None), HistogramAnswer):
+        histogram = answer.value
+        counts = {"edges": histogram.edges.tolist(), "counts": histogram.counts.tolist(), "count_std": histogram.count_std}
+        return {"users": answer.users, **counts, "guarantee": answer.guarantee.to_dict() if answer.guarantee else None}
+    plain: dict[str, Any] = json.loads(answer.to_json())
+    return plain

@@ -1,4 +1,4 @@
-"""`croupier describe`: what a table looks like, privately, and a schema for `croupier fit`."""
+"""`croupier schema`: a first draft of the public facts, from a sample that is public itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,55 @@ from ..estimator import PrivacyAccount
 from ..files import write_whole
 from ..report import describe_page, description_table
 from ..statistics import Description
-from ..table import Dialect, Schema, Source, TableGuess, describe_table, guess_for, schema_from
+from ..table import Dialect, Schema, Source, TableGuess, describe_table, draft, guess_for, schema_from
 from ..validation import ArgumentError
-from .data_options import Decimal, Encoding, Sep
-from .files import check_output
-from .options import named_as_options
+from .options import Decimal, Encoding, Sep, check_output, named_as_options
 from .progress import Shown, messages, say
 
 _HEAD = """\
+# Public facts for croupier fit. Everything here is taken as known to everybody: no guarantee covers it.
+# It was drafted from {sample}, so it is public only if that sample is.
+# Read it and correct it: ranges that you can defend without the data (values outside are clipped), all levels
+# and classes that may occur (other levels count as none; other classes are refused). Delete what is no feature.
+# scale = "log" is for amounts and counts that spread over orders of magnitude.
+"""
+
+
+def schema(
+    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A PUBLIC sample, CSV or Parquet: never private records.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    user_column: Annotated[str | None, typer.Option(help="Column that says whose a row is.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the schema goes; otherwise it is printed.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Draft a schema file from a PUBLIC sample: ranges, levels, classes."""
+    if output is not None:
+        check_output(output, force)
+    facts, notes, left_out = draft(Source(sample, Dialect(sep, decimal, encoding)), target, user_column)
+    lines = [_HEAD.format(sample=sample.name), facts.to_toml(notes)]
+    lines += ["\n# Left out:\n", *(f"# {' '.join(reason.split())}\n" for reason in left_out)] if left_out else []
+    text = "".join(lines)
+    console = messages()
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_whole(output, text.encode())
+    say(
+        console,
+        "The sample must be public: everything in the schema is taken as known to everybody, and no guarantee covers it. "
+        "A sample of the private records is not public.",
+        "bold yellow",
+    )
+    if output is not None:
+        say(console, f"Read and correct {output}, then: croupier fit DATA --schema {shlex.quote(str(output))}", "dim")
+
+
+# `croupier describe`: what a table looks like, privately, and a schema for `croupier fit`.
+
+_DESCRIBED_HEAD = """\
 # Public facts for croupier fit. Ranges were described privately, from {people}: {promise}.
 # Levels and classes are those that were listed beforehand. Read it, and delete what is no feature.
 {left_out}"""
@@ -129,7 +170,7 @@ def _write_schema(output: Path, description: Description, guesses: TableGuess) -
     facts, notes = schema_from(description, guesses)
     left_out = [f"{json.dumps(name)}: {notes[name]}" for name in left_out_of(facts, notes)]
     lines = "".join(f"# Left out: {line}\n" for line in left_out)
-    head = _HEAD.format(people=description.people, promise=description.promise, left_out=lines)
+    head = _DESCRIBED_HEAD.format(people=description.people, promise=description.promise, left_out=lines)
     write_whole(output, (head + facts.to_toml(notes)).encode())
     return left_out
 
