@@ -17,7 +17,7 @@ from croupier.population import ArrayPopulation, ParallelQuery, Population, Prod
 from croupier.population.population import BlankTest
 from croupier.privacy import ArgumentError
 from croupier.problem import Ball, CustomProblem, Logistic, Problem
-from croupier.service.task_file import TaskFile
+from croupier.service.analyzer.task_file import TaskFile
 
 ROOMS = ("estimator", "optimizer", "population", "privacy", "problem", "protocol")
 PROBLEM = Problem(loss=Logistic(), domain=Ball(dim=2, radius=1.0))

@@ -43,11 +43,11 @@ from croupier.privacy._ledger import BudgetExceededError
 from croupier.protocol import VectorSum
 from croupier.protocol.shuffler import BatchTooSmallError
 from croupier.report import html_report
-from croupier.service.budget import BudgetLimit, DeviceBudget
-from croupier.service.client import Client
-from croupier.service.dashboard import page, run_state
-from croupier.service.outcomes import RefusedTaskError
-from croupier.service.task import Task
+from croupier.service.analyzer.dashboard import page, run_state
+from croupier.service.client.budget import BudgetLimit, DeviceBudget
+from croupier.service.client.client import Client
+from croupier.service.wire.outcomes import RefusedTaskError
+from croupier.service.wire.task import Task
 from croupier.statistics import Part, SetAside
 from croupier.table import Described, Schema, TableModel
 from croupier.validation import ArgumentError
@@ -716,7 +716,7 @@ def test_a_module_that_formats_by_itself_is_noticed(line):
 
 
 def test_the_dashboards_script_prints_texts_of_the_promise_as_they_are():
-    script = (SOURCE / "service" / "dashboard.html").read_text()
+    script = (SOURCE / "service" / "analyzer" / "dashboard.html").read_text()
     for line in script.splitlines():
         if re.search(r"\b(?:privacy|promise)[.[]", line):
             assert not re.search(r"toFixed|toPrecision|Math\.|Number\(|parseFloat", line), line

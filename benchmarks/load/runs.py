@@ -21,12 +21,12 @@ from rich.progress import track
 
 from croupier.population import Question
 from croupier.protocol import Counts, Secret, SumEstimate, VectorSum
-from croupier.service.client import Client
-from croupier.service.documents import Document
-from croupier.service.http import ServerError
-from croupier.service.roles import signing_key
-from croupier.service.task import Task
-from croupier.service.transport import report_length
+from croupier.service.client.client import Client
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import signing_key
+from croupier.service.wire.documents import Document
+from croupier.service.wire.task import Task
+from croupier.service.wire.transports import report_length
 from croupier.table import Request, Schema, TableModel
 
 from .sizes import Sizes

@@ -20,7 +20,7 @@ from croupier.optimizer import pan_private, training
 from croupier.population import deal
 from croupier.privacy import SumPlan
 from croupier.protocol import Counts, VectorSum, randomizer
-from croupier.service import releasing
+from croupier.service.shuffler import rounds as releasing
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 OF_PROTOCOL = [kind.name for kind in kinds.PROTOCOL]

@@ -29,13 +29,13 @@ from croupier.optimizer import run
 from croupier.population import Batch as Users
 from croupier.population import Order, Question
 from croupier.protocol import Secret
-from croupier.service import store as tables
-from croupier.service.documents import Document, WireError
-from croupier.service.outcomes import SpoiledError
-from croupier.service.roles import Errands
-from croupier.service.store import Database
-from croupier.service.web import analyzer_app
-from croupier.service.wire import SealedReport
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.shuffler.relay import Errands
+from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.outcomes import SpoiledError
+from croupier.service.wire.reports import SealedReport
 from croupier.validation import ArgumentError
 
 TRANSPORTS = ["masked-sum", "messages"]

@@ -27,14 +27,15 @@ from helpers_records import TARGETS, UNSORTED, person
 from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
 
 from croupier.protocol import RandomSource
-from croupier.service.certificates import development_certificate
-from croupier.service.client import Client
-from croupier.service.http import ServerError
-from croupier.service.records import Reader
-from croupier.service.roles import Errands, Served, signing_key
-from croupier.service.store import SHUFFLER, Database, enrol
-from croupier.service.task_file import TaskFile
-from croupier.service.web import analyzer_app, shuffler_app
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.task_file import TaskFile
+from croupier.service.client.client import Client
+from croupier.service.client.records import Reader
+from croupier.service.net.database import SHUFFLER, Database, enrol
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served, development_certificate, signing_key
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import Errands
 from croupier.table import Encoder, Source, TableModel
 
 TRANSPORTS = ["masked-sum", "messages"]

@@ -10,15 +10,14 @@ import pytest
 from helpers_roles import World, round_of, soon
 from test_deployed import USERS, Operators
 
-from croupier.service.client import Client
-from croupier.service.dashboard import Dashboard
-from croupier.service.documents import Document, WireError
-from croupier.service.ending import End, heard, refusal, refusal_reason, require_heard
-from croupier.service.http import Server
-from croupier.service.on_time import RoundClock
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.web import analyzer_app
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.dashboard import Dashboard
+from croupier.service.client.client import Client
+from croupier.service.net.http import Server
+from croupier.service.net.server import Served
+from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.role import RoundClock, ShufflerRole
+from croupier.service.wire.documents import Document, End, WireError, heard, refusal, refusal_reason, require_heard
 
 TASK = "ab" * 32
 

@@ -21,20 +21,20 @@ from croupier.cli import main
 from croupier.optimizer.phases import check_schedule, held_in_batch
 from croupier.privacy.crowd import exclusions_in_batch, honest_in_batch
 from croupier.protocol import Report as Bits
-from croupier.service import store as tables
-from croupier.service.dashboard import plan_words
-from croupier.service.documents import Document, WireError
-from croupier.service.exclusions import Exclusions, Release
-from croupier.service.http import Server, ServerError
-from croupier.service.margin import fewest, most_excluded, no_room
-from croupier.service.outcomes import SpoiledError
-from croupier.service.packing import modulo, width_for
-from croupier.service.queries import AskedQuery
-from croupier.service.roles import Errands, Served
-from croupier.service.task import Task
-from croupier.service.transport import sealed_report
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import SealedReport
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.dashboard import plan_words
+from croupier.service.analyzer.population import fewest, most_excluded, no_room
+from croupier.service.net import database as tables
+from croupier.service.net.http import Server, ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import Errands
+from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.outcomes import SpoiledError
+from croupier.service.wire.queries import AskedQuery
+from croupier.service.wire.reports import Exclusions, Release, SealedReport, modulo, width_for
+from croupier.service.wire.task import Task
+from croupier.service.wire.transports import sealed_report
 
 TRANSPORTS = ["masked-sum", "messages"]
 # The plan counts on 5 of 10 users, 8 are honest by the task's premise: 3 may be left out, and a round ends with 8.

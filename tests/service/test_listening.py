@@ -20,13 +20,12 @@ import pytest
 from fastapi import FastAPI, Response
 from helpers_roles import World, round_of, soon
 
-from croupier.service import listening, store
-from croupier.service.certificates import development_certificate
-from croupier.service.client import Client
-from croupier.service.http import Server, ServerError
-from croupier.service.listening import ImpatientProtocol, Seldom, room_for_connections
-from croupier.service.roles import Served
-from croupier.service.web import shuffler_app
+from croupier.service.client.client import Client
+from croupier.service.net import database as store
+from croupier.service.net import server as listening
+from croupier.service.net.http import Server, ServerError
+from croupier.service.net.server import ImpatientProtocol, Seldom, Served, development_certificate, room_for_connections
+from croupier.service.shuffler.app import shuffler_app
 
 # What an attacker may send and leave: nothing, half a head, half a body, a byte of one.
 HALVES = [
@@ -255,7 +254,7 @@ def test_a_client_opens_one_connection_for_task_round_and_report(world, accepted
 
 
 def test_a_connection_that_the_server_has_closed_is_opened_again(world, accepted, monkeypatch):
-    monkeypatch.setattr("croupier.service.roles.KEEP_SECONDS", 0)
+    monkeypatch.setattr("croupier.service.net.server.KEEP_SECONDS", 0)
     with Served(shuffler_app(world.shuffler())) as served:
         server = Server(served.url)
         for _ in range(3):

@@ -17,7 +17,7 @@ from croupier.estimator import (
     ShuffleQuantileRegressor,
     ShuffleRidge,
 )
-from croupier.service.model_words import model_of, model_words
+from croupier.service.wire.queries import model_of, model_words
 from croupier.statistics import evaluation_query
 from croupier.table import Schema, TableModel
 from croupier.validation import ArgumentError

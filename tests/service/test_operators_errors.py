@@ -14,20 +14,18 @@ from typer.testing import CliRunner
 
 import croupier as cr
 from croupier.cli.app import app
-from croupier.service import store as tables
-from croupier.service.blind import new_signer
-from croupier.service.client import Client
-from croupier.service.demands import MAX_REPORT_BYTES, Demands
-from croupier.service.documents import WireError
-from croupier.service.enroller import EnrollerRole, new_invitation
-from croupier.service.enroller_web import enroller_app
-from croupier.service.enrolment import EnrollerKeys
-from croupier.service.outcomes import RefusedTaskError
-from croupier.service.roles import Served
-from croupier.service.store import Database
-from croupier.service.task import Task, TaskRound
-from croupier.service.transport import report_length
-from croupier.service.web import shuffler_app
+from croupier.service.client.client import Client
+from croupier.service.client.policy import MAX_REPORT_BYTES, Demands
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.wire.documents import WireError
+from croupier.service.wire.enrolment import EnrollerKeys, new_signer
+from croupier.service.wire.outcomes import RefusedTaskError
+from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.transports import report_length
 from croupier.validation import ArgumentError
 
 

@@ -19,17 +19,18 @@ from helpers_roles import Web, seats, soon
 from croupier import ArgumentError
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
-from croupier.service import store as tables
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.client import Client
-from croupier.service.http import ServerError
-from croupier.service.own_page import add_page, allow_origins, copy_page, page_files
-from croupier.service.records import Reader
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import Database
-from croupier.service.task_file import TaskFile
-from croupier.service.web import analyzer_app, shuffler_app
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.analyzer.task_file import TaskFile
+from croupier.service.client.client import Client
+from croupier.service.client.records import Reader
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import add_page, allow_origins, copy_page, page_files, shuffler_app
+from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.role import ShufflerRole
 
 SCHEMA = """
 target = {column = "ill", classes = ["no", "yes"]}

@@ -18,18 +18,19 @@ from helpers_roles import soon
 from croupier.cli.serve import figures, write_answer, write_schema
 from croupier.protocol import SumEstimate
 from croupier.report import answer_page
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.client import Client
-from croupier.service.documents import WireError
-from croupier.service.http import ServerError
-from croupier.service.margin import fewest, most_excluded
-from croupier.service.queries import AskedQuery
-from croupier.service.query_file import QueryFile, asks_question
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import ANALYZER, SHUFFLER, Database, enrol
-from croupier.service.task import Task
-from croupier.service.web import analyzer_app, shuffler_app
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.population import RemotePopulation, fewest, most_excluded
+from croupier.service.analyzer.task_file import QueryFile, asks_question
+from croupier.service.client.client import Client
+from croupier.service.net.database import ANALYZER, SHUFFLER, Database, enrol
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.wire.documents import WireError
+from croupier.service.wire.queries import AskedQuery
+from croupier.service.wire.task import Task
 from croupier.statistics import NumberGuess, check, describe, plan_for
 from croupier.table import TableGuess
 from croupier.validation import ArgumentError

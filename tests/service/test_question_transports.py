@@ -21,23 +21,23 @@ from croupier.cli.serve import figures, write_answer
 from croupier.estimator import ShuffleLinearRegression
 from croupier.protocol import VectorSum
 from croupier.report import answer_page
-from croupier.service import store as tables
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.blind import new_signer
-from croupier.service.client import Client
-from croupier.service.dashboard import Dashboard
-from croupier.service.enroller import EnrollerRole, new_invitation
-from croupier.service.enroller_web import enroller_app
-from croupier.service.enrolment import EnrollerKeys
-from croupier.service.http import ServerError
-from croupier.service.outcomes import LostError, SpoiledError
-from croupier.service.query_file import QueryFile
-from croupier.service.releasing import excluded_clients
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import Database
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import SealedReport
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.dashboard import Dashboard
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.analyzer.task_file import QueryFile
+from croupier.service.client.client import Client
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.shuffler.rounds import excluded_clients
+from croupier.service.wire.enrolment import EnrollerKeys, new_signer
+from croupier.service.wire.outcomes import LostError, SpoiledError
+from croupier.service.wire.reports import SealedReport
 from croupier.validation import ArgumentError
 
 SIGNER = new_signer()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from helpers_records import TARGETS, UNSORTED, person
 
-from croupier.service.documents import WireError, canonical
-from croupier.service.records import Reader, described
+from croupier.service.client.records import Reader, words_of_records
+from croupier.service.wire.documents import WireError, canonical
 from croupier.table import Encoder, Request, Schema, Source
 
 VECTOR = json.loads((Path(__file__).parent / "vectors" / "records.json").read_text())
@@ -28,7 +28,7 @@ def test_rows_by_the_tasks_words_are_those_by_the_analyzers_file(tmp_path, kind,
     target, labels = TARGETS[kind]
     facts = Schema.from_toml(UNSORTED.format(target=target).replace('"as-is"', f'"{rows}"'))
     request = Request("regress-huber" if kind == "range" else "classify", {"epsilon": 1.0, "interactivity": "full"}, None)
-    words = over_the_wire(described(facts, request))
+    words = over_the_wire(words_of_records(facts, request))
     assert [column["name"] for column in words["schema"]["columns"]] == list(facts.columns)
     encoder, estimator = Encoder(facts), request.estimator(facts)
     for user in range(6):

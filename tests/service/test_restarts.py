@@ -15,13 +15,15 @@ from helpers_roles import Web, World, postgres_server, randomness, round_of, soo
 from sqlalchemy.exc import OperationalError
 
 from croupier.protocol import Secret
-from croupier.service import background, on_time
-from croupier.service.background import Loop, TurnOutcome
-from croupier.service.client import Client
-from croupier.service.http import ServerError
-from croupier.service.roles import Errands, Served
-from croupier.service.secrecy import SecretRounds
-from croupier.service.web import analyzer_app, shuffler_app
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.client.client import Client
+from croupier.service.net import server as background
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Loop, Served, TurnOutcome
+from croupier.service.shuffler import role as on_time
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import Errands
+from croupier.service.wire.task import SecretRounds
 
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
 

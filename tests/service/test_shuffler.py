@@ -17,19 +17,16 @@ from helpers_exclusions import batch_made
 from helpers_roles import DIM, World, answer_round, pieces, refused, round_of, sizes, soon
 
 from croupier.protocol import Report as Bits
-from croupier.service import store as tables
-from croupier.service import taking
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.documents import ROUND, Document, WireError
-from croupier.service.exclusions import Exclusions
-from croupier.service.lots import draw_lots
-from croupier.service.on_time import RoundClock
-from croupier.service.outcomes import RefusedError, Taken
-from croupier.service.packing import width_for
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import Database
-from croupier.service.transport import sealed_report
-from croupier.service.wire import SealedBatch, SealedReport
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.shuffler import rounds as taking
+from croupier.service.shuffler.role import RoundClock, ShufflerRole
+from croupier.service.shuffler.rounds import draw_lots
+from croupier.service.wire.documents import ROUND, Document, WireError
+from croupier.service.wire.outcomes import RefusedError, Taken
+from croupier.service.wire.reports import Exclusions, SealedBatch, SealedReport, width_for
+from croupier.service.wire.transports import sealed_report
 
 TRANSPORTS = ["masked-sum", "messages"]
 

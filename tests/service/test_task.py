@@ -14,8 +14,8 @@ from croupier import problem as problems
 from croupier.optimizer.phases import objective_of
 from croupier.privacy import is_proved
 from croupier.problem import Weighted, domains, losses
-from croupier.service.documents import Document, WireError
-from croupier.service.task import Task, TaskRound
+from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.task import Task, TaskRound
 
 EVERY_LOSS = [
     losses.Logistic(),

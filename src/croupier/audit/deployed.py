@@ -21,18 +21,14 @@ from ..privacy import Guarantee
 from ..privacy.crowd import honest_total
 from ..problem import Ball, Hinge, Problem
 from ..protocol import RandomSource, Report
-from ..service import store as tables
-from ..service.checked import CheckedTransport, checked_transport
-from ..service.documents import sha256
-from ..service.exclusions import Exclusions, Release
-from ..service.margin import most_excluded
-from ..service.packing import width_for
-from ..service.reporting import report_of
-from ..service.shuffler import ShufflerRole
-from ..service.store import Database
-from ..service.task import Task, TaskRound
-from ..service.transport import sealed_report
-from ..service.wire import SealedBatch, SealedReport
+from ..service.analyzer.population import most_excluded
+from ..service.net import database as tables
+from ..service.net.database import Database
+from ..service.shuffler.role import ShufflerRole
+from ..service.wire.documents import sha256
+from ..service.wire.reports import Exclusions, Release, SealedBatch, SealedReport, width_for
+from ..service.wire.task import Task, TaskRound, report_of
+from ..service.wire.transports import CheckedTransport, checked_transport, sealed_report
 from .games import Coins, Kind, Mechanism
 
 Floats = NDArray[np.float64]

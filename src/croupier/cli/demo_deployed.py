@@ -29,11 +29,11 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
 from ..privacy._statements import guarantee_line
-from ..service.client import Client
-from ..service.http import Server, ServerError
-from ..service.records import Reader
-from ..service.task import Task
-from ..service.transport import report_length
+from ..service.client.client import Client
+from ..service.client.records import Reader
+from ..service.net.http import Server, ServerError
+from ..service.wire.task import Task
+from ..service.wire.transports import report_length
 from ..table import Encoder, Piece, TableModel
 from ..table.datasets import PATIENTS, patients
 from ..validation import ArgumentError, how_to_install, real, whole
@@ -267,11 +267,13 @@ def require_extra() -> None:
 
 
 def _run(folder: Path, users: int, epsilon: float, delta: float, console: Console, shown: bool) -> Outcome:
-    from ..service import store  # noqa: PLC0415  (an extra)
-    from ..service.certificates import development_certificate  # noqa: PLC0415
-    from ..service.enroller import new_invitation, token_keys  # noqa: PLC0415
-    from ..service.enrolment import EnrollerKeys  # noqa: PLC0415
-    from ..service.roles import signing_key  # noqa: PLC0415
+    from ..service.enroller.enroller import new_invitation, token_keys  # noqa: PLC0415
+    from ..service.net import database as store  # noqa: PLC0415  (an extra)
+    from ..service.net.server import (  # noqa: PLC0415
+        development_certificate,
+        signing_key,
+    )
+    from ..service.wire.enrolment import EnrollerKeys  # noqa: PLC0415
 
     begun = time.perf_counter()
     at_analyzer, at_shuffler, at_enroller = folder / "analyzer", folder / "shuffler", folder / "enroller"

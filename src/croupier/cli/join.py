@@ -15,18 +15,16 @@ from rich.console import Console
 from rich.table import Table
 
 from ..privacy._rounding import exact
-from ..service.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
-from ..service.client import TOO_LATE, Client
-from ..service.demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
-from ..service.documents import WireError
-from ..service.http import ServerError
-from ..service.means import beside
-from ..service.memory import Memory
-from ..service.outcomes import RefusedTaskError
-from ..service.queries import AskedQuery
-from ..service.records import Reader, reader_of
-from ..service.secrecy import Lot
-from ..service.task import Task
+from ..service.client.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
+from ..service.client.client import TOO_LATE, Client, beside
+from ..service.client.policy import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
+from ..service.client.records import Reader, reader_of
+from ..service.client.state import Memory
+from ..service.net.http import ServerError
+from ..service.wire.documents import WireError
+from ..service.wire.outcomes import RefusedTaskError
+from ..service.wire.queries import AskedQuery
+from ..service.wire.task import Lot, Task
 from ..table import Dialect
 from ..validation import ArgumentError
 from .options import Decimal, Encoding, Sep

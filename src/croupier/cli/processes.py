@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from ..service.task_file import public_key
+from ..service.analyzer.task_file import public_key
 from ..validation import ArgumentError
 from .progress import Stopped
 
@@ -46,10 +46,10 @@ class ShufflerOptions:
 
 def opened_role(options: ShufflerOptions) -> Any:
     """The shuffler's role on its database."""
-    from ..service import store  # noqa: PLC0415  (an extra)
-    from ..service.documents import WireError  # noqa: PLC0415
-    from ..service.roles import signing_key  # noqa: PLC0415
-    from ..service.shuffler import ShufflerRole  # noqa: PLC0415
+    from ..service.net import database as store  # noqa: PLC0415  (an extra)
+    from ..service.net.server import signing_key  # noqa: PLC0415
+    from ..service.shuffler.role import ShufflerRole  # noqa: PLC0415
+    from ..service.wire.documents import WireError  # noqa: PLC0415
     from .serve import _opened  # noqa: PLC0415
 
     kept = _opened(options.database, store.SHUFFLER)
@@ -64,9 +64,9 @@ def opened_role(options: ShufflerOptions) -> Any:
 
 def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> None:
     """One process, until it is stopped."""
-    from ..service.own_page import add_page, allow_origins  # noqa: PLC0415
-    from ..service.roles import Errands, Served  # noqa: PLC0415
-    from ..service.web import shuffler_app  # noqa: PLC0415
+    from ..service.net.server import Served  # noqa: PLC0415
+    from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
+    from ..service.shuffler.relay import Errands  # noqa: PLC0415
     from .serve import _until_stopped  # noqa: PLC0415
 
     role = opened_role(options)
@@ -138,7 +138,7 @@ def _one_of_several(options: ShufflerOptions, ready: Semaphore, parent: int) -> 
 
 def _reserved(options: ShufflerOptions) -> socket.socket:
     """The port, kept for our processes; nobody connects to this socket, which does not listen."""
-    from ..service.roles import shared_socket  # noqa: PLC0415
+    from ..service.net.server import shared_socket  # noqa: PLC0415
 
     try:
         return shared_socket(options.host, options.port)

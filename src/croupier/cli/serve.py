@@ -23,9 +23,8 @@ import typer
 from ..files import create_private, write_whole
 from ..privacy import _statements as words
 from ..report import answer_page, described_lines, promise_lines
-from ..service.analyzer import RemotePopulation
-from ..service.query_file import QueryFile, asks_question
-from ..service.task_file import TaskFile
+from ..service.analyzer.population import RemotePopulation
+from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question
 from ..statistics import Description, Evaluation, HistogramAnswer
 from ..table import TableModel, schema_from
 from ..validation import ArgumentError, whole
@@ -51,7 +50,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @app.command()
 def key(folder: Folder) -> None:
     """Print a role's public key, which the other roles need; made on first use."""
-    from ..service.roles import signing_key  # noqa: PLC0415  (an extra)
+    from ..service.net.server import signing_key  # noqa: PLC0415  (an extra)
 
     typer.echo(signing_key(folder).public_key().public_bytes_raw().hex())
 
@@ -66,7 +65,7 @@ def enrol(
     database: DatabaseUrl = None,
 ) -> None:
     """Enrol clients at a shuffler: a token for each, a line each. Only hashes are kept: a lost token is a lost client."""
-    from ..service import store  # noqa: PLC0415
+    from ..service.net import database as store  # noqa: PLC0415
 
     whole("--clients", clients, at_least=1, remedy="Say how many tokens you need.")
     if output is None and not sys.stdout.isatty():
@@ -86,7 +85,8 @@ def enrol(
 @app.command()
 def excluded(folder: Folder, database: DatabaseUrl = None) -> None:
     """List the clients whose reports were left out of a round: a name and a round a line."""
-    from ..service import releasing, store  # noqa: PLC0415
+    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.shuffler import rounds as releasing  # noqa: PLC0415
 
     kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
     for name, number in releasing.excluded_clients(kept):
@@ -101,7 +101,8 @@ def bar(
     database: DatabaseUrl = None,
 ) -> None:
     """Strike out clients' tokens, so that they take part no more."""
-    from ..service import releasing, store  # noqa: PLC0415
+    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.shuffler import rounds as releasing  # noqa: PLC0415
 
     kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
     barred = releasing.bar(kept, client)
@@ -149,7 +150,7 @@ def page(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the page into, to be hosted anywhere.")],
 ) -> None:
     """Write the page with which people take part in a browser, and the digests of its files."""
-    from ..service.own_page import copy_page  # noqa: PLC0415
+    from ..service.shuffler.app import copy_page  # noqa: PLC0415
 
     copies = copy_page(output)
     typer.echo((output / "SHA256SUMS").read_text(), nl=False)
@@ -171,13 +172,15 @@ def analyzer(
     database: DatabaseUrl = None,
 ) -> None:
     """Train a model on people whose records never leave them, or ask them one question. The same command goes on where it was."""
-    from ..service import store  # noqa: PLC0415
-    from ..service.analyzer import RemotePopulation  # noqa: PLC0415
-    from ..service.documents import WireError  # noqa: PLC0415
-    from ..service.margin import no_room  # noqa: PLC0415
-    from ..service.outcomes import EndedError  # noqa: PLC0415
-    from ..service.roles import Served, signing_key  # noqa: PLC0415
-    from ..service.web import analyzer_app  # noqa: PLC0415
+    from ..service.analyzer.app import analyzer_app  # noqa: PLC0415
+    from ..service.analyzer.population import (  # noqa: PLC0415
+        RemotePopulation,
+        no_room,
+    )
+    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.net.server import Served, signing_key  # noqa: PLC0415
+    from ..service.wire.documents import WireError  # noqa: PLC0415
+    from ..service.wire.outcomes import EndedError  # noqa: PLC0415
     # gone
 
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
@@ -226,7 +229,7 @@ def analyzer(
 
 def _finish(population: Any, folder: Path, stopped: threading.Event, linger: float, reason: str | None = None) -> None:
     """Say that the task has ended: a page that stays, and the shuffler's word that it knows, for which it is waited a while."""
-    from ..service.dashboard import Dashboard, page  # noqa: PLC0415
+    from ..service.analyzer.dashboard import Dashboard, page  # noqa: PLC0415
 
     def declared() -> str:
         population.ending.declare(len(population.answered()), None if reason is None else reason[:500])
@@ -262,7 +265,7 @@ class _until_stopped:  # noqa: N801  (a context, used like a function)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> threading.Event:
-        from ..service.listening import Seldom  # noqa: PLC0415
+        from ..service.net.server import Seldom  # noqa: PLC0415
 
         handler = logging.StreamHandler()
         handler.setFormatter(JsonLines())
@@ -295,7 +298,7 @@ class JsonLines(logging.Formatter):
 
 
 def _tls(folder: Path, host: str, certificate: Path | None, key: Path | None, dev: bool) -> tuple[Path, Path] | None:
-    from ..service.certificates import development_certificate  # noqa: PLC0415
+    from ..service.net.server import development_certificate  # noqa: PLC0415
 
     if dev:
         return development_certificate(folder)
@@ -310,7 +313,7 @@ def _tls(folder: Path, host: str, certificate: Path | None, key: Path | None, de
 def _opened(url: str, tables: Any) -> Any:
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    from ..service.store import Database  # noqa: PLC0415
+    from ..service.net.database import Database  # noqa: PLC0415
 
     try:
         return Database(url, tables)
@@ -344,8 +347,8 @@ def enroller_keys(
     slots: Annotated[int, typer.Option(help="Tokens a person: 1, or in the full model the rounds of the longest phase.")] = 1,
 ) -> None:
     """Print an enroller's public keys, for the task file's `enroller`; made on first use, for one task."""
-    from ..service.enroller import token_keys  # noqa: PLC0415  (an extra)
-    from ..service.enrolment import EnrollerKeys, check_address  # noqa: PLC0415
+    from ..service.enroller.enroller import token_keys  # noqa: PLC0415  (an extra)
+    from ..service.wire.enrolment import EnrollerKeys, check_address  # noqa: PLC0415
 
     whole("--slots", slots, at_least=1, at_most=10_000, remedy="Say in how many rounds a user is asked.")
     check_address("--address", address)
@@ -357,7 +360,7 @@ def enroller_keys(
 @app.command()
 def invitations(people: Annotated[int, typer.Option(help="How many people to invite.")] = 1) -> None:
     """Print new invitations, one a person, for `croupier serve enroller --people FILE`."""
-    from ..service.enroller import new_invitation  # noqa: PLC0415
+    from ..service.enroller.enroller import new_invitation  # noqa: PLC0415
 
     for _ in range(whole("--people", people, at_least=1, remedy="Say how many invitations you need.")):
         typer.echo(new_invitation())
@@ -378,11 +381,15 @@ def enroller(
     allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages that may ask for tokens here.")] = None,
 ) -> None:
     """Sign tokens for invited people, unseen: so that a shuffler cannot make up users. Run by a third party."""
-    from ..service import store  # noqa: PLC0415
-    from ..service.enroller import EnrollerRole, read_invitations, token_keys  # noqa: PLC0415
-    from ..service.enroller_web import enroller_app  # noqa: PLC0415
-    from ..service.own_page import allow_origins  # noqa: PLC0415
-    from ..service.roles import Served  # noqa: PLC0415
+    from ..service.enroller.enroller import (  # noqa: PLC0415
+        EnrollerRole,
+        enroller_app,
+        read_invitations,
+        token_keys,
+    )
+    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.net.server import Served  # noqa: PLC0415
+    from ..service.shuffler.app import allow_origins  # noqa: PLC0415
 
     tls = _tls(folder, host, certificate, private_key, dev)
     signers = token_keys(folder)

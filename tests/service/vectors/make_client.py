@@ -28,8 +28,8 @@ from croupier.protocol import VectorSum
 from croupier.protocol._encoding import clip_to_ball, encode
 from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial, round_at_random
-from croupier.service.documents import canonical, sha256
-from croupier.service.records import Reader
+from croupier.service.client.records import Reader
+from croupier.service.wire.documents import canonical, sha256
 from croupier.table.read import Piece
 
 HERE = Path(__file__).parent

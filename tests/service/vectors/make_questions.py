@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from croupier.service.queries import AskedQuery
+from croupier.service.wire.queries import AskedQuery
 from croupier.statistics import NumberGuess, plan_for
 
 HERE = Path(__file__).parent
