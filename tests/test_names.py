@@ -12,9 +12,10 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge, ShuffleScaler
-from croupier.optimizer import Phase, Schedule
-from croupier.population import ArrayPopulation, ParallelQuery, Population, ProductQuery
-from croupier.population.population import BlankTest
+from croupier.optimizer import Schedule
+from croupier.optimizer.phases import Phase
+from croupier.population import ArrayPopulation, Population
+from croupier.population.population import BlankTest, ParallelQuery, ProductQuery
 from croupier.privacy import ArgumentError
 from croupier.problem import Ball, CustomProblem, Logistic, Problem
 from croupier.service.analyzer.task_file import TaskFile

@@ -36,7 +36,7 @@ from croupier.cli import main
 from croupier.cli.progress import rounds_shown
 from croupier.cli.serve import JsonLines
 from croupier.estimator import BudgetWarning, PrivacyAccount, ShuffleLogisticRegression, WeakPrivacyWarning
-from croupier.optimizer import Round
+from croupier.optimizer.result import Round
 from croupier.privacy import Guarantee, LotsPlan, SumPlan, plan_sum
 from croupier.privacy._filter import Caps, gaussian_bound
 from croupier.privacy._ledger import BudgetExceededError
@@ -48,8 +48,9 @@ from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.client import Client
 from croupier.service.wire.outcomes import RefusedTaskError
 from croupier.service.wire.task import Task
-from croupier.statistics import Part, SetAside
-from croupier.table import Described, Schema, TableModel
+from croupier.statistics.holdout import Part, SetAside
+from croupier.table import Schema, TableModel
+from croupier.table.schema import Described
 from croupier.validation import ArgumentError
 
 SOURCE = Path(cr.__file__).parent

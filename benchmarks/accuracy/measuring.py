@@ -14,8 +14,8 @@ from rich.progress import track
 from scipy.special import expit
 
 import croupier as cr
-from croupier.optimizer import run
 from croupier.optimizer.algorithms import acsa
+from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
 
 from ..datasets import loader

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import insert
 
 import croupier as cr
-from croupier.optimizer import run
+from croupier.optimizer.training import run
 from croupier.protocol import SecureRandom, VectorSum
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.population import RemotePopulation

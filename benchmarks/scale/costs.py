@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from croupier.population import BlockPopulation, Population, RayPopulation, deal
-from croupier.population.blocks import BLOCK_USERS
-from croupier.population.dealing import Seats
-from croupier.protocol import Secret
+from croupier.population import Population, RayPopulation
+from croupier.population.blocks import BLOCK_USERS, BlockPopulation
+from croupier.population.dealing import Seats, deal
+from croupier.protocol.randomness import Secret
 
 from ..timing import turns
 from .grid import ROUNDS

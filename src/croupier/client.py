@@ -9,7 +9,6 @@ client.take_part(x, y)       # once, or after each `client.round()` that is new
 from .service.client.budget import BudgetLimit, DeviceBudget
 from .service.client.client import Client
 from .service.net.http import ServerError
-from .service.wire.outcomes import RefusedTaskError, Sent
-from .service.wire.task import Lot
+from .service.wire.outcomes import RefusedTaskError
 
-__all__ = ["BudgetLimit", "Client", "DeviceBudget", "Lot", "RefusedTaskError", "Sent", "ServerError"]
+__all__ = ["BudgetLimit", "Client", "DeviceBudget", "RefusedTaskError", "ServerError"]

@@ -13,7 +13,8 @@ from scipy.stats import norm as normal
 
 from croupier import ArgumentError, SeededRandom, VectorSum, plan_sum
 from croupier.audit import count_law, empirical_audit, exact_delta, hockey_stick, pld_delta
-from croupier.privacy import Guarantee, gaussian_delta
+from croupier.privacy import Guarantee
+from croupier.privacy.gaussian import gaussian_delta
 from croupier.protocol import _encoding as encoding
 from croupier.protocol import randomizer
 

@@ -22,8 +22,9 @@ from scipy.stats import beta, binom, chi2, kstest
 import croupier as cr
 from benchmarks import command, datasets, protocol
 from benchmarks.peers import catalogue, judging, measuring, methods, writing
-from croupier.privacy import central_noise_std, gaussian_delta, gaussian_mu
-from croupier.problem import Smoothed
+from croupier.privacy import central_noise_std
+from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
+from croupier.problem.problem import Smoothed
 
 ALARM = 1e-6
 make_environments = methods.make_environments

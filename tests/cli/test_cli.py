@@ -230,7 +230,7 @@ def test_audit_of_everything_is_one_table_with_claim_estimate_and_bound():
 
 
 def test_audit_of_everything_refutes_with_exit_code_1(monkeypatch):
-    from croupier.audit import KINDS  # noqa: PLC0415
+    from croupier.audit.play import KINDS  # noqa: PLC0415
     from croupier.cli import audit  # noqa: PLC0415
     from croupier.protocol import randomizer  # noqa: PLC0415
 

@@ -14,10 +14,13 @@ from typer.testing import CliRunner
 import croupier as cr
 from croupier.cli.app import app
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression, ShuffleScaler, total_guarantee
-from croupier.privacy import Guarantee, plan_sum, round_up
+from croupier.privacy import Guarantee, plan_sum
 from croupier.privacy._ledger import BudgetExceededError
-from croupier.statistics import LevelGuess, NumberGuess, Part, SetAside
-from croupier.table import TableGuess, describe_table, fit_table, schema_from
+from croupier.privacy._rounding import round_up
+from croupier.statistics import LevelGuess, NumberGuess
+from croupier.statistics.holdout import Part, SetAside
+from croupier.table import describe_table, fit_table, schema_from
+from croupier.table.guess import TableGuess
 from croupier.validation import ArgumentError
 
 ASIDE = Part(SetAside(0.1, "0" * 32), "aside", rows=10_000)

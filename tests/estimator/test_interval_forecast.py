@@ -16,8 +16,10 @@ import croupier as cr
 from croupier.cli.app import app
 from croupier.cli.progress import Stopped
 from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, ShuffleLogit, WideIntervalsWarning, load_model
-from croupier.population import SurrogatePopulation
-from croupier.statistics import Moments, MomentSums, least_squares, plan_for
+from croupier.population.arrays import SurrogatePopulation
+from croupier.statistics import Moments
+from croupier.statistics.asking import plan_for
+from croupier.statistics.moments import MomentSums, least_squares
 
 KINDS = {"linear": {"target_range": (-1, 1)}, "logit": {"classes": [False, True]}}
 

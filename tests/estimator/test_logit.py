@@ -12,7 +12,8 @@ from scipy.special import expit
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogit, load_model
 from croupier.estimator._rounds import GroupRounds
-from croupier.population import ArrayPopulation, SurrogatePopulation
+from croupier.population import ArrayPopulation
+from croupier.population.arrays import SurrogatePopulation
 from croupier.privacy._ledger import BudgetExceededError
 
 

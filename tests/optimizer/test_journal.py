@@ -17,12 +17,13 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
-from croupier.optimizer import FinishedRunWarning, StopTraining, run
+from croupier.optimizer import FinishedRunWarning, StopTraining
 from croupier.optimizer._journal import Journal
+from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 
 pytestmark = pytest.mark.filterwarnings("ignore::croupier.optimizer.training.FinishedRunWarning")
 

@@ -16,13 +16,15 @@ import scipy.sparse
 
 import croupier as cr
 from croupier.audit import empirical_audit
-from croupier.optimizer import Result, StopTraining, acsa, replay, run
+from croupier.optimizer import Result, StopTraining, acsa, replay
 from croupier.optimizer.planning import METHODS
+from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
-from croupier.privacy import Guarantee, honest_in_batch
+from croupier.privacy import Guarantee
 from croupier.privacy._ledger import BudgetExceededError, Ledger
+from croupier.privacy.crowd import honest_in_batch
 from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 
 from .conftest import ExactPopulation, best_loss
 

@@ -15,12 +15,14 @@ from scipy import stats
 
 import croupier as cr
 from croupier.optimizer._gradients import Gradients
-from croupier.population import ArrayPopulation, Batch, BlockPopulation, Question, Records, UnreachableError, blocks, deal
-from croupier.population.blocks import Shard, place
-from croupier.population.records import RowsOfUsers
+from croupier.population import ArrayPopulation, UnreachableError, blocks
+from croupier.population.blocks import BlockPopulation, Shard, place
+from croupier.population.dealing import Batch, deal
+from croupier.population.population import Question
+from croupier.population.records import Records, RowsOfUsers
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret
 from croupier.protocol import _fused as fused
+from croupier.protocol.randomness import Secret
 
 SECRET = Secret.of_seed(7)
 SIZES = [5, 1, 40, 7, 100]

@@ -21,8 +21,9 @@ from scipy.special import ndtri
 
 from benchmarks.proofs import measuring as proofs
 from croupier import ArgumentError, NoCertificateError, SumPlan, plan_sum
-from croupier.privacy import certificate, certify, is_proved
+from croupier.privacy import certificate, certify
 from croupier.privacy import proof as ball
+from croupier.privacy.calibration import is_proved
 from croupier.privacy.calibration import prove as prove_fast
 from croupier.privacy.proof import SHIFT_FACTOR, Enclosure, ball_constants, gaussian_delta_ball
 

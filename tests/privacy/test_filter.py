@@ -14,11 +14,11 @@ from games import branching, gaussian_value, optimal_stopping, slack_value
 from oracles import exact_gaussian_delta, hockey_stick, normal_cdf
 
 from croupier.estimator import PrivacyAccount
-from croupier.privacy import ArgumentError, Guarantee, gaussian_delta, gaussian_mu, plan_lots, plan_sum
+from croupier.privacy import ArgumentError, Guarantee, plan_lots, plan_sum
 from croupier.privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
 from croupier.privacy._ledger import BudgetExceededError
-from croupier.statistics import SetAside
-from croupier.statistics.holdout import Part
+from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
+from croupier.statistics.holdout import Part, SetAside
 
 EPSILON, DELTA = 1.0, 1e-6
 

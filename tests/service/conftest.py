@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_roles import World, round_of
 
 import croupier as cr
-from croupier.protocol import Secret, VectorSum
+from croupier.protocol import VectorSum
+from croupier.protocol.randomness import Secret
 from croupier.service.wire.documents import TASK, Document, sha256
 from croupier.service.wire.task import Task, TaskRound
 

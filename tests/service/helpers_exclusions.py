@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_roles import DIM, World, soon
 
 from croupier.protocol import Report as Bits
-from croupier.protocol import SecureRandom, permutation
+from croupier.protocol import SecureRandom
+from croupier.protocol.sampling import permutation
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document

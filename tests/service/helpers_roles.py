@@ -24,8 +24,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sqlalchemy import select
 
 import croupier as cr
-from croupier.optimizer import run
-from croupier.protocol import RandomSource, Secret, VectorSum
+from croupier.optimizer.training import run
+from croupier.protocol import VectorSum
+from croupier.protocol.randomness import RandomSource, Secret
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.net import database as tables
 from croupier.service.net.database import Database

@@ -25,10 +25,11 @@ from helpers_roles import DIM, Training, Web, World, answer_round, pieces, refus
 from sqlalchemy import event
 
 import croupier as cr
-from croupier.optimizer import run
-from croupier.population import Batch as Users
-from croupier.population import Order, Question
-from croupier.protocol import Secret
+from croupier.optimizer.training import run
+from croupier.population.dealing import Batch as Users
+from croupier.population.dealing import Order
+from croupier.population.population import Question
+from croupier.protocol.randomness import Secret
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.net import database as tables
 from croupier.service.net.database import Database

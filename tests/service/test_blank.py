@@ -16,7 +16,8 @@ from croupier.service.client.client import blanked_mean, checked_mean
 from croupier.service.client.records import Reader, words_of_records
 from croupier.service.wire.documents import WireError, canonical
 from croupier.service.wire.task import TaskRound
-from croupier.table import Request, Schema
+from croupier.table import Schema
+from croupier.table.model import Request
 from croupier.validation import ArgumentError
 
 FACTS = 'target = {column = "ill", classes = ["yes", "no"]}\ncolumns = {age = {low = 0, high = 100}}\n'

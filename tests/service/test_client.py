@@ -26,10 +26,9 @@ from sqlalchemy import func, select
 
 import croupier as cr
 from croupier import ArgumentError, SeededRandom
-from croupier.optimizer import run
-from croupier.privacy import round_up
+from croupier.optimizer.training import run
 from croupier.privacy._filter import gaussian_bound
-from croupier.privacy._rounding import exact
+from croupier.privacy._rounding import exact, round_up
 from croupier.protocol import Counts, VectorSum
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.client import client as client_module
@@ -48,7 +47,9 @@ from croupier.service.wire.outcomes import RefusedTaskError, Sent
 from croupier.service.wire.reports import SealedReport, width_for
 from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import sealed_report
-from croupier.table import Request, Schema, Source
+from croupier.table import Schema
+from croupier.table.model import Request
+from croupier.table.read import Source
 
 join_module = importlib.import_module("croupier.cli.join")
 X, Y = np.array([0.6, -0.3]), 1.0

@@ -27,7 +27,7 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 import croupier as cr
-from croupier.optimizer import run
+from croupier.optimizer.training import run
 from croupier.protocol import VectorSum
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.dashboard import MOST_POINTS, POLICY, Dashboard, Heard, curve, page, run_state

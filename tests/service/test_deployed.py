@@ -26,7 +26,7 @@ import pytest
 from helpers_records import TARGETS, UNSORTED, person
 from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
 
-from croupier.protocol import RandomSource
+from croupier.protocol.randomness import RandomSource
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.client.client import Client
@@ -36,7 +36,9 @@ from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served, development_certificate, signing_key
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import Errands
-from croupier.table import Encoder, Source, TableModel
+from croupier.table import TableModel
+from croupier.table.encode import Encoder
+from croupier.table.read import Source
 
 TRANSPORTS = ["masked-sum", "messages"]
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))

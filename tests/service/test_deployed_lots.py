@@ -34,7 +34,8 @@ from sqlalchemy import delete, update
 import croupier as cr
 from croupier.privacy import plan_lots
 from croupier.privacy.certificate import certify
-from croupier.protocol import Counts, Secret
+from croupier.protocol import Counts
+from croupier.protocol.randomness import Secret
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.client.client import Client

@@ -25,8 +25,8 @@ from croupier.service.wire.documents import Document, End, WireError, canonical,
 from croupier.service.wire.queries import KINDS
 from croupier.service.wire.reports import TRANSPORTS
 from croupier.service.wire.task import Task, TaskRound
-from croupier.table import Request, Schema
-from croupier.table.model import TASKS
+from croupier.table import Schema
+from croupier.table.model import TASKS, Request
 
 KEY = ANALYZER.public_key()
 TASK, ROUND, ARRIVALS, EXCLUSIONS, END, REFUSAL, HEARD = 1, 2, 4, 5, 16, 17, 18

@@ -18,7 +18,7 @@ from croupier.estimator import (
     ShuffleRidge,
 )
 from croupier.service.wire.queries import model_of, model_words
-from croupier.statistics import evaluation_query
+from croupier.statistics.evaluating import evaluation_query
 from croupier.table import Schema, TableModel
 from croupier.validation import ArgumentError
 

@@ -21,7 +21,8 @@ from croupier.service.client.records import Reader, words_of_records
 from croupier.service.net import database as store
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.task import Task
-from croupier.table import Request, Schema
+from croupier.table import Schema
+from croupier.table.model import Request
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from helpers_roles import soon
 
 from croupier.cli.serve import figures, write_answer, write_schema
 from croupier.protocol import SumEstimate
-from croupier.report import answer_page
+from croupier.report.answers import answer_page
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.population import RemotePopulation, fewest, most_excluded
 from croupier.service.analyzer.task_file import QueryFile, asks_question
@@ -31,8 +31,9 @@ from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.queries import AskedQuery
 from croupier.service.wire.task import Task
-from croupier.statistics import NumberGuess, check, describe, plan_for
-from croupier.table import TableGuess
+from croupier.statistics import NumberGuess, check, describe
+from croupier.statistics.asking import plan_for
+from croupier.table.guess import TableGuess
 from croupier.validation import ArgumentError
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import select
 from croupier.cli.serve import figures, write_answer
 from croupier.estimator import ShuffleLinearRegression
 from croupier.protocol import VectorSum
-from croupier.report import answer_page
+from croupier.report.answers import answer_page
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.dashboard import Dashboard
 from croupier.service.analyzer.population import RemotePopulation

@@ -12,7 +12,10 @@ from helpers_records import TARGETS, UNSORTED, person
 
 from croupier.service.client.records import Reader, words_of_records
 from croupier.service.wire.documents import WireError, canonical
-from croupier.table import Encoder, Request, Schema, Source
+from croupier.table import Schema
+from croupier.table.encode import Encoder
+from croupier.table.model import Request
+from croupier.table.read import Source
 
 VECTOR = json.loads((Path(__file__).parent / "vectors" / "records.json").read_text())
 

@@ -14,7 +14,7 @@ import pytest
 from helpers_roles import Web, World, postgres_server, randomness, round_of, soon, training, why_no_postgres
 from sqlalchemy.exc import OperationalError
 
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.client.client import Client
 from croupier.service.net import server as background

@@ -15,7 +15,8 @@ from test_typescript import ANALYZER, check_refusals, mutated
 from croupier.service.wire.documents import TASK, Document, canonical, sha256
 from croupier.service.wire.queries import ANSWERS, KINDS, AskedQuery
 from croupier.service.wire.task import Task
-from croupier.statistics import NumberGuess, plan_for
+from croupier.statistics import NumberGuess
+from croupier.statistics.asking import plan_for
 from croupier.validation import ArgumentError
 
 VECTORS = ROOT / "tests" / "service" / "vectors"

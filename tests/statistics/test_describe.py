@@ -17,12 +17,15 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.report import describe_page
-from croupier.statistics import LevelGuess, NumberGuess, NumberSummary, SetAside, Summaries, check, plan_for
-from croupier.statistics.describing import numbers_of
-from croupier.statistics.holdout import name_number
-from croupier.table import TableGuess, describe_table
+from croupier.report.description import describe_page
+from croupier.statistics import LevelGuess, NumberGuess, check
+from croupier.statistics.asking import plan_for
+from croupier.statistics.columns import NumberSummary
+from croupier.statistics.describing import Summaries, numbers_of
+from croupier.statistics.holdout import SetAside, name_number
+from croupier.table import describe_table
 from croupier.table.describe import range_of
+from croupier.table.guess import TableGuess
 from croupier.validation import ArgumentError
 
 GUESSES = {

@@ -12,7 +12,7 @@ from sklearn import metrics
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.population import SurrogatePopulation
+from croupier.population.arrays import SurrogatePopulation
 from croupier.protocol import SumEstimate
 from croupier.statistics import Moments, check
 from croupier.statistics.evaluating import Classification, Regression

@@ -11,8 +11,8 @@ from sklearn import metrics
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.population import SurrogatePopulation
-from croupier.report import answer_page
+from croupier.population.arrays import SurrogatePopulation
+from croupier.report.answers import answer_page
 from croupier.statistics import check
 from croupier.statistics.evaluating import Classification
 from croupier.statistics.scores import CAP, LOSS, RANKS, SQUARE, class_vectors, joint_spread, rank_weights

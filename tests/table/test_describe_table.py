@@ -8,10 +8,14 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 import croupier as cr
-from croupier.report import described_lines
+from croupier.report.tables import described_lines
 from croupier.statistics import NumberGuess
-from croupier.table import Encoder, Request, Schema, Source, TableGuess, describe_table, fit_table, guess_for, schema_from
+from croupier.table import Schema, describe_table, fit_table, schema_from
+from croupier.table.encode import Encoder
+from croupier.table.guess import TableGuess, guess_for
+from croupier.table.model import Request
 from croupier.table.population import Engine, _blocks
+from croupier.table.read import Source
 from croupier.validation import ArgumentError
 
 GUESS = """

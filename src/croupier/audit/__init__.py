@@ -7,27 +7,16 @@ far apart as the guarantee allows.
 
 from .empirical import EmpiricalAudit, empirical_audit
 from .exact import count_law, exact_delta, hockey_stick
-from .games import Coins, Kind
-from .play import DEPLOYED, FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, Finding, Findings, play_all, runs_of
-from .pld import loss_distribution, pld_delta
+from .play import Findings, play_all
+from .pld import pld_delta
 
 __all__ = [
-    "DEPLOYED",
-    "FALSE_ALARM",
-    "KINDS",
-    "QUICK_TRIALS",
-    "TRIALS",
-    "Coins",
     "EmpiricalAudit",
-    "Finding",
     "Findings",
-    "Kind",
     "count_law",
     "empirical_audit",
     "exact_delta",
     "hockey_stick",
-    "loss_distribution",
     "play_all",
     "pld_delta",
-    "runs_of",
 ]

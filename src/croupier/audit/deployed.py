@@ -20,7 +20,8 @@ from ..optimizer import schedule
 from ..privacy import Guarantee
 from ..privacy.crowd import honest_total
 from ..problem import Ball, Hinge, Problem
-from ..protocol import RandomSource, Report
+from ..protocol import Report
+from ..protocol.randomness import RandomSource
 from ..service.analyzer.population import most_excluded
 from ..service.net import database as tables
 from ..service.net.database import Database

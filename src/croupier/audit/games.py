@@ -20,10 +20,12 @@ from scipy.special import logsumexp
 from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleScaler
 from ..optimizer import PanPrivate
 from ..optimizer.algorithms import Iterate
-from ..population import ArrayPopulation, Question
+from ..population import ArrayPopulation
+from ..population.population import Question
 from ..privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
 from ..problem import Ball, CustomProblem
-from ..protocol import RandomSource, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
+from ..protocol import ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
+from ..protocol.randomness import RandomSource
 
 Floats = NDArray[np.float64]
 Mechanism = Callable[[bool], float]

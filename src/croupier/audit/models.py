@@ -22,7 +22,8 @@ from ..estimator import (
     ShuffleLogit,
     ShuffleRidge,
 )
-from ..population import ArrayPopulation, Question
+from ..population import ArrayPopulation
+from ..population.population import Question
 from ..privacy import Guarantee
 from ..protocol import SumEstimate
 from ..statistics import evaluate

@@ -12,9 +12,11 @@ from rich.console import Console
 
 from .. import __version__
 from ..files import written_whole
-from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
+from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum
+from ..privacy._rounding import round_up
 from ..privacy._statements import crowd
-from ..report import central, compare_table, local, lots_table, plan_table, proof_table
+from ..report import central, local
+from ..report.tables import compare_table, lots_table, plan_table, proof_table
 from ..validation import how_to_install
 from .audit import audit_plan
 from .demo import demo

@@ -34,11 +34,11 @@ from ..service.client.records import Reader
 from ..service.net.http import Server, ServerError
 from ..service.wire.task import Task
 from ..service.wire.transports import report_length
-from ..table import Encoder, Piece, TableModel
+from ..table import TableModel
 from ..table.datasets import PATIENTS, patients
+from ..table.encode import Encoder
+from ..table.read import Piece
 from ..validation import ArgumentError, how_to_install, real, whole
-
-# gone
 from .progress import Stopped, messages, say
 
 # The parties of `croupier demo --deployed`: three roles as processes of their own, and all clients in this one.

@@ -25,7 +25,7 @@ from ..service.wire.documents import WireError
 from ..service.wire.outcomes import RefusedTaskError
 from ..service.wire.queries import AskedQuery
 from ..service.wire.task import Lot, Task
-from ..table import Dialect
+from ..table.read import Dialect
 from ..validation import ArgumentError
 from .options import Decimal, Encoding, Sep
 from .progress import Stopped, messages, say

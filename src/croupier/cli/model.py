@@ -20,20 +20,14 @@ from rich.table import Table
 from ..estimator import PrivacyAccount, load_model
 from ..estimator.account import is_account
 from ..files import write_whole, written_whole
-from ..report import described_lines, html_report, promise_lines, schema_facts, summaries_of
-from ..table import (
-    INTERVALS,
-    Dialect,
-    Encoder,
-    Schema,
-    Source,
-    TableModel,
-    evaluate_privately,
-    evaluate_table,
-    predict_table,
-    prediction_columns,
-    read_table,
-)
+from ..report import html_report
+from ..report.intervals import summaries_of
+from ..report.tables import described_lines, promise_lines, schema_facts
+from ..table import Schema, TableModel, evaluate_table, predict_table
+from ..table.apply import evaluate_privately, prediction_columns, read_table
+from ..table.encode import Encoder
+from ..table.model import INTERVALS
+from ..table.read import Dialect, Source
 from ..validation import ArgumentError
 from .fit import model_figures
 from .options import Decimal, Encoding, Sep, check_output, named_as_options

@@ -22,10 +22,12 @@ import typer
 
 from ..files import create_private, write_whole
 from ..privacy import _statements as words
-from ..report import answer_page, described_lines, promise_lines
+from ..report.answers import answer_page
+from ..report.tables import described_lines, promise_lines
 from ..service.analyzer.population import RemotePopulation
 from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question
-from ..statistics import Description, Evaluation, HistogramAnswer
+from ..statistics import Description, Evaluation
+from ..statistics.histogram import HistogramAnswer
 from ..table import TableModel, schema_from
 from ..validation import ArgumentError, whole
 from .options import check_output
@@ -181,7 +183,6 @@ def analyzer(
     from ..service.net.server import Served, signing_key  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
     from ..service.wire.outcomes import EndedError  # noqa: PLC0415
-    # gone
 
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
     saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")

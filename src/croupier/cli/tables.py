@@ -13,9 +13,11 @@ from rich.console import Console
 
 from ..estimator import PrivacyAccount
 from ..files import write_whole
-from ..report import describe_page, description_table
+from ..report.description import describe_page, description_table
 from ..statistics import Description
-from ..table import Dialect, Schema, Source, TableGuess, describe_table, draft, guess_for, schema_from
+from ..table import Schema, describe_table, draft, schema_from
+from ..table.guess import TableGuess, guess_for
+from ..table.read import Dialect, Source
 from ..validation import ArgumentError
 from .options import Decimal, Encoding, Sep, check_output, named_as_options
 from .progress import Shown, messages, say

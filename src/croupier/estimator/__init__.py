@@ -4,7 +4,7 @@ from ._base import PublicDataWarning, WeakPrivacyWarning
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
 from .classification import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
-from .inference import RegressionTable, ShuffleLinearRegression, ShuffleLogit, WideIntervalsWarning, WidthForecast
+from .inference import ShuffleLinearRegression, ShuffleLogit, WideIntervalsWarning
 from .regression import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
 from .warnings import FeatureNormWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
@@ -17,7 +17,6 @@ __all__ = [
     "PrivacyAccount",
     "PublicDataWarning",
     "RadiusWarning",
-    "RegressionTable",
     "ShuffleHuberRegressor",
     "ShuffleLinearRegression",
     "ShuffleLinearSVC",
@@ -28,7 +27,6 @@ __all__ = [
     "ShuffleScaler",
     "WeakPrivacyWarning",
     "WideIntervalsWarning",
-    "WidthForecast",
     "load_model",
     "total_guarantee",
 ]

@@ -19,17 +19,18 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 
 from ..invalid import Invalid, blanks, finite_rows, is_missing, known_place, numbers_or_nan, one_by_one, zeroed
 from ..population import ArrayPopulation, Population
-from ..privacy import Guarantee, SumPlan, default_delta, round_up
+from ..privacy import Guarantee, SumPlan, default_delta
 from ..privacy import _statements as words
 from ..privacy._ledger import BudgetExceededError
-from ..privacy._rounding import factor_up, round_down
+from ..privacy._rounding import factor_up, round_down, round_up
 from ..privacy.guarantee import Neighbours
 from ..privacy.plan import Calibration
-from ..problem import Loss, Weighted
+from ..problem import Loss
+from ..problem.classification import Weighted
 from ..problem.problem import clip_rows, with_constant
 from ..protocol import SumEstimate
-from ..statistics import Moments, plan_for
-from ..statistics.asking import answered
+from ..statistics import Moments
+from ..statistics.asking import answered, plan_for
 from ..validation import ArgumentError, Found, RecordError, real, whole
 from .account import BudgetWarning, PrivacyAccount
 from .files import JsonModel, Promise, require_range
@@ -390,8 +391,7 @@ def range_of(y: NDArray[Any]) -> list[tuple[float, float]]:
 # Estimators with invalid="blank": data as scikit-learn wants it but for single values, and blanks where these are not valid.
 #
 # A blank is a row of zeros, the intercept's constant too, with target 0: its loss has gradient 0 whatever the weights are. Of a
-# person with several rows each bad one is such a row. The person's vector is the mean over all its rows; no row's vector is
-# longer
+# person with several rows each bad one is such a row. The person's vector is the mean over all its rows; no row's vector is longer
 # than the bound, so the mean is not, and it is clipped to the bound all the same.
 
 # What is the same for whoever may be blank: no arithmetic with NaN or infinity, which would warn.

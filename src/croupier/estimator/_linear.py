@@ -14,9 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..optimizer import Result, Round, Schedule, run, schedule
+from ..optimizer import Result, Schedule, schedule
 from ..optimizer.planning import RENAMED
-from ..population import Population, require_population
+from ..optimizer.result import Round
+from ..optimizer.training import run
+from ..population import Population
+from ..population.population import require_population
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..problem import Ball, Loss, Problem

@@ -8,10 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..population import Population, Question, deal
-from ..privacy import Guarantee, SumPlan, honest_in_batch
-from ..protocol import Secret, SumEstimate
-from ..statistics import Statistic, plan_for
+from ..population import Population
+from ..population.dealing import deal
+from ..population.population import Question
+from ..privacy import Guarantee, SumPlan
+from ..privacy.crowd import honest_in_batch
+from ..protocol import SumEstimate
+from ..protocol.randomness import Secret
+from ..statistics.asking import plan_for
+from ..statistics.query import Statistic
 from ..validation import ArgumentError, real, whole
 
 # The part of delta for groups that hold too few honest users.

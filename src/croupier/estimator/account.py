@@ -18,9 +18,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from .. import files
-from ..privacy import Guarantee, round_up
+from ..privacy import Guarantee
 from ..privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, without_lots
 from ..privacy._ledger import BudgetExceededError
+from ..privacy._rounding import round_up
 from ..statistics.holdout import SIDES, Part, by_split
 from ..validation import ArgumentError, Found, one_of, real
 

@@ -10,17 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from ..problem import (
-    CappedLogistic,
-    CappedMultinomial,
-    Hinge,
-    Logistic,
-    Loss,
-    Multinomial,
-    SmoothedHinge,
-    SquaredHinge,
-    Weighted,
-)
+from ..problem import CappedLogistic, CappedMultinomial, Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge
+from ..problem.classification import Weighted
 from ..validation import ArgumentError, one_of
 from ._base import DeclaredClasses, Floats, weighted_loss
 from ._linear import LinearModel

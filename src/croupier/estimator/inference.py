@@ -16,16 +16,18 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from ..invalid import finite_rows, numbers_or_nan, zeroed
-from ..population import Population, require_population
-from ..privacy import Guarantee, SumPlan, round_up
+from ..population import Population
+from ..population.population import require_population
+from ..privacy import Guarantee, SumPlan
 from ..privacy import _statements as words
+from ..privacy._rounding import round_up
 from ..problem.problem import clip_rows, row_norms
 from ..protocol import SumEstimate
-from ..statistics import Coefficients, LeastSquares, Moments, MomentSums, Newton, Statistic, least_squares
-from ..statistics.moments import explained, noise_edge, seen_from
+from ..statistics import Moments
+from ..statistics.moments import Coefficients, LeastSquares, MomentSums, explained, least_squares, noise_edge, seen_from
+from ..statistics.newton import Newton
+from ..statistics.query import Statistic
 from ..validation import ArgumentError, real, whole
-
-# gone
 from ._base import (
     DeclaredClasses,
     Floats,
@@ -46,8 +48,6 @@ from ._base import (
 from ._parameters import documented
 from ._rounds import GroupPlans, GroupRounds, ask_groups, plan_groups
 from .files import require_range
-
-# gone
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class RegressionTable:
     r2_std : float, optional
         Standard error of `r2`.
     bias, limits : ndarray, optional
-        What a declared bound leaves of coefficients that the data do not decide, as in `croupier.statistics.Coefficients`.
+        What a declared bound leaves of coefficients that the data do not decide, as in `croupier.statistics.moments.Coefficients`.
 
     Examples
     --------

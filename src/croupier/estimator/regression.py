@@ -21,14 +21,12 @@ from ..population import Population
 from ..privacy import Guarantee, NoCertificateError, SumPlan
 from ..problem import Huber, Loss, Pinball, Squared
 from ..protocol import SumEstimate
-from ..statistics import Moments, MomentSums
-from ..statistics.moments import raised_spectrum
+from ..statistics import Moments
+from ..statistics.moments import MomentSums, raised_spectrum
 from ..validation import ArgumentError, Found, one_of, real, whole
 from ._base import Floats, ask_once, check_once, plan_once, require_numbers, warn_caller
 from ._linear import LinearModel
 from ._parameters import documented
-
-# gone
 from .warnings import MostlyNoiseWarning, warn_of_few_people, warn_of_pressing
 
 

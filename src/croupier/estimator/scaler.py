@@ -13,11 +13,12 @@ from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..invalid import finite_rows, zeroed
-from ..population import Batch, Question
+from ..population.dealing import Batch
+from ..population.population import Question
 from ..privacy import Guarantee, plan_sum
 from ..privacy.plan import MOST_COORDINATES
 from ..problem.problem import clip_rows
-from ..protocol import Secret
+from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, real
 from ._base import RANGES, Floats, PrivateEstimator, centres, checked_ranges_of_features, validated
 from ._parameters import documented

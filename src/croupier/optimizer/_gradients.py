@@ -9,15 +9,15 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arithmetic import LinearVectors
 from ..invalid import Mask, finite_rows, numbers_or_nan, one_by_one, taken
-from ..problem import Objective, Problem, Smoothed
+from ..problem import Problem
 from ..problem.custom import is_known
-from ..protocol import LinearVectors
+from ..problem.problem import Objective, Smoothed
 
 # What users answer who may hold a record that is not valid: a public default, and nothing that says so.
 #
-# A blank is a record whose loss has gradient 0 at every theta. In a problem with l2 it still has the regulariser's gradient,
-# which
+# A blank is a record whose loss has gradient 0 at every theta. In a problem with l2 it still has the regulariser's gradient, which
 # all users share. So its vector is within the same bound as everybody's, and is the same whatever the record holds.
 
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import append, lock, sync_folder, written_whole
-from ..protocol import Secret
+from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, whole
 from .result import Round
 

@@ -19,8 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..invalid import blanks, numbers_or_nan, one_by_one
 from ..privacy import Guarantee, SumPlan
-from ..problem import Objective
-from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
+from ..problem.problem import Objective
+from ..protocol import Randomizer, SecureRandom, SeededRandom
+from ..protocol.randomness import RandomSource
+from ..protocol.sampling import binomial
 from ._gradients import Gradients
 from .algorithms import Iterate
 from .phases import Phase, Schedule, objective_of, start_point

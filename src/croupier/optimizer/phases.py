@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..privacy import Guarantee, LotsPlan, SumPlan, honest_in_batch
-from ..privacy.crowd import surely_honest
+from ..privacy import Guarantee, LotsPlan, SumPlan
+from ..privacy.crowd import honest_in_batch, surely_honest
 from ..privacy.guarantee import known_fields
-from ..problem import Objective, Problem, Smoothed
+from ..problem import Problem
+from ..problem.problem import Objective, Smoothed
 from ..validation import ArgumentError, Found, one_of, whole
 
 Floats = NDArray[np.float64]

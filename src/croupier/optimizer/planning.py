@@ -17,14 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, honest_in_batch, plan_lots, plan_sum
-from ..privacy.crowd import exclusions_in_batch, honest_total
-from ..problem import Objective, Problem
+from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, plan_lots, plan_sum
+from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
+from ..problem import Problem
+from ..problem.problem import Objective
 from ..validation import ArgumentError, Found, one_of, real, refuse_renamed, whole
-
-# gone
-# gone
-# gone
 from .phases import INTERACTIVITY, Phase, Schedule
 
 # Which algorithm for which problem: the paper's Table 1, and the reason in words.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..privacy.guarantee import known_fields
-from ..problem import Objective
+from ..problem.problem import Objective
 from ..validation import ArgumentError, whole
 from .algorithms import acsa, descent
 from .phases import Phase, Schedule, check_schedule

@@ -17,18 +17,20 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
 from ..invalid import Invalid, blanks
-from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal, draw_lots
-from ..privacy import SumPlan, is_proved
+from ..population import ArrayPopulation, Population, UnreachableError
+from ..population.dealing import Batch, deal, draw_lots
+from ..population.population import Question
+from ..privacy import SumPlan
 from ..privacy._ledger import Ledger
+from ..privacy.calibration import is_proved
 from ..privacy.plan import Calibration
-from ..problem import Objective, Problem
+from ..problem import Problem
 from ..problem.custom import UndescribableError
-from ..protocol import Secret
+from ..problem.problem import Objective
+from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, one_of, real
 from ._gradients import Gradients, Shape
 from ._journal import Journal
-
-# gone
 from .phases import Phase, Schedule, check_schedule, objective_of, start_point
 from .planning import schedule
 from .result import Result, Round, replayed, run_phase

@@ -17,8 +17,6 @@ from .blocks import BLOCK_USERS, ENTRIES_PER_THREAD, BlockPopulation, Shard, pla
 from .population import Question
 from .records import CHUNK_ENTRIES, Records, RowsOfUsers, require_finite_targets
 
-# gone
-
 # Blocks that users are divided into, so that threads can share them, and how many users are worth a block of their own.
 _BLOCKS, _LEAST_USERS = 8, 1 << 13
 

@@ -29,8 +29,6 @@ from typing import Any, ClassVar, Self
 from ..protocol import Counts, SumEstimate, VectorSum
 from ..validation import ArgumentError, Found, how_to_install, whole
 from .blocks import BlockPopulation, Placed, Shard, joint_digest, processors, released
-
-# gone
 from .population import Question, Test, UnreachableError, WorkerError
 from .records import Records
 

@@ -14,7 +14,7 @@ from itertools import accumulate, count, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import Secret
+from ..protocol.randomness import Secret
 
 # Tickets that are drawn under one key, so that a machine need not draw those of all users before its own.
 _PAGE = 1 << 16

@@ -9,8 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arithmetic import LinearVectors
 from ..privacy import Guarantee, LotsPlan, SumPlan
-from ..protocol import LinearVectors, Secret, SparseVectors, SumEstimate
+from ..protocol import SumEstimate
+from ..protocol.randomness import Secret
+from ..protocol.sparse import SparseVectors
 from ..validation import ArgumentError
 from .dealing import Batch
 

@@ -20,8 +20,6 @@ from scipy.fft import irfft, rfft
 from scipy.special import ndtr, ndtri
 
 from ..validation import real, whole
-
-# gone
 from .gaussian import gaussian_delta
 
 # Power curves: how well a pair of hypotheses can be told apart, as a polygon with safely rounded vertices.

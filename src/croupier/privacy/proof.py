@@ -14,17 +14,16 @@ from flint import arb, ctx, fmpq
 
 from ..validation import ArgumentError
 from ._tight import THEOREM, certificate_of
-
-# gone
 from .certificate import SHIFT_MARGIN, Certificate, NoCertificateError
 from .plan import SumPlan
+
+__all__ = ["Enclosure", "Proof", "prove"]
 
 # Theorem B in ball arithmetic (Arb): enclosures of its constants, whatever floating point does.
 #
 # Every number here is a ball, a midpoint with a radius that is proved to hold the real number; `flint.arb` widens it with each
 # operation. So a bound that is read off a ball's end is a theorem about Bin(trials, p) as such, with p the dyadic number that the
-# float is. It shares no formula with `certificate`: the mass is summed from the tails, the scores are inverted by Arb, wide
-# windows
+# float is. It shares no formula with `certificate`: the mass is summed from the tails, the scores are inverted by Arb, wide windows
 # are bounded by concavity (docs/certificates.md, "Wide windows"). Needs the extra `proof` (python-flint).
 
 # Bits of a midpoint. Log-gammas at 10^12 lose 45 of them, sums over a window 20: more than 100 are left.

@@ -1,6 +1,5 @@
 """What is minimised: losses, domains, and the problems they make, with constants from public facts."""
 
-from .classification import Weighted
 from .custom import CustomProblem
 from .domains import Ball, Box, Domain, L1Ball, Simplex, WholeSpace
 from .losses import (
@@ -18,7 +17,7 @@ from .losses import (
     Squared,
     SquaredHinge,
 )
-from .problem import Objective, Problem, Smoothed, check
+from .problem import Objective, Problem, check
 
 __all__ = [
     "Absolute",
@@ -39,11 +38,9 @@ __all__ = [
     "Pinball",
     "Problem",
     "Simplex",
-    "Smoothed",
     "SmoothedHinge",
     "Squared",
     "SquaredHinge",
-    "Weighted",
     "WholeSpace",
     "check",
 ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-# gone
 from typing import Any
 
 import numpy as np
@@ -274,12 +272,9 @@ class Multinomial(Loss):
 # Losses whose gradients need no clipping, and whose minimiser is still that of the logistic loss: coefficients of the model.
 #
 # Clipping a logistic gradient to half its bound shortens those of people whose label the model did not expect, and no others:
-# scores
-# are then no log-odds. Here both labels' gradients are shortened alike, by a factor that depends on the row and the weights
-# alone. At
-# the true parameters of a logistic model the mean gradient is still 0 for every row, and no gradient is longer than the steepest
-# at
-# theta = 0 (docs/optimizer.md, "The capped loss").
+# scores are then no log-odds. Here both labels' gradients are shortened alike, by a factor that depends on the row and the weights
+# alone. At the true parameters of a logistic model the mean gradient is still 0 for every row, and no gradient is longer than the
+# steepest at theta = 0 (docs/optimizer.md, "The capped loss").
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import JsonText
-from ..privacy import ArgumentError, Guarantee, SumPlan, is_proved
+from ..privacy import ArgumentError, Guarantee, SumPlan
+from ..privacy.calibration import is_proved
 from .messages import Counts, ShuffledBatch
 from .shuffler import require_crowd
 

@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from ..validation import ArgumentError, real, whole
 from .randomness import RandomSource
 
-# gone
-
-
 # Bin(n, 1/2) for many trials n, exactly, at a cost that does not grow with n. Proof: accounting, 6.
 #
 # An even n is an odd one and a fair bit. For odd n = 2M - 1 the outcomes M + i and M - 1 - i are equally likely, and i < M has
@@ -27,10 +24,8 @@ from .randomness import RandomSource
 # g(i) = C(n, M + i) / C(n, M) = prod_{j <= i} (M - j) / (M + j) = exp(-2 sum_{j <= i} atanh(j / M)) <= exp(-i (i + 1) / M).
 #
 # So i is proposed from cells of w > sqrt(M) / 8 neighbours: cell c has a_c of 2^14 chances, all offsets within it are alike, and
-# since g <= exp(-c^2 / 64) there, a_c >= A exp(-c^2 / 64) makes A g(i) / a_c a probability: that of keeping the proposal. The
-# last
-# chance belongs to the tail, whose cells 24, 25, ... share it out as 1/2, 1/4, ... A proposal is kept if a uniform number is
-# below
+# since g <= exp(-c^2 / 64) there, a_c >= A exp(-c^2 / 64) makes A g(i) / a_c a probability: that of keeping the proposal. The last
+# chance belongs to the tail, whose cells 24, 25, ... share it out as 1/2, 1/4, ... A proposal is kept if a uniform number is below
 # that probability. Floating point decides this where its error, which is bounded, cannot matter; integers decide the rest.
 
 Integers = NDArray[np.int64]

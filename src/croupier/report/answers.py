@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..privacy import _statements as words
-from ..privacy import round_up
-from ..statistics import Answer, CellCounts, Description, Evaluation, HistogramAnswer, QuantileBins
+from ..privacy._rounding import round_up
+from ..statistics import Answer, Description, Evaluation
+from ..statistics.histogram import HistogramAnswer
+from ..statistics.scores import CellCounts, QuantileBins
 from ._svg import Axis, Figure, figure_item, premise_text, unbroken, wide_table
 from .description import describe_page, short
 from .intervals import infinite

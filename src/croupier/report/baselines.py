@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ..optimizer import Phase
+from ..optimizer.phases import Phase
 from ..privacy import SumPlan, central_noise_std
 from ..privacy.plan import SumRequest
 

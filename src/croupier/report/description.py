@@ -15,8 +15,9 @@ from rich.table import Table
 
 from .. import __version__
 from ..privacy import _statements as words
-from ..privacy import round_up
-from ..statistics import Description, LevelSummary, NumberSummary
+from ..privacy._rounding import round_up
+from ..statistics import Description
+from ..statistics.columns import LevelSummary, NumberSummary
 from ._svg import Axis, Figure, figure_item, number, premise_text, unbroken, wide_table
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..estimator import RegressionTable
-from ..optimizer import Phase, Result
+from ..estimator.inference import RegressionTable
+from ..optimizer import Result
+from ..optimizer.phases import Phase
 from ..optimizer.training import BAND, noise_norms
-from ..privacy import Guarantee, NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
+from ..privacy import Guarantee, NoCertificateError, SumPlan, plan_lots, plan_sum
 from ..privacy import _statements as words
+from ..privacy._rounding import round_up
 from ..privacy.plan import REQUEST_FIELDS
 from ..validation import ArgumentError, Found
 from ._svg import (
@@ -34,8 +36,6 @@ from ._svg import (
 )
 from .baselines import alone_request, central, local
 from .compare import Comparison, Method, public_comparison
-
-# gone
 from .intervals import intervals_page, summaries_of, without_rounds
 
 # The report's figures: how training went, and what another epsilon would mean.

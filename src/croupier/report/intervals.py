@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..privacy import _statements as words
-from ..privacy import round_up
+from ..privacy._rounding import round_up
 from ._svg import WIDTH, Axis, bytes_text, crowd_item, facts_table, figure_item, number, rendered, unbroken, value_text, wide_table
 from .compare import bits_per_user
 

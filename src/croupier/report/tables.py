@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from ..privacy import LotsPlan, SumPlan, round_up
+from ..privacy import LotsPlan, SumPlan
+from ..privacy._rounding import round_up
 from ..privacy._statements import SEEDED, crowd, guarantee_line, honest_users, not_private, watched_line
 from ..table.schema import Category, Column, Schema
 from .baselines import Baseline

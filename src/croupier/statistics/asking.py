@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..population import ArrayPopulation, Batch, Population, Question
-from ..population.population import Test
+from ..population import ArrayPopulation, Population
+from ..population.dealing import Batch
+from ..population.population import Question, Test
 from ..privacy import Guarantee, SumPlan, default_delta, plan_sum
 from ..privacy.guarantee import Neighbours
-from ..protocol import Secret, SumEstimate
+from ..protocol import SumEstimate
+from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, real, whole
 from .holdout import Part
 from .query import BlankStatistic, CheckedStatistic, Statistic

@@ -25,16 +25,11 @@ from .scores import BINS as QUANTILE_BINS
 from .scores import LOSS, RANKS, RIGHT_OF_SEVERAL, SQUARE, CellCounts, Errors, OneVsRest, QuantileBins, cell_vectors, class_vectors
 from .scores import WEIGHT as CELL
 
-# gone
-
-
 # How good a model is on people who were not trained on, in one private round: the queries, and what is read from their sums.
 #
-# A classifier's cells are (score bin, label) for two classes, (predicted, true) for more. A user sends its cell, for two classes
-# by a
-# square root of prefix sums, and whether the prediction is right. Both are linear in the counts of cells, and the number of users
-# is
-# known, so least squares gives the counts, and every score with the covariance of its noise. Of more than two classes with
+# A classifier's cells are (score bin, label) for two classes, (predicted, true) for more. A user sends its cell, for two classes by
+# a square root of prefix sums, and whether the prediction is right. Both are linear in the counts of cells, and the number of users
+# is known, so least squares gives the counts, and every score with the covariance of its noise. Of more than two classes with
 # probabilities it also sends what `one_vs_rest` says. docs/statistics.md has the ranges.
 
 Floats = NDArray[np.float64]

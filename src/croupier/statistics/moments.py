@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from ..protocol import SparseVectors, SumEstimate
+from ..protocol import SumEstimate
+from ..protocol.sparse import SparseVectors
 from ..validation import ArgumentError, Found, real, whole
 from .query import finite, require_numbers, unit_rows
 
@@ -553,7 +554,7 @@ def least_squares(
     >>> import numpy as np, croupier as cr
     >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
     >>> moments = cr.ask(cr.statistics.Moments(features=2), (X, X @ [0.5, -0.25]), epsilon=1.0, delta=1e-6).value
-    >>> fit = cr.statistics.least_squares(moments)
+    >>> fit = cr.statistics.moments.least_squares(moments)
     >>> bool((np.abs(fit.coef - [0.5, -0.25]) < 6 * fit.std).all())
     True
     """

@@ -70,7 +70,7 @@ class Newton:
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-0.7, 0.7, size=(20_000, 2))
     >>> y = rng.random(20_000) < 1 / (1 + np.exp(-X @ [2.0, -1.0]))
-    >>> answer = cr.ask(cr.statistics.Newton((1.5, -1.0)), (X, y), epsilon=4.0, delta=1e-6)
+    >>> answer = cr.ask(cr.statistics.newton.Newton((1.5, -1.0)), (X, y), epsilon=4.0, delta=1e-6)
     >>> step = answer.value.step()
     >>> bool((np.abs(step.coef - [2.0, -1.0]) < 6 * step.std).all())
     True

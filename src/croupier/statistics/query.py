@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..population import RangedQuery
+from ..population.population import RangedQuery
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, real, whole
 

@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# gone
 from .histogram import Score, known_total, unit_root
-
-# gone
-# gone
-
 
 # What follows from noisy counts of two kinds of people in bins: shares of the second kind, and the area under the ROC curve.
 
@@ -75,10 +70,8 @@ class BinnedArea:
 # Scores of more than two classes: each class against the rest, and the log-loss, from coordinates beside the confusion matrix.
 #
 # A person sends for each class k the cell (bin of the probability of k, whether k is the label) by a square root of prefix sums,
-# and
-# min(loss, CAP) / CAP with its square, loss = -log(probability of the label). No entry is negative, and the squares add up to at
-# most
-# RANKS + LOSS + SQUARE. Of RANKS the class that is the label has the most (`rank_weights`): its people are the fewest.
+# and min(loss, CAP) / CAP with its square, loss = -log(probability of the label). No entry is negative, and the squares add up to
+# at most RANKS + LOSS + SQUARE. Of RANKS the class that is the label has the most (`rank_weights`): its people are the fewest.
 
 Integers = NDArray[np.int64]
 # Squared weights: of all classes' cells together, of the log-loss, and of its square, which its error bar alone needs.
@@ -241,8 +234,7 @@ class OneVsRest:
 
 # Calibration of a quantile regressor: the share of people at or below the prediction, by bins of the prediction.
 #
-# A person sends the one-hot vector of (bin of the prediction, whether the target is at most the prediction) times WEIGHT: two
-# such
+# A person sends the one-hot vector of (bin of the prediction, whether the target is at most the prediction) times WEIGHT: two such
 # vectors are at most sqrt(2) WEIGHT apart.
 
 Flags = NDArray[np.bool_]

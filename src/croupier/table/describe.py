@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ..estimator import PrivacyAccount
 from ..population import ArrayPopulation
-from ..statistics import Description, LevelGuess, NumberSummary, SetAside, Summaries, ask
-from ..statistics.columns import LEAST_TAIL
+from ..statistics import Description, LevelGuess, ask
+from ..statistics.columns import LEAST_TAIL, NumberSummary
+from ..statistics.describing import Summaries, on_part, part_of
 from ..statistics.describing import described as description_of
-from ..statistics.describing import on_part, part_of
+from ..statistics.holdout import SetAside
 from ..validation import ArgumentError, Found
 from .draft import outwards
 from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes

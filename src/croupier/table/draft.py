@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..validation import FileError
-
-# gone
 from .read import Source, other_separator, shown
 from .schema import Category, Column, Label, Numeric, Schema, Target
 

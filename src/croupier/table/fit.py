@@ -11,10 +11,10 @@ from typing import Any
 
 from ..estimator import ShuffleRidge
 from ..estimator._linear import LinearModel
-from ..population import Population, Question
-from ..population.population import Test
+from ..population import Population
+from ..population.population import Question, Test
 from ..protocol import SumEstimate
-from ..statistics import Part
+from ..statistics.holdout import Part
 from ..validation import ArgumentError
 from .encode import Encoder
 from .model import IntervalRequest, TableEstimator, TableModel, interval_schema, request_for

@@ -14,7 +14,6 @@ import numpy as np
 
 from .. import __version__
 from ..estimator import (
-    RegressionTable,
     ShuffleHuberRegressor,
     ShuffleLinearRegression,
     ShuffleLinearSVC,
@@ -24,14 +23,12 @@ from ..estimator import (
     ShuffleRidge,
 )
 from ..estimator._linear import LinearModel
+from ..estimator.inference import RegressionTable
 from ..files import write_whole
 from ..privacy import default_delta
 from ..validation import ArgumentError, Found, one_of, real
 from .encode import Encoder, features_of
 from .schema import Category, Numeric, Schema
-
-# gone
-
 
 # Regressions with intervals on a table: which there are, how records become their rows, and coefficients in the schema's units.
 

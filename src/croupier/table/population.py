@@ -16,9 +16,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimator import WidthForecast
-from ..optimizer import Round, Schedule
-from ..population import ArrayPopulation, BlockPopulation, Population, RayPopulation, UnreachableError, row_group_runs
+from ..estimator.inference import WidthForecast
+from ..optimizer import Schedule
+from ..optimizer.result import Round
+from ..population import ArrayPopulation, Population, RayPopulation, UnreachableError
+from ..population.blocks import BlockPopulation
+from ..population.parquet import row_group_runs
 from ..validation import ArgumentError, Found, one_of
 from .encode import Encoder, not_aside_by_name, not_aside_by_place, others
 from .model import TableEstimator

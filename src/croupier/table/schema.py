@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..privacy import round_up
-from ..statistics import Part, SetAside
+from ..privacy._rounding import round_up
+from ..statistics.holdout import Part, SetAside
 from ..validation import ArgumentError, FileError, Found, one_of, real, whole
 
 __all__ = [

@@ -23,7 +23,7 @@ from ... import __version__
 from ...optimizer.phases import Phase, Schedule
 from ...optimizer.training import noise_norms
 from ...privacy import _statements as words
-from ...privacy import round_up
+from ...privacy._rounding import round_up
 from ...problem import Problem
 from ..wire.documents import ARRIVALS, Document, WireError, cleaned
 from ..wire.outcomes import Answered

@@ -24,8 +24,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from ...optimizer._gradients import Gradients
 from ...optimizer.phases import Phase, Schedule, held_in_batch, objective_of
-from ...population import Question
-from ...population.population import Test
+from ...population.population import Question, Test
 from ...privacy import SumPlan
 from ...privacy._rounding import exact
 from ...privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
@@ -33,21 +32,13 @@ from ...protocol import Counts, SumEstimate, VectorSum
 from ...validation import ArgumentError
 from ..net import database as tables
 from ..net.database import Database, Result
-
-# gone
 from ..wire.documents import Document, End, WireError, refusal_reason, require_heard, sha256
 from ..wire.enrolment import PREFIX_BYTES
-
-# gone
-# gone
-# gone
 from ..wire.outcomes import Answered, LostError, SpoiledError
 from ..wire.queries import AskedQuery
 from ..wire.reports import Exclusions, Release, SealedBatch, batch_bytes
 from ..wire.task import Task, TaskRound
 from ..wire.tokens import is_token, slot_of
-
-# gone
 from ..wire.transports import checked_transport, opened
 
 
@@ -222,8 +213,7 @@ class Admission:
 
 # What the analyzer makes of a batch: counts, or a signed list of the reports that are left out, and then one sum over the rest.
 #
-# Each is written down in one transaction before anything is said, and a round's key goes with it: the same batch after a crash
-# has
+# Each is written down in one transaction before anything is said, and a round's key goes with it: the same batch after a crash has
 # the same list, and no batch is opened for two.
 
 log = logging.getLogger("croupier")

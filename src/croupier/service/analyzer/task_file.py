@@ -16,7 +16,10 @@ from ...privacy import default_delta
 from ...statistics import Answer, Description, Evaluation
 from ...statistics.describing import described
 from ...statistics.evaluating import evaluated
-from ...table import Encoder, Request, Schema, TableGuess, TableModel, task_for
+from ...table import Schema, TableModel
+from ...table.encode import Encoder
+from ...table.guess import TableGuess
+from ...table.model import Request, task_for
 from ...validation import ArgumentError, one_of, real, whole
 from ..client.records import clients_schema, words_of_records
 from ..wire.documents import WireError
@@ -24,8 +27,6 @@ from ..wire.enrolment import EnrollerKeys, check_enroller
 from ..wire.queries import AskedQuery, model_words, words_of_schema
 from ..wire.reports import TRANSPORTS
 from ..wire.task import LONGEST_PACE, PACE, ROUND_SECONDS, TURNOUT, SecretRounds, Task, check_secrecy
-
-# gone
 
 # The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
 HONEST, PATIENCE = 0.9, 3600.0

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ...files import lock, write_whole
-from ...privacy import Guarantee, round_up
+from ...privacy import Guarantee
 from ...privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer
-from ...privacy._rounding import exact
+from ...privacy._rounding import exact, round_up
 from ...validation import ArgumentError, real
 from ..wire.documents import cleaned
 from ..wire.outcomes import RefusedTaskError

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from ...invalid import numbers_or_nan, one_by_one
-from ...protocol import RandomSource, SecureRandom
+from ...protocol import SecureRandom
+from ...protocol.randomness import RandomSource
 from ...validation import ArgumentError, Found
 from ..net.http import Server, ServerError, require_private_way
 from ..wire.documents import Document, End, WireError
@@ -28,8 +29,6 @@ from ..wire.task import Lot, Task, TaskRound, report_of
 from ..wire.tokens import slot_of
 from .budget import DeviceBudget
 from .policy import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, Demands
-
-# gone
 from .state import Memory, Wallet
 
 # A user's mean gradient, computed on its device: refused or blanked where a record is not valid, in a thread of its own.

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from ...privacy import Guarantee, round_up
-from ...privacy._rounding import exact
+from ...privacy import Guarantee
+from ...privacy._rounding import exact, round_up
 from ...privacy._statements import watched_line
 from ...validation import real, whole
 from ..net.http import require_private_way

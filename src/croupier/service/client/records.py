@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...table import Dialect, Encoder, Piece, Request, Schema, Source
+from ...table import Schema
+from ...table.encode import Encoder
+from ...table.model import Request
+from ...table.read import Dialect, Piece, Source
 from ...table.schema import as_text
 from ...validation import ArgumentError
 from ..wire.documents import WireError

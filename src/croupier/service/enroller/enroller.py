@@ -31,8 +31,6 @@ from ...validation import ArgumentError, Found
 from ..net import database as tables
 from ..net.app import Allowance, _app, _body, _refusal
 from ..net.database import Database
-
-# gone
 from ..net.http import BINARY
 from ..shuffler.app import _token
 from ..wire.documents import WireError

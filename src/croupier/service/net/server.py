@@ -30,9 +30,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ...files import create_private, write_whole
 from ...validation import ArgumentError
 
-# gone
-# gone
-
 _DAYS = 30
 
 

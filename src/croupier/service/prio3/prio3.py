@@ -363,8 +363,7 @@ class Prio3SumVec:
 
 # The verify key of a round: a secret that its two servers share and that no message carries.
 #
-# It comes from a Diffie-Hellman exchange between the round's key, which the analyzer made, and the shuffler's signing key, taken
-# to
+# It comes from a Diffie-Hellman exchange between the round's key, which the analyzer made, and the shuffler's signing key, taken to
 # the same curve by the usual map (RFC 7748, section 4.1). Both are in signed documents before any report is made, so that neither
 # server can choose it once it has seen reports; and no client can compute it.
 

@@ -23,8 +23,6 @@ from ..net.database import Database, cause_of
 from ..net.http import Server, ServerError
 from ..net.server import _LONGEST_PAUSE, _NEWS, _NO_NEWS, _PAUSE, _TIMEOUT, Loop, TurnOutcome
 from ..wire.documents import Document, WireError
-
-# gone
 from ..wire.outcomes import Arrivals, RefusedError
 from .role import ShufflerRole
 

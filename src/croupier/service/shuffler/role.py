@@ -21,15 +21,10 @@ from ..analyzer.population import fewest
 from ..net import database as tables
 from ..net.database import Database
 from ..wire.documents import ARRIVALS, Document, End, WireError, heard, refusal
-
-# gone
 from ..wire.outcomes import Arrivals, RefusedError, Taken, Written
 from ..wire.reports import SealedReport
 from ..wire.task import Lot, SecretRounds, Task, TaskRound, report_of
 from ..wire.transports import ENCAPSULATED, check_shape, report_length
-
-# gone
-# gone
 from .rounds import (
     Releases,
     any_place_left,

@@ -10,21 +10,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from sqlalchemy import BindParameter, ColumnElement, Connection, Integer, bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ...population import draw_lots as independent_lots
+from ...population.dealing import draw_lots as independent_lots
 from ...privacy import SumPlan
-from ...protocol import Secret, SecureRandom, permutation
+from ...protocol import SecureRandom
+from ...protocol.randomness import Secret
+from ...protocol.sampling import permutation
 from ..analyzer.population import most_excluded
 from ..net import database as tables
 from ..net.database import Database
 from ..wire.documents import Document, WireError, sha256
-
-# gone
 from ..wire.outcomes import RefusedError, Taken, Written
 from ..wire.reports import Exclusions, Release, SealedReport
 from ..wire.task import Task, TaskRound
-
-# gone
-# gone
 from ..wire.transports import CheckedTransport, batch_of, checked_transport, shuffled
 
 _NAMES: BindParameter[Any] = bindparam("names", expanding=True)
@@ -94,8 +91,7 @@ def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
 # Clients that a round waits for, since they have asked for it and are about to answer.
 #
 # For a while a round does not end without those who have asked for it. So nobody randomizes in vain: a client answers once, and
-# must
-# not do so again because its round has ended. All of it is in the database, where every process of the shuffler sees it.
+# must not do so again because its round has ended. All of it is in the database, where every process of the shuffler sees it.
 
 # Seconds for which a round that a client has asked for waits for it.
 _PROMISED = 60.0

@@ -22,19 +22,27 @@ from ...arithmetic import row_dots
 from ...estimator import ShuffleLinearRegression, ShuffleLogisticRegression, ShuffleQuantileRegressor
 from ...estimator.classification import log_odds
 from ...optimizer.phases import Phase, Schedule
-from ...population import Batch, Question
+from ...population.dealing import Batch
+from ...population.population import Question
 from ...privacy.crowd import exclusions_in_batch, honest_total, surely_honest
-from ...problem import Weighted
+from ...problem.classification import Weighted
 from ...problem.problem import clip_rows, row_norms
-from ...protocol import Secret, SumEstimate
-from ...statistics import Histogram, Moments, NumberGuess, Summaries, evaluation_query
-from ...table import Encoder, Piece, Schema, TableGuess, TableModel
+from ...protocol import SumEstimate
+from ...protocol.randomness import Secret
+from ...statistics import Histogram, Moments, NumberGuess
+from ...statistics.describing import Summaries
+from ...statistics.evaluating import evaluation_query
+from ...table import Schema, TableModel
 from ...table.describe import values_of
+from ...table.encode import Encoder
+from ...table.guess import TableGuess
+from ...table.read import Piece
 from ...validation import ArgumentError, Found, one_of, real
 
 if TYPE_CHECKING:
-    from ...statistics import Answer, Statistic
-    from ...table import Dialect
+    from ...statistics import Answer
+    from ...statistics.query import Statistic
+    from ...table.read import Dialect
 
 Floats = NDArray[np.float64]
 KINDS = ("describe", "histogram", "regression", "evaluate")
@@ -88,7 +96,6 @@ class AskedQuery:
     @cached_property
     def made(self) -> Any:
         """What the words mean, in objects of this library."""
-        # gone
 
         return meant(self.words)
 
@@ -155,7 +162,7 @@ class AskedQuery:
         ArgumentError
             Where the file cannot be read, or has no records.
         """
-        from ...table import Source  # noqa: PLC0415
+        from ...table.read import Source  # noqa: PLC0415
 
         source = Source(path, dialect)
         source.require(list(self.made.types))
@@ -231,7 +238,7 @@ class AskedQuery:
         NoCertificateError
             Where no plan can be proved.
         """
-        from ...statistics import plan_for  # noqa: PLC0415
+        from ...statistics.asking import plan_for  # noqa: PLC0415
 
         held = honest_total(users, honest)
         counted = honest if held == users else (held - exclusions_in_batch(users, honest, users, held)) / users

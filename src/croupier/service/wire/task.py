@@ -14,18 +14,15 @@ from numpy.typing import NDArray
 from ... import problem as problems
 from ...optimizer._gradients import Gradients
 from ...optimizer.phases import Phase, Schedule, check_schedule, objective_of
-from ...privacy import is_proved
+from ...privacy.calibration import is_proved
 from ...problem import Domain, Loss, Problem
-from ...protocol import RandomSource, VectorSum
+from ...protocol import VectorSum
+from ...protocol.randomness import RandomSource
 from ...validation import ArgumentError, Found, real, whole
 from .documents import ROUND, TASK, Document, WireError, canonical, sha256
 from .enrolment import EnrollerKeys, check_enroller
 from .queries import AskedQuery
 from .reports import TOKEN_BYTES, SealedReport, width_for
-
-# gone
-# gone
-# gone
 from .transports import batch_length, sealed_report
 
 # Rounds of secret lots as they are deployed: how long they take, whoever comes. Part of a task (docs/protocol.md#secret-lots).

@@ -24,11 +24,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from numpy.typing import NDArray
 
 from ...privacy import SumPlan
-from ...protocol import Counts, RandomSource, permutation
+from ...protocol import Counts
 from ...protocol import Report as Bits
-from ...protocol.randomness import KeyedRandom
-
-# gone
+from ...protocol.randomness import KeyedRandom, RandomSource
+from ...protocol.sampling import permutation
 from ..prio3.prio3 import exchange_key, exchange_public_key, verify_key
 from .documents import WireError
 from .reports import (
