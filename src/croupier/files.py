@@ -23,30 +23,7 @@ except ImportError:  # Windows has no such locks
 
 @contextmanager
 def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """A file to write to, which takes its name only once it is complete: nobody ever sees half of it.
-
-    Parameters
-    ----------
-    path : Path
-        The name that it is to take. A file of that name is replaced; of a link, the file that it leads to.
-    private : bool, default False
-        For its owner alone (mode 0600). Otherwise the mode is what the umask leaves.
-
-    Yields
-    ------
-    Path
-        The file to write to, beside `path`. If the block raises, it is deleted, and `path` is left as it was.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> place = Path(tempfile.mkdtemp()) / "numbers.txt"
-    >>> with written_whole(place) as part:
-    ...     _ = part.write_text("1 2 3")
-    >>> place.read_text()
-    '1 2 3'
-    """
+    """A file to write to, which takes its name only once it is complete: nobody ever sees half of it."""
     path = path.resolve()
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
@@ -64,36 +41,13 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write a file that is there with all of these bytes, or not at all; one of the same name is replaced.
-
-    Parameters
-    ----------
-    path : Path
-        Where it goes.
-    data : bytes
-        All that is in it.
-    private : bool, default False
-        For its owner alone (mode 0600).
-    """
+    """Write a file that is there with all of these bytes, or not at all; one of the same name is replaced."""
     with written_whole(path, private=private) as part:
         part.write_bytes(data)
 
 
 def create_private(path: Path, data: bytes) -> None:
-    """Write a new file for its owner alone, such as a key.
-
-    Parameters
-    ----------
-    path : Path
-        Where it goes.
-    data : bytes
-        All that is in it.
-
-    Raises
-    ------
-    FileExistsError
-        Where there is a file of that name: it is left as it is.
-    """
+    """Write a new file for its owner alone, such as a key."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
@@ -102,54 +56,21 @@ def create_private(path: Path, data: bytes) -> None:
 
 
 def append(handle: int, data: bytes, path: Path) -> None:
-    """Write these bytes at once to a file that is open for appending.
-
-    Parameters
-    ----------
-    handle : int
-        The open file (O_APPEND).
-    data : bytes
-        What is appended.
-    path : Path
-        The file's name, for the error.
-
-    Raises
-    ------
-    OSError
-        Where not all of it could be written.
-    """
+    """Write these bytes at once to a file that is open for appending."""
     if os.write(handle, data) != len(data):
         raise OSError(errno.ENOSPC, "could not be written in full", str(path))
     os.fsync(handle)
 
 
 def lock(handle: int) -> None:
-    """Lock an open file until it is closed, so that one process at a time has it. Does nothing where the system has no such locks.
-
-    Parameters
-    ----------
-    handle : int
-        The open file.
-
-    Raises
-    ------
-    BlockingIOError
-        Another process has it.
-    OSError
-        The file system has no locks.
-    """
+    """Lock an open file until it is closed, so that one process at a time has it. Does nothing where the system has no such
+    locks."""
     if fcntl is not None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that the names in a folder survive a power cut, as the files' content does.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder in which a file was made or renamed.
-    """
+    """Make sure that the names in a folder survive a power cut, as the files' content does."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

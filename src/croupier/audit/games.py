@@ -37,38 +37,14 @@ _SCALER_ENDS = (1.0, (math.sqrt(0.5) - 1) / 2)
 
 
 class Coins:
-    """Randomness for run after run: secure, or from a seed, so that a test can be repeated.
-
-    Parameters
-    ----------
-    seed : int, optional
-        Left out, all randomness is secure, as it is where results are released.
-
-    Attributes
-    ----------
-    source : RandomSource
-        Where protocols take their coins from.
-
-    Examples
-    --------
-    >>> from croupier.audit import Coins
-    >>> coins = Coins(seed=7)
-    >>> coins.seed(), coins.seed(), Coins().seed()
-    (7000000, 7000001, None)
-    """
+    """Randomness for run after run: secure, or from a seed, so that a test can be repeated."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._seeds = None if seed is None else count(seed * 1_000_000)
         self.source: RandomSource = SecureRandom() if seed is None else SeededRandom(seed)
 
     def seed(self) -> int | None:
-        """Return the seed of the next run.
-
-        Returns
-        -------
-        int or None
-            A new seed at every call; None for secure randomness.
-        """
+        """Return the seed of the next run."""
         return None if self._seeds is None else next(self._seeds)
 
 
@@ -87,13 +63,6 @@ class Kind:
         or on its neighbour (True), and returns the player's number.
     share : float, default 1.0
         The share of a session's runs that this game has: less where a run takes long.
-
-    Examples
-    --------
-    >>> from croupier.audit import KINDS, Coins
-    >>> guarantee, mechanism = KINDS[0].game(8.0, 1e-6, Coins(seed=1))
-    >>> KINDS[0].name, guarantee.delta(8.0) <= 1e-6, isinstance(mechanism(True), float)
-    ('vector sum', True, True)
     """
 
     name: str

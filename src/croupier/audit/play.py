@@ -53,13 +53,6 @@ class Finding:
     ----------
     passed : bool
         False only where the claim is refuted.
-
-    Examples
-    --------
-    >>> from croupier.audit import KINDS, play_all
-    >>> [finding] = play_all(KINDS[:1], trials=200).rows
-    >>> finding.kind, finding.passed, finding.epsilon_claimed <= 8.0
-    ('vector sum', True, True)
     """
 
     kind: str
@@ -74,13 +67,7 @@ class Finding:
         return self.audit.passed
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding in plain JSON types.
-
-        Returns
-        -------
-        dict
-            The fields, with those of the audit.
-        """
+        """Return the finding in plain JSON types."""
         plain = {"kind": self.kind, "seen": self.seen, "epsilon_claimed": self.epsilon_claimed, "theorem": self.theorem}
         return plain | self.audit.to_dict()
 
@@ -229,26 +216,7 @@ def play_all(
 
 
 def runs_of(kind: Kind, trials: int) -> int:
-    """Return the runs on each side of one game.
-
-    Parameters
-    ----------
-    kind : Kind
-        The game.
-    trials : int
-        Runs of a game that is not slow.
-
-    Returns
-    -------
-    int
-        The game's share of these, and at least 100.
-
-    Examples
-    --------
-    >>> from croupier.audit import KINDS, runs_of
-    >>> runs_of(KINDS[0], 6000), runs_of(KINDS[0], 10)
-    (6000, 100)
-    """
+    """Return the runs on each side of one game."""
     return max(_FEWEST, round(kind.share * trials))
 
 

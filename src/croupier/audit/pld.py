@@ -20,37 +20,7 @@ _FLOOR = 1e-13
 def loss_distribution(
     first: float, second: float, *, trials: int, probability: float, pessimistic: bool = False, discretization: float = 1e-4
 ) -> Any:
-    """Make dp_accounting's privacy loss distribution of one coordinate. Needs the extra `bench`.
-
-    Parameters
-    ----------
-    first, second : float
-        The real encoding is `second` where it might be `first`.
-    trials : int
-        Noise bits.
-    probability : float
-        Of a noise bit.
-    pessimistic : bool, default False
-        Whether losses are rounded up, not down.
-    discretization : float, default 1e-4
-        The step of losses.
-
-    Returns
-    -------
-    dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution
-        Of this coordinate and one round.
-
-    Raises
-    ------
-    ImportError
-        Where dp-accounting is not installed.
-
-    Examples
-    --------
-    >>> pld = loss_distribution(0.0, 1.0, trials=100, probability=0.5)
-    >>> 0.05 < float(pld.get_delta_for_epsilon(0.0)) < 0.08
-    True
-    """
+    """Make dp_accounting's privacy loss distribution of one coordinate. Needs the extra `bench`."""
     try:
         from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415  (an optional extra)
     except ImportError as error:

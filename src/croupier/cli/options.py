@@ -40,25 +40,7 @@ _REMEDY = "For example --class-weight ill=30 if about one person in thirty is il
 
 
 def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, float]]:
-    """The parameter `class_weight` of a classifier from what the command line says; nothing where it says nothing.
-
-    Parameters
-    ----------
-    given : sequence of str
-        CLASS=WEIGHT, each.
-    facts : Schema
-        The public facts, which declare the classes.
-
-    Returns
-    -------
-    dict
-        {"class_weight": weights by class}, or {}.
-
-    Raises
-    ------
-    ArgumentError
-        For a class that is not declared, a weight that is no number, or a target without classes.
-    """
+    """The parameter `class_weight` of a classifier from what the command line says; nothing where it says nothing."""
     if not given:
         return {}
     if facts.target.classes is None:

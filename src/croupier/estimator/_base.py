@@ -328,25 +328,7 @@ class DeclaredClasses(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
 
 
 def checked_ranges(declared: Any, remedy: str) -> tuple[tuple[float, float], ...]:
-    """Return one pair per target, or refuse what is none.
-
-    Parameters
-    ----------
-    declared : array-like
-        (low, high), or one such pair per target.
-    remedy : str
-        What to do where it is refused.
-
-    Returns
-    -------
-    tuple of pairs of float
-        Low and high ends.
-
-    Raises
-    ------
-    ArgumentError
-        Where it is not made of pairs with low < high.
-    """
+    """Return one pair per target, or refuse what is none."""
     try:
         ranges = np.atleast_2d(np.asarray(declared, dtype=np.float64))
     except (TypeError, ValueError):
@@ -358,18 +340,7 @@ def checked_ranges(declared: Any, remedy: str) -> tuple[tuple[float, float], ...
 
 
 def require_numbers(y: NDArray[Any]) -> None:
-    """Refuse texts that are no numbers, as what they are: as numbers, they would be missing ones.
-
-    Parameters
-    ----------
-    y : ndarray
-        Targets as they come; texts of numbers are numbers.
-
-    Raises
-    ------
-    RecordError
-        Where one is no number.
-    """
+    """Refuse texts that are no numbers, as what they are: as numbers, they would be missing ones."""
     if y.dtype.kind not in "OUS":
         return
     texts, numbers = y.ravel().tolist(), np.ravel(numbers_or_nan(y))
@@ -431,25 +402,7 @@ RANGES = "Pass (low, high) for all features or one pair per feature; values outs
 
 
 def checked_ranges_of_features(declared: Any, features: int) -> Floats:
-    """Return one pair per feature, or refuse what is none.
-
-    Parameters
-    ----------
-    declared : array-like
-        (low, high) for all features, or one such pair per feature.
-    features : int
-        Columns of X.
-
-    Returns
-    -------
-    ndarray of shape (features, 2)
-        Low and high ends.
-
-    Raises
-    ------
-    ArgumentError
-        Where it is not made of pairs with low < high, or there are more or fewer than features.
-    """
+    """Return one pair per feature, or refuse what is none."""
     try:
         ranges = np.broadcast_to(np.asarray(declared, dtype=np.float64), (features, 2))
     except (TypeError, ValueError):
@@ -461,46 +414,13 @@ def checked_ranges_of_features(declared: Any, features: int) -> Floats:
 
 
 def centres(ranges: Floats, centred: bool = True) -> tuple[Floats, Floats]:
-    """Middles and half-widths of ranges; not centred, those of the ranges about 0 that hold them.
-
-    Parameters
-    ----------
-    ranges : ndarray of shape (features, 2)
-        Low and high ends.
-    centred : bool, default True
-        False for a model without an intercept, which could not make up for the middles.
-
-    Returns
-    -------
-    tuple of ndarray
-        One of each per feature.
-    """
+    """Middles and half-widths of ranges; not centred, those of the ranges about 0 that hold them."""
     low, high = ranges.T
     return ((low + high) / 2, (high - low) / 2) if centred else (np.zeros(len(ranges)), np.abs(ranges).max(axis=1))
 
 
 def scaled_columns(X: Any, ranges: Floats, centred: bool) -> Any:
-    """Clip every column to its range and scale it to [-1, 1]; a map of each row alone.
-
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (rows, features)
-        Finite rows as they come.
-    ranges : ndarray of shape (features, 2)
-        The columns' ranges.
-    centred : bool
-        As in `centres`.
-
-    Returns
-    -------
-    ndarray or sparse array
-        Single precision where X is, else double.
-
-    Raises
-    ------
-    ArgumentError
-        For sparse rows whose zeros would not stay zeros.
-    """
+    """Clip every column to its range and scale it to [-1, 1]; a map of each row alone."""
     middle, half = centres(ranges, centred)
     low, high = ranges.T
     if not issparse(X):
@@ -522,22 +442,7 @@ def scaled_columns(X: Any, ranges: Floats, centred: bool) -> Any:
 
 
 def sent_rows(X: Any, norm: float, constant: float) -> Any:
-    """Scale rows down to a length of at most 1, the constant included.
-
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (rows, features)
-        Rows as they come.
-    norm : float
-        The length to which longer rows are scaled down first.
-    constant : float
-        The entry beside a row of length 1 whose weight is the intercept; 0 for none.
-
-    Returns
-    -------
-    ndarray or sparse array
-        With one column more where there is a constant.
-    """
+    """Scale rows down to a length of at most 1, the constant included."""
     length = math.hypot(1.0, constant)
     rows, scale = clip_rows(X, norm), 1 / (norm * length)
     rows = rows if scale == 1 else rows * scale
@@ -545,22 +450,7 @@ def sent_rows(X: Any, norm: float, constant: float) -> Any:
 
 
 def coefficient_units(columns: int, norm: float, constant: float) -> Floats:
-    """Say what to multiply weights of such rows by to have those of rows as they come, the intercept's last.
-
-    Parameters
-    ----------
-    columns : int
-        How many features have a weight.
-    norm : float
-        As in `sent_rows`.
-    constant : float
-        As in `sent_rows`.
-
-    Returns
-    -------
-    ndarray
-        One factor per weight.
-    """
+    """Say what to multiply weights of such rows by to have those of rows as they come, the intercept's last."""
     length = math.hypot(1.0, constant)
     scale = np.full(columns, 1 / (norm * length))
     return np.append(scale, constant / length) if constant else scale
@@ -579,24 +469,6 @@ def weighted_loss(loss: Loss, class_weight: Any, classes: NDArray[Any]) -> Loss:
 
     A weight multiplies a user's gradient. Since no weight is above 1, no gradient is longer than the loss's own bound: noise and
     guarantee are those of the loss without weights.
-
-    Parameters
-    ----------
-    loss : Loss
-        Of labels 0, 1, ... in the order of `classes`.
-    class_weight : dict or None
-        A positive weight for each class that is named; the others have 1. None is 1 for all.
-    classes : array
-        The declared classes.
-
-    Returns
-    -------
-    Loss
-
-    Raises
-    ------
-    ArgumentError
-        For "balanced", for what is no dict, for a class that was not declared, and for a weight that is not positive.
     """
     if class_weight is None:
         return loss
@@ -617,29 +489,7 @@ def weighted_loss(loss: Loss, class_weight: Any, classes: NDArray[Any]) -> Loss:
 
 
 def plan_once(estimator: PrivateEstimator, query: Moments, users: int) -> SumPlan:
-    """Plan the round. No data is touched.
-
-    Parameters
-    ----------
-    estimator : PrivateEstimator
-        States what is promised.
-    query : Moments
-        What is asked.
-    users : int
-        How many people are asked.
-
-    Returns
-    -------
-    SumPlan
-        Proved for the query's range.
-
-    Raises
-    ------
-    ArgumentError
-        Where a parameter is out of range.
-    NoCertificateError
-        Where no plan can be proved for this request.
-    """
+    """Plan the round. No data is touched."""
     return plan_for(
         query,
         users,
@@ -652,49 +502,12 @@ def plan_once(estimator: PrivateEstimator, query: Moments, users: int) -> SumPla
 
 
 def ask_once(estimator: PrivateEstimator, query: Moments, population: Population, plan: SumPlan) -> SumEstimate:
-    """Check records, write the round down on the account, and ask everybody.
-
-    Parameters
-    ----------
-    estimator : PrivateEstimator
-        Whose account is charged, and whose `random_state` seeds the noise.
-    query : Moments
-        What is asked.
-    population : Population
-        Everybody.
-    plan : SumPlan
-        From `plan_once`.
-
-    Returns
-    -------
-    SumEstimate
-        The noisy sum.
-
-    Raises
-    ------
-    ArgumentError
-        Where records are not valid; nobody was asked.
-    BudgetExceededError
-        Where the account has no room; nobody was asked.
-    """
+    """Check records, write the round down on the account, and ask everybody."""
     population.prepare(query.check_records)
     estimator._charge(population, plan.guarantee)
     return answered(query, population, plan, estimator.random_state)
 
 
 def check_once(plan: SumPlan, query: Moments) -> None:
-    """Refuse a plan in a file that is proved for vectors of another range than the query's.
-
-    Parameters
-    ----------
-    plan : SumPlan
-        The plan in the file.
-    query : Moments
-        What such a model asks.
-
-    Raises
-    ------
-    ArgumentError
-        Where the ranges differ.
-    """
+    """Refuse a plan in a file that is proved for vectors of another range than the query's."""
     require_range(plan, query.dim, query.norm, min(query.diameter, 2 * query.norm))

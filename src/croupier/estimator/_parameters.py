@@ -203,25 +203,7 @@ _OF_ALL = ("n_features_in_", "n_users_", "guarantee_", "read_off_data_", "unit_"
 
 
 def documented(*learned: str) -> Callable[[Estimator], Estimator]:
-    """Put the sections Parameters and Attributes into a class's docstring, before the sections that it has.
-
-    Parameters
-    ----------
-    *learned : str
-        The attributes that a fit sets, beside those that every fit sets.
-
-    Returns
-    -------
-    function
-        The decorator, for an estimator that is a dataclass. It lists exactly the class's fields, in the order of its signature,
-        each with its own default.
-
-    Examples
-    --------
-    >>> from croupier.estimator import ShuffleHuberRegressor
-    >>> "radius : float, default 2.0" in ShuffleHuberRegressor.__doc__
-    True
-    """
+    """Put the sections Parameters and Attributes into a class's docstring, before the sections that it has."""
 
     def complete(estimator: Estimator) -> Estimator:
         text = inspect.cleandoc(estimator.__doc__ or "")

@@ -67,13 +67,7 @@ class GroupPlans:
         return replace(worst, slack=min(1.0, worst.slack + self.shortfall), honest=honest)
 
     def check(self) -> None:
-        """Refuse plans that count on more honest users than random groups hold.
-
-        Raises
-        ------
-        ArgumentError
-            Where a plan does.
-        """
+        """Refuse plans that count on more honest users than random groups hold."""
         real("honest", self.honest, above=0, at_most=1, remedy=_REMEDY)
         real("shortfall", self.shortfall, at_least=0, below=1, remedy=_REMEDY)
         if self.honest < 1:
@@ -116,13 +110,7 @@ class GroupRounds:
         return self.planned.guarantee if all(estimate.private for estimate in self.estimates) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields in plain JSON types.
-
-        Returns
-        -------
-        dict
-            What `from_dict` reads.
-        """
+        """Return the fields in plain JSON types."""
         return {
             "plans": [plan.to_dict() for plan in self.planned.plans],
             "honest": self.planned.honest,
@@ -132,23 +120,7 @@ class GroupRounds:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GroupRounds:
-        """Read rounds from their dictionary. Plans are proved anew, and each sum has to be one of its plan.
-
-        Parameters
-        ----------
-        values : dict
-            What `to_dict` gave.
-
-        Returns
-        -------
-        GroupRounds
-            The same.
-
-        Raises
-        ------
-        ArgumentError
-            Where a field is unknown or missing, a plan promises too much, or a sum is not one of its plan.
-        """
+        """Read rounds from their dictionary. Plans are proved anew, and each sum has to be one of its plan."""
         if set(values) != {"plans", "honest", "shortfall", "estimates"}:
             raise ArgumentError("rounds", sorted(values), "plans, honest, shortfall and estimates", _REMEDY)
         planned = GroupPlans(
@@ -162,20 +134,7 @@ class GroupRounds:
 
 
 def check_round(estimate: SumEstimate, plan: SumPlan) -> None:
-    """Refuse an estimate that is not one of this plan: of fewer users, say, than the noise is counted from.
-
-    Parameters
-    ----------
-    estimate : SumEstimate
-        A noisy sum in a file.
-    plan : SumPlan
-        The plan beside it.
-
-    Raises
-    ------
-    ArgumentError
-        Where they do not fit.
-    """
+    """Refuse an estimate that is not one of this plan: of fewer users, say, than the noise is counted from."""
     claim = estimate.guarantee
     # Where reports may be left out, more honest users are assumed than the plan needs: that claims less.
     if claim is not None and replace(claim, honest=min(claim.honest, plan.guarantee.honest)) != plan.guarantee:
@@ -188,33 +147,7 @@ def check_round(estimate: SumEstimate, plan: SumPlan) -> None:
 def plan_groups(
     queries: Sequence[Statistic], sizes: Sequence[int], *, epsilon: float, delta: float, honest: float, **options: Any
 ) -> GroupPlans:
-    """Plan one round for each group of users.
-
-    Parameters
-    ----------
-    queries : sequence of Statistic
-        What each group is asked; of later ones the shape alone matters.
-    sizes : sequence of int
-        How many people each group has.
-    epsilon, delta : float
-        What each user is promised.
-    honest : float
-        The fraction of all users that is counted on.
-    **options : dict
-        Further arguments of `plan_sum`.
-
-    Returns
-    -------
-    GroupPlans
-        One plan per group.
-
-    Raises
-    ------
-    ArgumentError
-        Where an argument is out of range.
-    NoCertificateError
-        Where no plan can be proved for this request.
-    """
+    """Plan one round for each group of users."""
     shortfall = 0.0 if honest >= 1 else _SHORTFALL_SHARE * delta
 
     def counted_on(size: int) -> float:
@@ -230,24 +163,7 @@ def plan_groups(
 def ask_groups(
     planned: GroupPlans, queries: Sequence[Callable[[Sequence[SumEstimate]], Statistic]], population: Population, seed: int | None
 ) -> GroupRounds:
-    """Ask one group after the other; what a group is asked may depend on what earlier ones answered.
-
-    Parameters
-    ----------
-    planned : GroupPlans
-        How.
-    queries : sequence of functions
-        From the noisy sums so far to what the next group is asked.
-    population : Population
-        Everybody. Who is in which group is drawn by lots that do not depend on records.
-    seed : int or None
-        Fixes all randomness, for tests: NOT private.
-
-    Returns
-    -------
-    GroupRounds
-        The noisy sums.
-    """
+    """Ask one group after the other; what a group is asked may depend on what earlier ones answered."""
     secret = Secret.fresh() if seed is None else Secret.of_seed(seed)
     batches = deal(secret.derive("deal"), planned.users, [plan.users for plan in planned.plans])
     estimates: list[SumEstimate] = []

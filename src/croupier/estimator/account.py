@@ -73,13 +73,7 @@ class Spent:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Spent:
-        """An entry as it was written.
-
-        Raises
-        ------
-        ArgumentError
-            Where it names a part that it cannot be about, or that was put there or changed after it was written.
-        """
+        """An entry as it was written."""
         guarantee = None if values["guarantee"] is None else Guarantee.from_dict(values["guarantee"])
         unit = one_of("unit", values["unit"], UNITS, _EDITED)
         part = None if values.get("part") is None else Part.from_dict(values["part"])
@@ -141,13 +135,7 @@ class Terms:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Terms:
-        """Terms as they were written; caps that do not keep the limit are refused.
-
-        Raises
-        ------
-        ArgumentError
-            Where this is no first line of an account of this version.
-        """
+        """Terms as they were written; caps that do not keep the limit are refused."""
         remedy = "Begin a new file, with a limit that leaves room for what the old one has spent."
         if values.get("format") != FORMAT or values.get("version") != VERSION:
             allowed = f"of format {FORMAT!r}, version {VERSION}, which says whom every fit protects and fixes the limit"
@@ -190,11 +178,6 @@ def read(path: Path) -> tuple[Terms | None, list[Spent]]:
     """The terms and the fits in a file; None and no fits where it is empty or not there.
 
     Two processes that begin a file at once both write terms: the first line counts.
-
-    Raises
-    ------
-    ArgumentError
-        Where a line was cut off, or an earlier version wrote it.
     """
     entries = [_entry(path, *numbered) for numbered in enumerate(path.read_text().splitlines(), start=1)] if path.exists() else []
     if not entries:
@@ -234,20 +217,7 @@ MOST_SPLITS = 8
 
 
 def kinds(fits: Sequence[Spent], part: Part | None = None) -> list[list[Spent]]:
-    """The fits that ask a user, in order, for every kind of user: one side of every split.
-
-    Parameters
-    ----------
-    fits : sequence of Spent
-        Every fit.
-    part : Part, optional
-        Only users of this part.
-
-    Returns
-    -------
-    list of list of Spent
-        For users whom nobody has asked, an empty one.
-    """
+    """The fits that ask a user, in order, for every kind of user: one side of every split."""
     splits = list(by_split([(fit.part, fit) for fit in fits])[1])
     chosen = [
         dict(zip(splits, sides, strict=True))

@@ -306,24 +306,7 @@ class ShuffleLinearSVC(LinearClassifier):
 
 
 def log_odds(scores: Floats, lengths: Floats, weights: Floats, norm: float) -> Floats:
-    """Undo what the clipping of a logistic loss's gradients does to scores.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (rows, outputs)
-        What the loss was trained on: one per row for two classes, one per row and class for more.
-    lengths : ndarray of shape (rows,)
-        How long the rows are as the problem has them, with their constant.
-    weights : ndarray of shape (classes,)
-        The classes' weights, the largest 1.
-    norm : float
-        What gradients were clipped to.
-
-    Returns
-    -------
-    ndarray
-        One number per row for two classes, one per row and class for more.
-    """
+    """Undo what the clipping of a logistic loss's gradients does to scores."""
     if scores.shape[1] == 1:
         slopes = np.column_stack([expit(scores[:, 0]), expit(-scores[:, 0])])
     else:

@@ -84,15 +84,6 @@ class RegressionTable:
         Standard error of `r2`.
     bias, limits : ndarray, optional
         What a declared bound leaves of coefficients that the data do not decide, as in `croupier.statistics.moments.Coefficients`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.estimator import ShuffleLinearRegression
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 1))
-    >>> table = ShuffleLinearRegression(target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0]).summary()
-    >>> table.names, bool(table.determined.all())
-    (('x0', '(intercept)'), True)
     """
 
     names: tuple[str, ...]
@@ -120,39 +111,14 @@ class RegressionTable:
         return f"R^2, estimated from the same round: {self.r2:.3f}{bar}"
 
     def transformed(self, matrix: Floats, names: Sequence[str]) -> RegressionTable:
-        """Return the same regression for linear combinations of its coefficients, as in other units.
-
-        Parameters
-        ----------
-        matrix : ndarray of shape (new, coefficients)
-            The combinations.
-        names : sequence of str
-            Of the new coefficients.
-
-        Returns
-        -------
-        RegressionTable
-            With standard errors from the covariance. The data decide a combination where they decide all of its parts.
-
-        Raises
-        ------
-        ArgumentError
-            Where the table has no covariance.
-        """
+        """Return the same regression for linear combinations of its coefficients, as in other units."""
         if self.covariance is None:
             raise ArgumentError("covariance", None, "given", "Take the table that summary() of a model returns.")
         known = Coefficients(self.coef, self.covariance, self.determined, self.users, self.bias, self.limits)
         return replace(self, names=tuple(names), **shown(known.combined(np.asarray(matrix)), self.level))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table in plain JSON types.
-
-        Returns
-        -------
-        dict
-            One entry per coefficient under "rows". JSON has no infinity: an end that is not finite is None (null), as is an
-            infinite standard error, and "decided" is False where the data do not decide a coefficient.
-        """
+        """Return the table in plain JSON types."""
 
         def told(value: float) -> float | None:
             return float(value) if np.isfinite(value) else None
@@ -206,20 +172,7 @@ class RegressionTable:
 
 
 def shown(solution: Coefficients, level: float) -> dict[str, Any]:
-    """Return the fields of a `RegressionTable` that follow from the coefficients, so that all tables have the same ones.
-
-    Parameters
-    ----------
-    solution : Coefficients
-        In the units that are shown.
-    level : float
-        The intervals' coverage.
-
-    Returns
-    -------
-    dict
-        Arguments of `RegressionTable`.
-    """
+    """Return the fields of a `RegressionTable` that follow from the coefficients, so that all tables have the same ones."""
     return {
         "coef": solution.coef,
         "std": solution.std,
@@ -279,13 +232,6 @@ class WidthForecast:
     ----------
     useless : bool
         Whether the intervals would hold every slope that there can be.
-
-    Examples
-    --------
-    >>> from croupier.estimator import ShuffleLinearRegression
-    >>> model = ShuffleLinearRegression(epsilon=1.0, target_range=(0, 100))
-    >>> model.forecast(users=60, features=3).useless, model.forecast(users=20_000, features=3).useless
-    (True, False)
     """
 
     kind: str
@@ -315,23 +261,11 @@ class WidthForecast:
         return f"{typical}{verdict} Narrower columns get wider intervals. {hidden}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the forecast in plain JSON types.
-
-        Returns
-        -------
-        dict
-            The fields; an infinite half-width is None (null).
-        """
+        """Return the forecast in plain JSON types."""
         return asdict(self) | {"half_width": self.half_width if np.isfinite(self.half_width) else None, "useless": self.useless}
 
     def warn(self) -> None:
-        """Warn where the intervals would be useless, before anything is spent.
-
-        Warns
-        -----
-        WideIntervalsWarning
-            Where `useless` is True.
-        """
+        """Warn where the intervals would be useless, before anything is spent."""
         if self.useless:
             remedy = "Nothing is spent yet. Ask more people, use fewer columns or a larger epsilon"
             warn_caller(f"{self} {remedy}; or train a model without intervals.", WideIntervalsWarning)
@@ -344,28 +278,6 @@ def slope_half_width(
 
     The noise spreads equal eigenvalues over a semicircle of radius `edge`; a slope's variance is the mean over it of
     (sampling + noise) / eigenvalue^2.
-
-    Parameters
-    ----------
-    variance : float
-        Eigenvalue of the matrix that is inverted, in the directions of slopes.
-    edge : float
-        Of its noise.
-    threshold : float
-        From which eigenvalue on a direction is seen.
-    slopes : int
-        How many.
-    residual : float
-        Variance of a score, divided by `variance`.
-    users : int
-        Who answer.
-    noise : float
-        Variance of the noise in a score.
-
-    Returns
-    -------
-    float
-        Infinity where the least eigenvalue is likely to be below the threshold.
     """
     values = variance + edge * _semicircle(slopes)
     if values[0] < threshold:
@@ -374,24 +286,7 @@ def slope_half_width(
 
 
 def least_spread(variance: float, edge: float, threshold: float, slopes: int) -> float:
-    """Return which part of an even spread's standard deviation a direction needs to be seen, by the rule of `slope_half_width`.
-
-    Parameters
-    ----------
-    variance : float
-        Eigenvalue of the matrix that is inverted, in the directions of slopes that are evenly spread.
-    edge : float
-        Of its noise, by which it may fall.
-    threshold : float
-        From which eigenvalue on a direction is seen.
-    slopes : int
-        How many.
-
-    Returns
-    -------
-    float
-        Above 1 where even spreads do not suffice.
-    """
+    """Return which part of an even spread's standard deviation a direction needs to be seen, by the rule of `slope_half_width`."""
     return float(np.sqrt((threshold - edge * _semicircle(slopes)[0]) / variance))
 
 

@@ -39,12 +39,6 @@ class Round:
     users : int
         Users that answered. Where lots are secret, the public number of reports, blanks included, the same in every round; the sum
         was divided by all users / rounds (`Phase.mean_of`).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Round(index=1, phase=1, theta=np.zeros(1), gradient=np.ones(1), users=10).to_dict()
-    {'index': 1, 'phase': 1, 'users': 10, 'theta': [0.0], 'gradient': [1.0]}
     """
 
     index: int
@@ -58,35 +52,13 @@ class Round:
         self.gradient.setflags(write=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields in plain JSON types.
-
-        Returns
-        -------
-        dict
-            What `from_dict` reads.
-        """
+        """Return the fields in plain JSON types."""
         plain = {"index": self.index, "phase": self.phase, "users": self.users}
         return plain | {"theta": self.theta.tolist(), "gradient": self.gradient.tolist()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Round:
-        """Read a round from its dictionary.
-
-        Parameters
-        ----------
-        values : dict
-            What `to_dict` gave.
-
-        Returns
-        -------
-        Round
-            As it was.
-
-        Raises
-        ------
-        ArgumentError
-            Where a field is unknown or missing.
-        """
+        """Read a round from its dictionary."""
         known_fields(cls, values)
         return cls(**values | {name: np.asarray(values[name], dtype=np.float64) for name in ("theta", "gradient")})
 

@@ -43,19 +43,7 @@ RUN, ROUND = logging.getLogger("croupier.run"), logging.getLogger("croupier.roun
 
 
 def about_to_run(chosen: Schedule, users: int) -> str:
-    """What a run is about to do, in a line: its method, how many rounds, who is asked in them, and who is not.
-
-    Parameters
-    ----------
-    chosen : Schedule
-        The schedule that is run.
-    users : int
-        All users there are.
-
-    Returns
-    -------
-    str
-    """
+    """What a run is about to do, in a line: its method, how many rounds, who is asked in them, and who is not."""
     rounds = f"{chosen.rounds:,} rounds" if chosen.rounds != 1 else "1 round"
     if chosen.interactivity == "full":
         return f"{chosen.method}: about to run {rounds}; all {users:,} users are asked in every round"
@@ -233,46 +221,7 @@ def run(
     invalid: Invalid = "refuse",
     pay: Callable[[str], None] = lambda run: None,
 ) -> Result:
-    """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots.
-
-    Parameters
-    ----------
-    problem : Objective
-        The loss and the domain.
-    population : Population
-        The people.
-    chosen : Schedule
-        Made by `schedule` for this problem and so many users.
-    start : ndarray
-        Where to begin: a point of the domain.
-    seed, callbacks, checkpoint, invalid : int, functions, path-like, str
-        As in `minimize`. Callbacks see every round, those of an earlier process too.
-    pay : function, optional
-        Called with the run's name after the records were checked and before anybody is asked; by the same name once more where a
-        checkpoint is taken up again.
-
-    Returns
-    -------
-    Result
-        As of `minimize`.
-
-    Raises
-    ------
-    ArgumentError
-        Where the schedule is for another problem or more users, or a record is not valid. Nobody was asked.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.optimizer import schedule
-    >>> from croupier.population import ArrayPopulation
-    >>> from croupier.problem import Ball, Logistic, Problem
-    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
-    >>> problem = Problem(Logistic(), Ball(dim=3, radius=5.0))
-    >>> planned = schedule(problem, 2000, epsilon=1.0, delta=1e-6)
-    >>> run(problem, ArrayPopulation(X, X[:, 0] > 0), planned, start=np.zeros(3)).rounds == planned.rounds
-    True
-    """
+    """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots."""
     blank = blanks(invalid)
     _check_fit(problem, population, chosen)
     functions = _functions(callbacks)

@@ -250,33 +250,6 @@ class SurrogatePopulation(ArrayPopulation):
     For choosing a schedule or drawing a curve on data that are public or made up. A private round costs one random rounding per
     user and coordinate; this one a multiplication. Mean and largest variance are those of a private round, the noise is not: no
     estimate or result that is made with it has a guarantee.
-
-    Parameters
-    ----------
-    *args, **kwargs : Any
-        As in `ArrayPopulation`; `mode` can be "counting" alone.
-
-    Attributes
-    ----------
-    private : bool
-        False: a fit on it is charged as one without a guarantee.
-
-    Raises
-    ------
-    ArgumentError
-        Where `mode` is not "counting", or ArrayPopulation refuses an argument.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier import minimize
-    >>> from croupier.population import SurrogatePopulation
-    >>> from croupier.problem import Ball, Logistic, Problem
-    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
-    >>> problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0))
-    >>> result = minimize(problem, SurrogatePopulation(X, X[:, 0] > 0), epsilon=1.0, delta=1e-6)
-    >>> result.private, result.guarantee
-    (False, None)
     """
 
     private = False  # a fit on it is charged as one without a guarantee

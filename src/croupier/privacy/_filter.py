@@ -51,22 +51,6 @@ def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
     """A Gaussian and a slack that bound a guarantee at every epsilon; what a filter and an odometer count.
 
     The one place that knows the forms of guarantees: a form for which there is no proof that it is bounded so is refused.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        Of one mechanism, or of several that were fixed beforehand.
-
-    Returns
-    -------
-    GaussianBound
-        mu^2 and slack of the guarantee; each of its `pure_rounds` randomized responses counts as the Gaussian that it is a
-        post-processing of, and runs with secret lots as one that dominates them but for some more slack (section 9).
-
-    Raises
-    ------
-    ArgumentError
-        Where the guarantee has a field that is not known here.
     """
     unknown = sorted({field.name for field in fields(guarantee)} - _KNOWN)
     if unknown:
@@ -78,18 +62,7 @@ def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
 
 
 def without_lots(guarantee: Guarantee) -> Guarantee:
-    """Give a guarantee of which secret lots are no part any more, for some more slack.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        Of one mechanism or several.
-
-    Returns
-    -------
-    Guarantee
-        One that it implies, with half as much slack again at most where that is not tiny; itself where no lots are secret.
-    """
+    """Give a guarantee of which secret lots are no part any more, for some more slack."""
     return guarantee.as_gaussian(max(_LOTS_SHARE * guarantee.slack, _LOTS_LEAST))
 
 
@@ -97,16 +70,6 @@ def response_mu(epsilon: float) -> float:
     """The mu of the Gaussian pair that randomized response of `epsilon` is a post-processing of, rounded up.
 
     2 Phi^-1(e^eps / (1 + e^eps)): the Gaussian trade-off curve through the corner of the polygon.
-
-    Parameters
-    ----------
-    epsilon : float
-        At least 0.
-
-    Returns
-    -------
-    float
-        0 for 0; about 1.25 epsilon where that is small.
     """
     real("epsilon", epsilon, at_least=0, remedy="Give the privacy loss of one randomized response.")
     if epsilon < 1:
@@ -136,65 +99,21 @@ class Caps:
 
     @classmethod
     def of_limit(cls, epsilon: float, delta: float) -> Caps:
-        """Give the caps that keep (epsilon, delta): a quarter of delta for slacks, and the largest mu that the rest allows.
-
-        Parameters
-        ----------
-        epsilon, delta : float
-            What is promised for everything together.
-
-        Returns
-        -------
-        Caps
-            Fixed before anything is released.
-        """
+        """Give the caps that keep (epsilon, delta): a quarter of delta for slacks, and the largest mu that the rest allows."""
         return cls(gaussian_mu(epsilon, _GAUSSIAN_SHARE * delta), SLACK_SHARE * delta)
 
     def keep(self, epsilon: float, delta: float) -> bool:
-        """Tell whether these caps prove (epsilon, delta).
-
-        Parameters
-        ----------
-        epsilon, delta : float
-            A limit.
-
-        Returns
-        -------
-        bool
-            True where deltaG(epsilon; mu) + slack is at most delta.
-        """
+        """Tell whether these caps prove (epsilon, delta)."""
         return gaussian_delta(epsilon, self.mu) + self.slack <= delta
 
     def use(self, bounds: Sequence[GaussianBound]) -> tuple[float, float]:
-        """Which parts of the two caps some mechanisms use up, rounded up; above 1 is too much.
-
-        Parameters
-        ----------
-        bounds : sequence of GaussianBound
-            Of all mechanisms, those that were run and the one that is to be.
-
-        Returns
-        -------
-        tuple of two floats
-            Of the cap on mu^2, and of the cap on slacks.
-        """
+        """Which parts of the two caps some mechanisms use up, rounded up; above 1 is too much."""
         part = _mu(bounds) / self.mu
         return part * part, math.fsum(bound.slack for bound in bounds) / self.slack * _ROUND_UP
 
 
 def first_cap(bound: GaussianBound | None) -> float:
-    """Give the smallest cap of an odometer whose first mechanism is this one; it has to be fixed before that is run.
-
-    Parameters
-    ----------
-    bound : GaussianBound or None
-        Of the first mechanism; None where it has no guarantee.
-
-    Returns
-    -------
-    float
-        Its mu, at least 0.001.
-    """
+    """Give the smallest cap of an odometer whose first mechanism is this one; it has to be fixed before that is run."""
     return max(_LEAST_MU, bound.mu if bound else 0.0)
 
 
@@ -206,21 +125,6 @@ def odometer(bounds: Sequence[GaussianBound], delta: float, first: float) -> flo
     Let e be the figure at the moment at which one stops, a random number. Then P(E) <= E_Q[e^e; E] + delta for every event E and
     neighbours P, Q: the loss exceeds the printed figure with probability delta at most, in this sense, over all moments together.
     For a figure that was fixed beforehand that is (e, delta)-differential privacy.
-
-    Parameters
-    ----------
-    bounds : sequence of GaussianBound
-        Of all mechanisms so far.
-    delta : float
-        The chance that is allowed; to be fixed beforehand.
-    first : float
-        The smallest cap, from `first_cap`.
-
-    Returns
-    -------
-    float
-        The epsilon of the smallest cap mu_k = first 2^(k/4) that is not exceeded, at the part 1 / ((k + 1)(k + 2)) of three
-        quarters of delta; infinite where slacks exceed a quarter of delta, or mu 1000.
     """
     real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
     if not bounds:

@@ -32,11 +32,6 @@ class Ledger:
     With secret lots everybody is charged, under a LotsPlan, whenever a round is asked: it covers all of its rounds together.
     Memory is that of the batches, however many users they have.
 
-    Parameters
-    ----------
-    users : int
-        How many users there are.
-
     Guarantee
     ---------
     `guarantee` holds for every user, if nothing is released that was not charged before.
@@ -47,20 +42,7 @@ class Ledger:
         self._charged: list[_Charged] = []  # disjoint, ascending
 
     def charge(self, first: int, last: int, plan: SumPlan | LotsPlan) -> None:
-        """Record that users `first` up to `last` take part in one more round, or refuse and record nothing.
-
-        Parameters
-        ----------
-        first, last : int
-            The users `first`, ..., `last` - 1 of the order.
-        plan : SumPlan or LotsPlan
-            The plan of the round, or of all rounds that users are dealt to by secret lots.
-
-        Raises
-        ------
-        BudgetExceededError
-            Where one of them has taken part in another batch, under another plan, or as often as the plan covers.
-        """
+        """Record that users `first` up to `last` take part in one more round, or refuse and record nothing."""
         if not 0 <= first < last <= self._users:
             raise BudgetExceededError(
                 f"users are numbered from 0 up to {self._users}, not from {first} up to {last}; nothing was released"

@@ -19,29 +19,7 @@ MIN_HONEST = 1 / 3
 
 
 def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Guarantee:
-    """State what the paper proves of exactly these parameters.
-
-    Parameters
-    ----------
-    request : SumRequest
-        What was asked for.
-    levels : int
-        g.
-    noise_bits : int
-        b.
-    probability : float
-        p.
-
-    Returns
-    -------
-    Guarantee
-        Of a user who takes part in all rounds.
-
-    Raises
-    ------
-    ArgumentError
-        Where the parameters are not the ones that the paper prescribes, or where it does not cover the request.
-    """
+    """State what the paper proves of exactly these parameters."""
     if (levels, noise_bits, probability) != parameters(request):
         raise ArgumentError(
             "levels, noise_bits, noise_probability",
@@ -65,21 +43,6 @@ def parameters(request: SumRequest) -> tuple[int, int, float]:
     """Compute (g, b, p) as printed.
 
     g is that of Theorem 3.2's proof (or of Lemma 3.1), b > 180 g^2 ln(2/delta) / (eps^2 n), and p is half that bound over b.
-
-    Parameters
-    ----------
-    request : SumRequest
-        What was asked for.
-
-    Returns
-    -------
-    tuple of int, int and float
-        Levels, noise bits of one user, and their probability.
-
-    Raises
-    ------
-    ArgumentError
-        Where the paper does not cover the request.
     """
     epsilon, delta = _round_budget(request)
     epsilon *= request.honest  # Claim A.3: noise for eps gives eps / gamma when a fraction gamma is honest.

@@ -73,25 +73,7 @@ class Claim:
 
     @classmethod
     def of(cls, epsilon: float, delta: float, guarantee: Guarantee | None = None) -> Claim:
-        """The claim (epsilon, delta); its guess is that of the guarantee behind it, where there is one.
-
-        Parameters
-        ----------
-        epsilon, delta : float
-            What is promised.
-        guarantee : Guarantee, optional
-            What was proved: it bounds the guess more closely than one pair does.
-
-        Returns
-        -------
-        Claim
-            With the guess rounded up: (1 + delta(0)) / 2 of the guarantee, else (e^epsilon + delta) / (1 + e^epsilon).
-
-        Examples
-        --------
-        >>> round(Claim.of(1.0, 1e-6).guess, 4)
-        0.7311
-        """
+        """The claim (epsilon, delta); its guess is that of the guarantee behind it, where there is one."""
         if guarantee is not None:
             guess = (1 + guarantee.delta(0.0)) / 2
         else:
@@ -193,112 +175,28 @@ class PromiseWords:
 
 
 def crowd(honest: Any, who: str = "people") -> str:
-    """The honest part of everybody that a proof needs, never said to be smaller than it is.
-
-    Parameters
-    ----------
-    honest : float
-        The fraction.
-    who : str
-        "people" or "users".
-
-    Returns
-    -------
-    str
-        Such as "all users" or "at least 1.49 % of all users".
-
-    Examples
-    --------
-    >>> crowd(1.0), crowd(0.0149, "users")
-    ('all people', 'at least 1.49 % of all users')
-    """
+    """The honest part of everybody that a proof needs, never said to be smaller than it is."""
     share = percent_up(honest)
     return f"all {who}" if share == "100 %" else f"at least {share} of all {who}"
 
 
 def honest_users(needed: int, users: int, who: str = "users") -> str:
-    """How many honest users a round needs, of how many.
-
-    Parameters
-    ----------
-    needed : int
-        Honest users that the plan counts on.
-    users : int
-        Users of the round.
-    who : str
-        What they are called.
-
-    Returns
-    -------
-    str
-        Both numbers as they are.
-
-    Examples
-    --------
-    >>> honest_users(248, 16606), honest_users(100, 100, "people")
-    ('at least 248 of 16,606 users', 'all 100 people')
-    """
+    """How many honest users a round needs, of how many."""
     return f"all {users:,} {who}" if needed >= users else f"at least {needed:,} of {users:,} {who}"
 
 
 def brief(epsilon: Any, delta: Any, neighbours: str) -> str:
-    """A promise in a few words; parameters that nobody has checked yet are printed as they are.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        What is promised.
-    neighbours : str
-        The neighbouring relation.
-
-    Returns
-    -------
-    str
-        Such as "epsilon = 1, delta = 1e-06, neighbours replace-one".
-    """
+    """A promise in a few words; parameters that nobody has checked yet are printed as they are."""
     return f"epsilon = {loss(epsilon)}, delta = {loss(delta)}, neighbours {neighbours}"
 
 
 def guarantee_line(guarantee: Guarantee, epsilon: float) -> str:
-    """What is proved at an epsilon, in one line: (epsilon, delta) first, then for whom, if what, and by which theorem.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What was proved.
-    epsilon : float
-        The privacy loss to state it at.
-
-    Returns
-    -------
-    str
-        With every figure rounded up.
-
-    Examples
-    --------
-    >>> from croupier.privacy import Guarantee
-    >>> guarantee_line(Guarantee(mu=0.2, theorem="Theorem B"), 1.0)
-    '(1, 1.755e-08)-differentially private for replace-one neighbours, if all users follow the protocol; by Theorem B'
-    """
+    """What is proved at an epsilon, in one line: (epsilon, delta) first, then for whom, if what, and by which theorem."""
     return _line(guarantee, round_up(epsilon), round_up(guarantee.delta(epsilon)))
 
 
 def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
-    """`guarantee_line` with the figures that the proof is made of.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What was proved.
-    epsilon : float, optional
-        The privacy loss to state it at. Without one, it is stated at delta = 1e-6; where the slack leaves no room below that,
-        at the smallest power of ten that is at least twice the slack.
-
-    Returns
-    -------
-    str
-        With every figure rounded up.
-    """
+    """`guarantee_line` with the figures that the proof is made of."""
     secret = [f"mu = {round_up(one.mu)} in one of {one.rounds:,} secret rounds" for one in guarantee.allocations]
     figures = [f"mu = {round_up(guarantee.mu)}"] if guarantee.mu or not (guarantee.pure_rounds or secret) else []
     figures += secret
@@ -317,20 +215,7 @@ def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
 
 
 def watched_line(guarantee: Guarantee, delta: float) -> str:
-    """What is left of a promise to somebody who also knows when each user answered.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        What was proved.
-    delta : float
-        The delta to state it at.
-
-    Returns
-    -------
-    str
-        With every figure rounded up.
-    """
+    """What is left of a promise to somebody who also knows when each user answered."""
     watched = guarantee.if_watched
     if watched.slack >= delta:
         return f"no promise at delta {round_up(delta)}"
@@ -343,34 +228,12 @@ def watched_line(guarantee: Guarantee, delta: float) -> str:
 
 
 def not_private(why: str) -> str:
-    """Why a result promises nothing.
-
-    Parameters
-    ----------
-    why : str
-        SEEDED or STAND_IN, or more exactly.
-
-    Returns
-    -------
-    str
-        A sentence that begins with NOT PRIVATE.
-    """
+    """Why a result promises nothing."""
     return f"NOT PRIVATE: {why}. Whoever knows the seed can take the noise away."
 
 
 def not_covered(names: Sequence[str]) -> str:
-    """What was read off the data.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The public facts that nobody declared.
-
-    Returns
-    -------
-    str
-        A sentence that begins with NOT COVERED.
-    """
+    """What was read off the data."""
     return f"NOT COVERED: {', '.join(names)}, read off the data, since it was declared public."
 
 

@@ -32,24 +32,7 @@ Parameters = tuple[int, int, float]
 
 
 def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Guarantee:
-    """State what Theorem B proves of these parameters for a user who takes part in all rounds (accounting, section 4).
-
-    Parameters
-    ----------
-    request : SumRequest
-        What was asked for.
-    levels : int
-        g.
-    noise_bits : int
-        b, of one user and coordinate.
-    probability : float
-        p, of a noise bit.
-
-    Returns
-    -------
-    Guarantee
-        Of all rounds together.
-    """
+    """State what Theorem B proves of these parameters for a user who takes part in all rounds (accounting, section 4)."""
     certificate = certificate_of(request, levels, noise_bits, probability)
     one_round = Guarantee(
         mu=certificate.mu,
@@ -62,22 +45,7 @@ def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: fl
 
 
 def certificate_of(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Certificate:
-    """Certify one round with these parameters.
-
-    Parameters
-    ----------
-    request : SumRequest
-        What was asked for.
-    levels, noise_bits : int
-        g and b.
-    probability : float
-        p.
-
-    Returns
-    -------
-    Certificate
-        From `certify`, with the part TAIL_SHARE of delta given up.
-    """
+    """Certify one round with these parameters."""
     return certify(
         noise_bits * request.honest_users,
         probability,
@@ -90,25 +58,7 @@ def certificate_of(request: SumRequest, levels: int, noise_bits: int, probabilit
 
 @lru_cache(maxsize=256)
 def parameters(request: SumRequest) -> Parameters:
-    """Search for the best plan whose full certificate meets the request.
-
-    Parameters
-    ----------
-    request : SumRequest
-        What was asked for.
-
-    Returns
-    -------
-    tuple of int, int and float
-        Levels, noise bits of one user, and their probability.
-
-    Raises
-    ------
-    ArgumentError
-        Where `max_bits` or `max_inflation` leaves no plan.
-    NoCertificateError
-        Where nothing that the search finds can be certified.
-    """
+    """Search for the best plan whose full certificate meets the request."""
     target = gaussian_mu(request.epsilon, request.delta * (1 - TAIL_SHARE - SPARE)) / math.sqrt(request.rounds)
     search = _fewest_bits if request.max_bits is None else _least_noise
     # The search trusts the window's ends; should a full scan say otherwise, search again with a stricter target.

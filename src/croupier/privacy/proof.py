@@ -63,30 +63,6 @@ class Constants(NamedTuple):
 def ball_constants(trials: int, probability: float, *, shift: Fraction, reach: int, dim: int, low: int, high: int) -> Constants:
     """Enclose the constants of Theorem B for Bin(trials, probability) on the window low..high.
 
-    Parameters
-    ----------
-    trials : int
-        The noise bits of all honest users in a coordinate.
-    probability : float
-        Of a noise bit; taken as the dyadic number that the float is.
-    shift : fractions.Fraction
-        S of Theorem B. It is taken as it is: the margin for the encoder is the caller's.
-    reach, dim : int
-        K and d of Theorem B.
-    low, high : int
-        The window, 0 <= low, low + reach < high <= trials - 1. Any such window is valid; it decides tau and mu.
-
-    Returns
-    -------
-    Constants
-        Balls that hold the real values of c, ct, kappa, tau and mu. For windows of more than SCAN_POINTS points ct has a wider
-        ball, c and kappa have none, and mu is ct S.
-
-    Raises
-    ------
-    NoCertificateError
-        Where the window is none of Theorem B's, or a ball is not finite.
-
     Guarantee
     ---------
     The real constants are in the balls (docs/certificates.md).
@@ -123,20 +99,7 @@ def ball_constants(trials: int, probability: float, *, shift: Fraction, reach: i
 
 
 def gaussian_delta_ball(epsilon: Fraction, mu: arb) -> arb:
-    """Enclose deltaG(epsilon; mu). It grows with mu, so it is enclosed at the two ends of mu's ball.
-
-    Parameters
-    ----------
-    epsilon : fractions.Fraction
-        At least 0.
-    mu : arb
-        Above 0.
-
-    Returns
-    -------
-    arb
-        A ball that holds the real value for every mu in the ball.
-    """
+    """Enclose deltaG(epsilon; mu). It grows with mu, so it is enclosed at the two ends of mu's ball."""
     with ctx.workprec(PRECISION):
         at_ends = [_gaussian_delta(_exact(epsilon), end) for end in (mu.lower(), mu.upper())]
         return at_ends[0].union(at_ends[1])

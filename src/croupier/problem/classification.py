@@ -375,23 +375,11 @@ class Weighted(Loss):
     weights : tuple of float
         One positive weight for each class, in the order of the labels 0, 1, ...: public, never read off the data.
 
-    Raises
-    ------
-    ArgumentError
-        Where the loss has no classes, or there is not one positive weight for each.
-
     Notes
     -----
     With w the largest weight, a slope is at most w times as steep as the loss's own, and the curvature at most w times as large;
     `slope_bound` and `curvature` say so, and privacy follows from the first. The Moreau envelope of w f at beta has the slope
     w g(q w), g(q) being that of f: minimising w f(u) + (u - z)^2 / (2 q) is minimising f(u) + (u - z)^2 / (2 q w).
-
-    Examples
-    --------
-    >>> from croupier.problem import Logistic, Weighted
-    >>> loss = Weighted(Logistic(), weights=(0.1, 1.0))
-    >>> loss.slope_bound(50.0), loss.curvature
-    (1.0, 0.25)
     """
 
     loss: Loss

@@ -161,18 +161,6 @@ class Smoothed:
         Whose losses are smoothed, the regulariser included.
     beta : float
         The smoothness of the envelope, above 0: larger is closer to the loss.
-
-    Raises
-    ------
-    ArgumentError
-        Where beta is not above 0.
-
-    Examples
-    --------
-    >>> from croupier.problem import Ball, Hinge, Problem
-    >>> smoothed = Problem(loss=Hinge(), domain=Ball(dim=2, radius=1.0)).smoothed(beta=10.0)
-    >>> smoothed.smoothness, smoothed.lipschitz, smoothed.bias
-    (10.0, 1.0, 0.05)
     """
 
     problem: Problem
@@ -213,33 +201,11 @@ class Smoothed:
         return self.lipschitz**2 / (2 * self.beta)
 
     def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
-        """Give the gradient of every user's envelope at theta.
-
-        Parameters
-        ----------
-        theta, X, y : array_like
-            As in `Problem.gradients`.
-
-        Returns
-        -------
-        numpy.ndarray of shape (users, dim)
-            One gradient per user.
-        """
+        """Give the gradient of every user's envelope at theta."""
         return self.problem.moreau_gradients(theta, X, y, self.beta)
 
     def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
-        """Give the same gradients as slopes times features, which takes less memory.
-
-        Parameters
-        ----------
-        theta, X, y : array_like
-            As in `Problem.gradients`.
-
-        Returns
-        -------
-        LinearVectors
-            One gradient per user.
-        """
+        """Give the same gradients as slopes times features, which takes less memory."""
         return self.problem.linear_moreau_gradients(theta, X, y, self.beta)
 
 

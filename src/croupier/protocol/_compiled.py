@@ -29,32 +29,7 @@ def _compiled(function: _Function) -> _Function:
 
 @_compiled
 def add_rounded(rows, coefficients, factors, shift, scale, drawn, ones):
-    """Add the rounded encodings to `ones`; see `sampling.round_at_random`.
-
-    Parameters
-    ----------
-    rows : numpy.ndarray of shape (users, features)
-        The users' features, in single or double precision.
-    coefficients : numpy.ndarray of float64, shape (users, outputs)
-        What the rows are multiplied by.
-    factors : numpy.ndarray of float64, shape (users,)
-        What the shift is multiplied by.
-    shift : numpy.ndarray of float64, shape (outputs, features)
-        A vector that all users share; empty where there is none.
-    scale : float
-        256 g / 2.
-    drawn : numpy.ndarray of uint8, shape (users * outputs * features,)
-        A random byte per entry, which is overwritten.
-    ones : numpy.ndarray of int64, shape (outputs * features,)
-        What is added to.
-
-    Returns
-    -------
-    columns : numpy.ndarray of int64
-        The columns of the ties that are open.
-    rest : numpy.ndarray of float64
-        What is left of them, in (0, 1).
-    """
+    """Add the rounded encodings to `ones`; see `sampling.round_at_random`."""
     users, width = rows.shape[0], ones.size
     rows_of_sums = _SIDE_BY_SIDE if width < _SHORT else 1
     some = rows_of_sums * max(_PIECE // (rows_of_sums * width), 1)

@@ -48,67 +48,24 @@ class UnitVectors:
     shift: Floats | None
 
     def numbers(self) -> Floats:
-        """Make the vectors, with the operations that the bound on their lengths covers, in their order.
-
-        Returns
-        -------
-        numpy.ndarray of float64, shape (users, outputs * features)
-            One row per user.
-        """
+        """Make the vectors, with the operations that the bound on their lengths covers, in their order."""
         vectors = products(self.rows, self.coefficients)
         if self.shift is not None:
             vectors += self.factors[:, np.newaxis] * self.shift.ravel()
         return vectors
 
     def part(self, first: int, last: int) -> UnitVectors:
-        """Take some of the users.
-
-        Parameters
-        ----------
-        first, last : int
-            Users `first` up to, and without, `last`.
-
-        Returns
-        -------
-        UnitVectors
-            Theirs alone.
-        """
+        """Take some of the users."""
         return UnitVectors(self.rows[first:last], self.coefficients[first:last], self.factors[first:last], self.shift)
 
     def total(self) -> Floats:
-        """Add up the vectors without making them.
-
-        Returns
-        -------
-        numpy.ndarray of float64, shape (outputs * features,)
-            Their sum.
-        """
+        """Add up the vectors without making them."""
         products = self.coefficients.T @ self.rows
         return np.asarray((products if self.shift is None else products + self.factors.sum() * self.shift).ravel())
 
 
 def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[Any]:
-    """Take `vectors` as a real array of one row per user; its values are not yet looked at.
-
-    Parameters
-    ----------
-    vectors : array_like of shape (users, dim)
-        What a caller gave.
-    dim : int
-        The coordinates of a user's vector.
-    name : str, default "vectors"
-        What an error calls them.
-
-    Returns
-    -------
-    numpy.ndarray of shape (users, dim)
-        Real numbers no wider than float64.
-
-    Raises
-    ------
-    ArgumentError
-        Where it has another shape or holds something else than real numbers.
-    """
+    """Take `vectors` as a real array of one row per user; its values are not yet looked at."""
     remedy = f"Pass an array with one row of {dim} numbers per user."
     array = as_numbers(vectors, name, remedy)
     if array.ndim != 2 or array.shape[1] != dim:
@@ -117,27 +74,7 @@ def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[A
 
 
 def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
-    """Take `values` as an array of real numbers no wider than float64, of whatever shape.
-
-    Parameters
-    ----------
-    values : array_like
-        What a caller gave.
-    name : str
-        What an error calls it.
-    remedy : str
-        What an error tells to do.
-
-    Returns
-    -------
-    numpy.ndarray
-        Booleans, integers or floats; what float64 cannot hold is infinite.
-
-    Raises
-    ------
-    ArgumentError
-        Where a value is masked, a text or complex.
-    """
+    """Take `values` as an array of real numbers no wider than float64, of whatever shape."""
     if np.ma.isMaskedArray(values) or (isinstance(values, list | tuple) and any(np.ma.isMaskedArray(row) for row in values)):
         raise ArgumentError(
             name, Found("is a masked array"), "an array without a mask", "Impute or drop what is masked on the user's side."
@@ -159,22 +96,7 @@ def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
 
 
 def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") -> None:
-    """Refuse NaN and infinity, naming the first user that has one.
-
-    Parameters
-    ----------
-    vectors : numpy.ndarray of shape (users, dim)
-        One row per user.
-    rows : range
-        The first users of the pieces that are looked at one after the other; its step is their length.
-    name : str, default "vectors"
-        What an error calls them.
-
-    Raises
-    ------
-    RecordError
-        Where an entry is not finite.
-    """
+    """Refuse NaN and infinity, naming the first user that has one."""
     for start in rows:
         with np.errstate(all="ignore"):
             if np.isfinite(np.sum(vectors[start : start + rows.step])):
@@ -188,25 +110,7 @@ def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") ->
 
 
 def as_linear(vectors: ArrayLike | LinearVectors, dim: int) -> LinearVectors:
-    """Take `vectors` as products, of the shape (users, dim).
-
-    Parameters
-    ----------
-    vectors : array_like of shape (users, dim) or LinearVectors
-        One vector per user.
-    dim : int
-        The coordinates of a user's vector.
-
-    Returns
-    -------
-    LinearVectors
-        The same vectors.
-
-    Raises
-    ------
-    ArgumentError
-        Where they have another shape or hold something else than real numbers.
-    """
+    """Take `vectors` as products, of the shape (users, dim)."""
     if not isinstance(vectors, LinearVectors):
         return LinearVectors.of(as_vectors(vectors, dim))
     if vectors.dim != dim:

@@ -32,34 +32,13 @@ class _Work:
 
 
 def note_work(unit: UnitVectors, levels: int) -> None:
-    """Count the entries of these vectors, so that `is_for` knows when the pass is worth loading.
-
-    Parameters
-    ----------
-    unit : UnitVectors
-        Vectors that are to be rounded.
-    levels : int
-        The levels of their encoding.
-    """
+    """Count the entries of these vectors, so that `is_for` knows when the pass is worth loading."""
     if levels < _MOST_LEVELS:
         _Work.entries += unit.rows.shape[0] * unit.rows.shape[1] * unit.coefficients.shape[1]
 
 
 def is_for(unit: UnitVectors, levels: int) -> bool:
-    """Tell whether the pass is to be had, and worth having after the work that was noted.
-
-    Parameters
-    ----------
-    unit : UnitVectors
-        Vectors that are to be rounded.
-    levels : int
-        The levels of their encoding.
-
-    Returns
-    -------
-    bool
-        Whether to call `added`.
-    """
+    """Tell whether the pass is to be had, and worth having after the work that was noted."""
     return levels < _MOST_LEVELS and _Work.entries > PATIENCE and kernel(*_kind(unit)) is not None
 
 
@@ -131,21 +110,7 @@ def _kind(unit: UnitVectors) -> tuple[str, bool]:
 
 @cache
 def kernel(kind: str = "float64", writeable: bool = True) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
-    """Give the compiled pass, tried with rows of this kind. Nothing is drawn here.
-
-    Parameters
-    ----------
-    kind : str, default "float64"
-        The type of the rows: "float64" or "float32".
-    writeable : bool, default True
-        Whether the rows may be written to; the pass does not, but is compiled for one or the other.
-
-    Returns
-    -------
-    callable or None
-        `compiled.add_rounded`; None where numba is missing, switched off or fails (a full disk, a broken cache): the plain pass
-        always works.
-    """
+    """Give the compiled pass, tried with rows of this kind. Nothing is drawn here."""
     try:
         add_rounded = importlib.import_module(f"{__package__}.compiled").add_rounded
         number, numbers = np.ones(1), np.ones((1, 1))

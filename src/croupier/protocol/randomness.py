@@ -196,20 +196,6 @@ class KeyedRandom(RandomSource):
     """Bytes fixed by a key, which nobody without the key can predict. See `Secret`, which makes such keys.
 
     A forked process has to make its own from the secret: two that went on from one place would use the same bytes.
-
-    Parameters
-    ----------
-    key : bytes
-        The 32 bytes of the key.
-    private : bool
-        Whether nobody can guess the key.
-
-    Examples
-    --------
-    >>> from croupier.protocol import Secret
-    >>> secret = Secret.fresh()
-    >>> bool((secret.source().draw_bytes(4) == secret.source().draw_bytes(4)).all()), secret.source().private
-    (True, True)
     """
 
     def __init__(self, key: bytes, private: bool) -> None:
@@ -271,14 +257,6 @@ class Secret:
     ---------
     A question that is asked again draws the same noise. Different questions draw noise that looks independent, unless BLAKE2b or
     ChaCha20 can be told from random (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
-
-    Examples
-    --------
-    >>> secret = Secret.fresh()
-    >>> secret.derive("round", 3) == secret.derive("round", 3), secret.derive("round", 3) == secret.derive("round", "3")
-    (True, False)
-    >>> secret
-    Secret(private)
     """
 
     key: bytes
@@ -286,44 +264,16 @@ class Secret:
 
     @classmethod
     def fresh(cls) -> Secret:
-        """Draw a secret from the operating system.
-
-        Returns
-        -------
-        Secret
-            One that nobody can guess.
-        """
+        """Draw a secret from the operating system."""
         return cls(os.urandom(32), True)
 
     @classmethod
     def of_seed(cls, seed: int) -> Secret:
-        """Make a secret from a seed, for tests and reproducible experiments: NOT private.
-
-        Parameters
-        ----------
-        seed : int
-            At least 0.
-
-        Returns
-        -------
-        Secret
-            The same for the same seed; not private.
-        """
+        """Make a secret from a seed, for tests and reproducible experiments: NOT private."""
         return cls(SeededRandom(seed).draw_bytes(32).tobytes(), False)
 
     def derive(self, *labels: str | int | bytes) -> Secret:
-        """Derive the secret for one purpose. Labels of different kinds or lengths are never confused.
-
-        Parameters
-        ----------
-        *labels : str, int or bytes
-            All that the purpose depends on.
-
-        Returns
-        -------
-        Secret
-            As private as this one.
-        """
+        """Derive the secret for one purpose. Labels of different kinds or lengths are never confused."""
         digest = hashlib.blake2b(key=self.key, digest_size=32, person=b"croupier")
         for label in labels:
             if isinstance(label, bytes):
@@ -336,13 +286,7 @@ class Secret:
         return Secret(digest.digest(), self.private)
 
     def source(self) -> KeyedRandom:
-        """Give the random bytes of this secret, from their beginning.
-
-        Returns
-        -------
-        KeyedRandom
-            A new stream; two of one secret give the same bytes.
-        """
+        """Give the random bytes of this secret, from their beginning."""
         return KeyedRandom(self.key, self.private)
 
     def __repr__(self) -> str:

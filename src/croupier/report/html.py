@@ -79,20 +79,7 @@ def gradient_figure(result: Result) -> str:
 
 
 def distance_figure(result: Result, radius: float | None = None) -> str:
-    """How far every round was from the start.
-
-    Parameters
-    ----------
-    result : Result
-        The run.
-    radius : float, optional
-        How far the weights could move, for a line where that can be seen: where they came at least half as far.
-
-    Returns
-    -------
-    str
-        The figure and its caption, as HTML.
-    """
+    """How far every round was from the start."""
     moved = [float(np.linalg.norm(entry.theta - result.start)) for entry in result.history]
     final = float(np.linalg.norm(result.theta - result.start))
     rounds = [float(entry.index) for entry in result.history]

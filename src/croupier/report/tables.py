@@ -18,25 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan_table(plan: SumPlan) -> Table:
-    """Return everything that one should know of a plan before running it, as a table.
-
-    Parameters
-    ----------
-    plan : SumPlan
-        The plan.
-
-    Returns
-    -------
-    rich.table.Table
-        For a terminal.
-
-    Examples
-    --------
-    >>> import croupier as cr
-    >>> from croupier.report import plan_table
-    >>> plan_table(cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)).title
-    'Plan of a private sum'
-    """
+    """Return everything that one should know of a plan before running it, as a table."""
     table = Table(title="Plan of a private sum", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -66,26 +48,7 @@ def _influence(plan: SumPlan) -> str:
 
 
 def proof_table(proof: Proof) -> Table:
-    """Return the enclosures of a proof in ball arithmetic, rounded outward, as a table.
-
-    Parameters
-    ----------
-    proof : Proof
-        What `croupier.privacy.proof.prove` returned.
-
-    Returns
-    -------
-    rich.table.Table
-        For a terminal.
-
-    Examples
-    --------
-    >>> import croupier as cr
-    >>> from croupier.privacy.proof import prove
-    >>> from croupier.report import proof_table
-    >>> proof_table(prove(cr.plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2))).row_count
-    6
-    """
+    """Return the enclosures of a proof in ball arithmetic, rounded outward, as a table."""
     table = Table(title=f"Proved in ball arithmetic, window {proof.low:,} to {proof.high:,}", title_justify="left")
     for name in ("constant", "at least", "at most"):
         table.add_column(name)
@@ -107,23 +70,6 @@ def lots_table(plan: LotsPlan) -> Table:
     """Return everything that one should know of a plan with secret lots before running it, as a table.
 
     It also says what holds if the lots are known.
-
-    Parameters
-    ----------
-    plan : LotsPlan
-        The plan.
-
-    Returns
-    -------
-    rich.table.Table
-        For a terminal.
-
-    Examples
-    --------
-    >>> from croupier.privacy import plan_lots
-    >>> from croupier.report import lots_table
-    >>> lots_table(plan_lots(epsilon=1, delta=1e-6, users=10_000, rounds=20, dim=10)).title
-    'Plan of private sums with secret lots'
     """
     table = Table(title="Plan of private sums with secret lots", show_header=False, title_justify="left")
     table.add_column(style="bold")
@@ -149,54 +95,13 @@ def lots_table(plan: LotsPlan) -> Table:
 
 
 def certified(plan: SumPlan) -> str:
-    """Return the guarantee in a line, every figure rounded up.
-
-    Parameters
-    ----------
-    plan : SumPlan
-        The plan.
-
-    Returns
-    -------
-    str
-        As "delta 1e-6 at epsilon 1".
-
-    Examples
-    --------
-    >>> import croupier as cr
-    >>> from croupier.report import certified
-    >>> certified(cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2))  # doctest: +ELLIPSIS
-    'delta ... at epsilon 1 (mu ..., slack ...)'
-    """
+    """Return the guarantee in a line, every figure rounded up."""
     gaussian = f" (mu {round_up(plan.mu)}, slack {round_up(plan.slack)})" if plan.mu else ""
     return f"delta {round_up(plan.certified_delta)} at epsilon {round_up(plan.epsilon)}{gaussian}"
 
 
 def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], central_noise_std: float) -> Table:
-    """Return calibrations and baselines side by side, as a table.
-
-    Parameters
-    ----------
-    plans : dict of str to SumPlan or str
-        By name; a string in place of a plan says why there is none.
-    baselines : list of Baseline
-        What stands beside them.
-    central_noise_std : float
-        A curator's noise, which all are compared with.
-
-    Returns
-    -------
-    rich.table.Table
-        For a terminal.
-
-    Examples
-    --------
-    >>> import croupier as cr
-    >>> from croupier.report import central, compare_table, local
-    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
-    >>> compare_table({"exact": plan}, [central(plan), local(plan)], plan.central_noise_std).row_count
-    3
-    """
+    """Return calibrations and baselines side by side, as a table."""
     table = Table(title="The same sum, four ways", title_justify="left")
     table.add_column("mechanism", no_wrap=True)
     for name in ("noise", "x central", "bits/coord."):
@@ -222,28 +127,7 @@ def _rounds(plan: SumPlan) -> str:
 
 
 def promise_lines(estimator: Any) -> list[str]:
-    """Say in a line what a fitted estimator promises, and what has to be said beside it.
-
-    Parameters
-    ----------
-    estimator : PrivateEstimator
-        A fitted classifier or regressor of `croupier.estimator`.
-
-    Returns
-    -------
-    list of str
-        The guarantee, or why there is none; then, where training was stopped early, what that means.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.estimator import ShuffleLogisticRegression
-    >>> from croupier.report import promise_lines
-    >>> X = np.random.default_rng(0).normal(size=(2_000, 3)) / 3
-    >>> model = ShuffleLogisticRegression(classes=[False, True]).fit(X, X[:, 0] > 0)
-    >>> promise_lines(model)[0].startswith("Guarantee: ")
-    True
-    """
+    """Say in a line what a fitted estimator promises, and what has to be said beside it."""
     result, guarantee = getattr(estimator, "result_", None), estimator.guarantee_
     if guarantee is None:
         lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
@@ -262,28 +146,7 @@ def promise_lines(estimator: Any) -> list[str]:
 
 
 def described_lines(schema: Schema, estimator: Any) -> list[str]:
-    """Say where a model's schema comes from, if it was described privately, and what that adds to the model's promise.
-
-    Parameters
-    ----------
-    schema : Schema
-        The model's.
-    estimator : PrivateEstimator
-        The fitted estimator.
-
-    Returns
-    -------
-    list of str
-        A line, or none.
-
-    Examples
-    --------
-    >>> from croupier.report import described_lines
-    >>> from croupier.table import Schema
-    >>> facts = {"columns": {"age": {"low": 0, "high": 100}}, "target": {"column": "paid", "classes": [0, 1]}}
-    >>> described_lines(Schema.from_dict(facts), None)
-    []
-    """
+    """Say where a model's schema comes from, if it was described privately, and what that adds to the model's promise."""
     if schema.described is None:
         return []
     promise = None if estimator.guarantee_ is None else (estimator.promise_.epsilon, estimator.promise_.delta)
@@ -291,26 +154,7 @@ def described_lines(schema: Schema, estimator: Any) -> list[str]:
 
 
 def schema_facts(schema: Schema) -> dict[str, str]:
-    """Return the public facts about every column, as the report shows them.
-
-    Parameters
-    ----------
-    schema : Schema
-        The schema of the table that a model was fitted on.
-
-    Returns
-    -------
-    dict of str to str
-        From "column NAME" to its levels or its range, in words.
-
-    Examples
-    --------
-    >>> from croupier.report import schema_facts
-    >>> from croupier.table import Schema
-    >>> facts = {"columns": {"age": {"low": 0, "high": 100}}, "target": {"column": "paid", "classes": [0, 1]}}
-    >>> schema_facts(Schema.from_dict(facts))
-    {'column age': '0 to 100'}
-    """
+    """Return the public facts about every column, as the report shows them."""
     origin = {} if schema.described is None else {"ranges": schema.described.origin}
     return origin | {f"column {name}": _fact(column) for name, column in schema.columns.items()}
 

@@ -273,16 +273,6 @@ class NumberSummary:
         Shares of people without a number, below the guess and above it.
     mean : Score
         Of numbers within the guess; see `mean_within`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import NumberGuess, NumberSummary
-    >>> guess = NumberGuess(0, 10, whole=True)
-    >>> shares = np.bincount(guess.places(np.arange(11)), minlength=guess.size) / 11
-    >>> summary = NumberSummary(guess, shares, np.zeros((guess.size, guess.size)), users=10_000)
-    >>> summary.quantile(0.5), summary.missing.value
-    (5.0, 0.0)
     """
 
     guess: NumberGuess
@@ -335,23 +325,7 @@ class NumberSummary:
         return min(max(LEAST_TAIL, 3 * self.tail_noise), MOST_TAIL)
 
     def quantile(self, q: float) -> float:
-        """Return the number below which a share q of those who have one lies, spread evenly within a bin.
-
-        Parameters
-        ----------
-        q : float
-            A share between 0 and 1.
-
-        Returns
-        -------
-        float
-            The quantile; an end of the guess where it lies beyond.
-
-        Raises
-        ------
-        ArgumentError
-            Where q is not between 0 and 1.
-        """
+        """Return the number below which a share q of those who have one lies, spread evenly within a bin."""
         real("q", q, at_least=0, at_most=1, remedy="0.5 is the median.")
         bin_ = self._bin(q)
         before = self.reached[bin_ - 1] if bin_ else 0.0
@@ -364,23 +338,7 @@ class NumberSummary:
         return float(np.clip(np.clip(round(number), least, most), *self._limits))
 
     def interval(self, q: float) -> tuple[float, float]:
-        """Return 95 per cent bounds on the quantile of the people from whom these were drawn, up to the ends of bins.
-
-        Parameters
-        ----------
-        q : float
-            A share between 0 and 1.
-
-        Returns
-        -------
-        tuple of (float, float)
-            The bounds; at most the ends of the guess.
-
-        Raises
-        ------
-        ArgumentError
-            Where q is not between 0 and 1.
-        """
+        """Return 95 per cent bounds on the quantile of the people from whom these were drawn, up to the ends of bins."""
         real("q", q, at_least=0, at_most=1, remedy="0.5 is the median.")
         lows, highs = self.guess.ends
         slack = Z95 * self.rank_std
@@ -405,18 +363,7 @@ class NumberSummary:
         return self.mean_within(self.quantile(self.tail), self.quantile(1 - self.tail))
 
     def mean_within(self, low: float, high: float) -> Score:
-        """Return the mean of numbers clipped to a range: the narrower it is, the smaller is the error bar.
-
-        Parameters
-        ----------
-        low, high : float
-            The range.
-
-        Returns
-        -------
-        Score
-            By the middles of bins; the error bar counts noise, sampling, and a third of the bins' widths.
-        """
+        """Return the mean of numbers clipped to a range: the narrower it is, the smaller is the error bar."""
         lows, highs = (np.clip(ends, low, high) for ends in self._values)
         middles = np.append((lows + highs) / 2, 0.0)
         has = np.append(np.ones(len(lows)), 0.0)
@@ -469,14 +416,6 @@ class LevelSummary:
         The share of each level.
     other, missing : Score
         Shares of people with another level, and with none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import LevelGuess, LevelSummary
-    >>> summary = LevelSummary(LevelGuess(("f", "m")), np.array([0.5, 0.4, 0.1, 0.0]), np.zeros((4, 4)), users=100)
-    >>> summary.levels["m"].value, summary.other.value
-    (0.4, 0.1)
     """
 
     guess: LevelGuess

@@ -57,23 +57,9 @@ class Summaries:
     blanks : bool
         True: values that are not finite are counted, not refused.
 
-    Raises
-    ------
-    ArgumentError
-        Where there is no column, or more than 1000.
-
     Guarantee
     ---------
     That of the plan under which it is asked, for any records.
-
-    Examples
-    --------
-    >>> import numpy as np, croupier as cr
-    >>> from croupier.statistics import NumberGuess, Summaries
-    >>> ages = np.random.default_rng(0).integers(18, 90, size=(20_000, 1))
-    >>> answer = cr.ask(Summaries({"age": NumberGuess(0, 120, whole=True)}), ages, epsilon=1.0, delta=1e-6)
-    >>> abs(answer.value["age"].quantile(0.5) - 53.5) < 2
-    True
     """
 
     guesses: Mapping[str, Guess]
@@ -102,20 +88,7 @@ class Summaries:
         return sum(guess.size for guess in self.guesses.values())
 
     def check_records(self, X: Any, y: Any) -> None:
-        """Refuse records that have not one column for each guess.
-
-        Parameters
-        ----------
-        X : array_like of shape (n, columns)
-            Some users' records.
-        y : array_like or None
-            Not used.
-
-        Raises
-        ------
-        ArgumentError
-            Where X has another number of columns.
-        """
+        """Refuse records that have not one column for each guess."""
         if X.shape[1] != len(self.guesses):
             raise ArgumentError(
                 "X", Found(f"has {X.shape[1]} columns"), f"{len(self.guesses)} columns, those guessed", "Leave out the others."
@@ -131,18 +104,7 @@ class Summaries:
         return vectors
 
     def decode(self, estimate: SumEstimate) -> dict[str, ColumnSummary]:
-        """Read every column's counts from the noisy sum. This is post-processing, which costs no privacy.
-
-        Parameters
-        ----------
-        estimate : SumEstimate
-            The noisy sum.
-
-        Returns
-        -------
-        dict of str to NumberSummary or LevelSummary
-            By the names of the columns.
-        """
+        """Read every column's counts from the noisy sum. This is post-processing, which costs no privacy."""
         found: dict[str, ColumnSummary] = {}
         first = 0
         for (name, guess), part in zip(self.guesses.items(), self.parts, strict=True):
@@ -422,26 +384,7 @@ def on_part(account: Account | None, part: Part) -> Account | None:
 def described(
     answer: Answer, aside: SetAside | None = None, of: int | None = None, asked: Any = None, names: str | None = None
 ) -> Description:
-    """The description that an answer to `Summaries` gives.
-
-    Parameters
-    ----------
-    answer : Answer
-        The round.
-    aside : SetAside, optional
-        Who was asked, where not everybody was.
-    of : int, optional
-        Of how many.
-    asked : ndarray of bool, optional
-        Which rows were asked.
-    names : str, optional
-        The column of names by which people were set aside.
-
-    Returns
-    -------
-    Description
-        With the promise in words.
-    """
+    """The description that an answer to `Summaries` gives."""
     promise = words.brief(answer.plan.epsilon, answer.plan.delta, answer.plan.neighbours)
     promise = promise if answer.private else f"NOT PRIVATE ({words.SEEDED})"
     return Description(answer.value, answer, promise, aside, of, asked, names)

@@ -491,48 +491,13 @@ def evaluate(
 
 
 def evaluated(answer: Answer) -> Evaluation:
-    """Return the evaluation that an answer to `evaluation_query` gives.
-
-    Parameters
-    ----------
-    answer : Answer
-        The round.
-
-    Returns
-    -------
-    Evaluation
-        With the promise in words.
-    """
+    """Return the evaluation that an answer to `evaluation_query` gives."""
     promise = words.brief(answer.plan.epsilon, answer.plan.delta, answer.plan.neighbours)
     return Evaluation(answer.value, answer, promise if answer.private else f"NOT PRIVATE ({words.SEEDED})")
 
 
 def evaluation_query(model: Any, target_range: tuple[float, float] | None = None) -> Classification | Regression:
-    """Return the query that `evaluate` asks about a model.
-
-    Parameters
-    ----------
-    model : estimator
-        A fitted regressor or classifier, as `evaluate` takes it.
-    target_range : tuple of (float, float), optional
-        Lowest and highest target of a regressor; the model's own where it is left out.
-
-    Returns
-    -------
-    Statistic
-        With its norm, its diameter and its decoder.
-
-    Raises
-    ------
-    ArgumentError
-        For a model that cannot be scored.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> evaluation_query(LogisticRegression().fit([[0.0], [1.0]], [0, 1])).norm
-    1.0
-    """
+    """Return the query that `evaluate` asks about a model."""
     if not hasattr(model, "predict"):
         raise ArgumentError("model", type(model).__name__, "a fitted estimator with predict", "Fit one, or load_model a file.")
     if hasattr(model, "classes_"):

@@ -202,14 +202,6 @@ class HistogramAnswer:
         Share of the people in each bin: at least 0, together 1.
     mean : float
         The mean, by the middles of the bins.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import HistogramAnswer
-    >>> histogram = HistogramAnswer(np.array([0.0, 1.0, 2.0]), np.array([30.0, 10.0]), count_std=2.0, users=40)
-    >>> histogram.shares.tolist(), histogram.mean
-    ([0.75, 0.25], 0.75)
     """
 
     edges: Floats
@@ -223,23 +215,7 @@ class HistogramAnswer:
         return to_simplex(self.counts / self.users)
 
     def quantile(self, q: float) -> float:
-        """Return the value below which a share q of the people lies, spread evenly within a bin.
-
-        Parameters
-        ----------
-        q : float
-            A share between 0 and 1.
-
-        Returns
-        -------
-        float
-            The quantile.
-
-        Raises
-        ------
-        ArgumentError
-            Where q is not between 0 and 1.
-        """
+        """Return the value below which a share q of the people lies, spread evenly within a bin."""
         real("q", q, at_least=0, at_most=1, remedy="0.5 is the median.")
         reached = np.concatenate([[0.0], np.cumsum(self.shares)])
         return float(np.interp(q, reached, self.edges))

@@ -38,23 +38,12 @@ class SetAside:
     seed : str
         32 hexadecimal digits. It may be public; it must have been drawn without looking at the data, as `fresh` does.
 
-    Raises
-    ------
-    ArgumentError
-        Where the share or the seed is out of range.
-
     Guarantee
     ---------
     Let the first release be (e1, d1)-private and the second (e2, d2)-private whatever the first one said. Whoever is set aside
     has (e1, d1), since the second is computed from the first and from others' records; everybody else has (e2, d2), since the
     first does not touch their record. This holds for each choice of places, so for a random one. It needs that a neighbour's
     record stands in the same place, under the same name: that a person's record is replaced, and no other's moved.
-
-    Examples
-    --------
-    >>> aside = SetAside(0.1, "0" * 32)
-    >>> int(aside.places(0, 10_000).sum()), bool((aside.places(0, 10_000)[77:99] == aside.places(77, 22)).all())
-    (1003, True)
     """
 
     share: float
@@ -68,51 +57,16 @@ class SetAside:
 
     @classmethod
     def fresh(cls, share: float) -> SetAside:
-        """Choose by a new seed.
-
-        Parameters
-        ----------
-        share : float
-            The share of the people.
-
-        Returns
-        -------
-        SetAside
-            With a seed from the system's source of randomness.
-        """
+        """Choose by a new seed."""
         return cls(share, secrets.token_hex(16))
 
     def places(self, first: int, count: int) -> Mask:
-        """Say which of some places are set aside.
-
-        Parameters
-        ----------
-        first : int
-            The first place, counted from 0.
-        count : int
-            How many places.
-
-        Returns
-        -------
-        ndarray of bool
-            True for those set aside.
-        """
+        """Say which of some places are set aside."""
         source = np.random.Philox(counter=first // 4, key=self._key)
         return self._chosen(source.random_raw(first % 4 + count)[first % 4 :])
 
     def names(self, numbers: Any) -> Mask:
-        """Say which of some people are set aside, by the numbers that stand for their names.
-
-        Parameters
-        ----------
-        numbers : array_like of uint64
-            One for each person or row; equal numbers are one person.
-
-        Returns
-        -------
-        ndarray of bool
-            True for those set aside.
-        """
+        """Say which of some people are set aside, by the numbers that stand for their names."""
         words = np.asarray(numbers, dtype=np.uint64)
         for half in divmod(self._key, _WORD):
             words = _mixed(words ^ np.uint64(half))
@@ -178,22 +132,11 @@ class Part:
     names : str, optional
         The column of their names, where they were by these; "groups=" for labels in memory.
 
-    Raises
-    ------
-    ArgumentError
-        Where not exactly one of `rows` and `names` is given, or the side is neither.
-
     Guarantee
     ---------
     A user is on one side of a split, whatever their record holds, if splits are by places and neighbours differ in the record at
     one place, or by names and they differ in the records of one name. So releases about the two sides compose as the worse of
     both (accounting, section 4). Sides of different splits overlap, and are added up.
-
-    Examples
-    --------
-    >>> part = Part(SetAside(0.1, "0" * 32), "aside", rows=10_000)
-    >>> part.users, part.other.users, part.split == part.other.split
-    (1003, 8997, True)
     """
 
     aside: SetAside
@@ -228,20 +171,7 @@ class Part:
         return _chosen(self.aside, self.rows) if self.side == "aside" else self.rows - _chosen(self.aside, self.rows)
 
     def require(self, users: int, unit: str) -> None:
-        """Refuse a release that cannot have been about this part.
-
-        Parameters
-        ----------
-        users : int
-            How many users it asked.
-        unit : str
-            What a user is: "row" or "person".
-
-        Raises
-        ------
-        ArgumentError
-            Where users are not what the split tells apart, or there are more or fewer of them than in the part.
-        """
+        """Refuse a release that cannot have been about this part."""
         needed = "person" if self.rows is None else "row"
         if unit != needed:
             how = "names" if self.rows is None else "places"
@@ -254,35 +184,13 @@ class Part:
             raise ArgumentError("users", users, f"{self.users:,}, as many as are in this part", remedy)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values.
-
-        Returns
-        -------
-        dict
-            What `from_dict` reads.
-        """
+        """Return plain JSON values."""
         by: dict[str, Any] = {"names": self.names} if self.rows is None else {"rows": self.rows}
         return {"side": self.side, "share": self.aside.share, "seed": self.aside.seed} | by
 
     @classmethod
     def from_dict(cls, values: Any) -> Part:
-        """Read a part as it was written.
-
-        Parameters
-        ----------
-        values : dict
-            What `to_dict` gave; a field that is unknown or missing is refused.
-
-        Returns
-        -------
-        Part
-            The same.
-
-        Raises
-        ------
-        ArgumentError
-            Where this is no part.
-        """
+        """Read a part as it was written."""
         by = {"rows", "names"} & set(values) if isinstance(values, Mapping) else set()
         if len(by) != 1 or set(values) != {"side", "share", "seed"} | by:
             raise ArgumentError("part", values, "side, share, seed, and rows or names", _REMEDY)
@@ -296,20 +204,7 @@ class Part:
 
 
 def by_split(counted: list[tuple[Part | None, Counted]]) -> tuple[list[Counted], dict[Part, dict[str, list[Counted]]]]:
-    """Sort what was counted into what is about everybody, and the two sides of every split.
-
-    Parameters
-    ----------
-    counted : list of (Part or None, object)
-        Each with the part that it is about; None for everybody.
-
-    Returns
-    -------
-    everybody : list
-        What was counted without a part.
-    splits : dict of Part to dict of str to list
-        By split, in the order in which they appear: what was counted on "aside" and on "rest".
-    """
+    """Sort what was counted into what is about everybody, and the two sides of every split."""
     splits: dict[Part, dict[str, list[Counted]]] = {}
     for part, value in counted:
         if part is not None:

@@ -286,15 +286,6 @@ class MomentSums:
         Standard deviation of the noise in a diagonal entry of `matrix`.
     edge : float
         About the largest eigenvalue of the noise: what lies below cannot be told from noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import MomentSums
-    >>> one = np.ones(1)
-    >>> sums = MomentSums(np.eye(1), 0.01 * np.eye(1), np.eye(1), 0.1, squares=one, squares_std=0.1, users=100)
-    >>> sums.matrix_std, sums.edge
-    (0.1, 0.2)
     """
 
     matrix: Floats
@@ -316,18 +307,7 @@ class MomentSums:
         return noise_edge(self.matrix_variance)
 
     def of(self, columns: Sequence[int] | Integers) -> MomentSums:
-        """Return the moments of some columns alone. This is post-processing, which costs no privacy.
-
-        Parameters
-        ----------
-        columns : sequence of int
-            The columns, counted from 0.
-
-        Returns
-        -------
-        MomentSums
-            Their moments, in the given order.
-        """
+        """Return the moments of some columns alone. This is post-processing, which costs no privacy."""
         some = np.asarray(columns, dtype=np.int64)
         return MomentSums(
             self.matrix[np.ix_(some, some)],
@@ -398,14 +378,6 @@ class Coefficients:
         Standard errors; infinity where a coefficient is not determined and nothing bounds it.
     p_values : ndarray of shape (columns,)
         Two-sided p-values of "the coefficient is 0"; 1 where it is not determined and nothing bounds it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import Coefficients
-    >>> fit = Coefficients(np.array([2.0]), np.array([[0.01]]), np.array([True]), users=100)
-    >>> fit.std.round(3).tolist(), bool(fit.p_values[0] < 1e-6)
-    ([0.1], True)
     """
 
     coef: Floats
@@ -425,23 +397,7 @@ class Coefficients:
         return np.where(np.isinf(self._bias), np.inf, np.sqrt(np.maximum(self.covariance.diagonal(), 0.0)))
 
     def intervals(self, level: float = 0.95) -> Floats:
-        """Return the confidence intervals of the coefficients.
-
-        Parameters
-        ----------
-        level : float, default 0.95
-            Confidence level, between 0 and 1.
-
-        Returns
-        -------
-        ndarray of shape (columns, 2)
-            Low and high ends, one row per coefficient: (-inf, inf) where the data do not decide it and nothing bounds it.
-
-        Raises
-        ------
-        ArgumentError
-            Where level is not between 0 and 1.
-        """
+        """Return the confidence intervals of the coefficients."""
         real("level", level, above=0, below=1, remedy="0.95 is usual.")
         half = float(ndtri((1 + level) / 2)) * self.std + self._bias
         ends = np.column_stack([self.coef - half, self.coef + half])
@@ -460,20 +416,7 @@ class Coefficients:
             return np.asarray(2 * ndtr(-np.where(beyond > 0, beyond / self.std, 0.0)))
 
     def combined(self, matrix: Floats, shift: Floats | float = 0.0) -> Coefficients:
-        """Return linear combinations of the coefficients, as for other units.
-
-        Parameters
-        ----------
-        matrix : ndarray of shape (new, columns)
-            The combinations.
-        shift : ndarray of shape (new,) or float, default 0
-            Added to them.
-
-        Returns
-        -------
-        Coefficients
-            With standard errors from the covariance. The data decide a combination where they decide all of its parts.
-        """
+        """Return linear combinations of the coefficients, as for other units."""
         size = np.abs(matrix)
         used = np.where(size > 0, self._bias, 0.0)  # an infinite bias of what has no part in a combination is none
         limits = None
@@ -512,14 +455,6 @@ class LeastSquares(Coefficients):
         Declared limits, which hold the intervals of coefficients that are not determined; default: none.
     residual_variance : float
         Estimated variance of what the columns do not explain.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import LeastSquares
-    >>> fit = LeastSquares(np.array([2.0]), np.array([[0.01]]), np.array([True]), residual_variance=1.0, users=100)
-    >>> fit.std.round(3).tolist(), bool(fit.p_values[0] < 1e-6)
-    ([0.1], True)
     """
 
     residual_variance: float = field(kw_only=True)
@@ -532,31 +467,6 @@ def least_squares(
 
     Eigenvalues of the noisy x x' are raised to half the noise's edge, which does better than adding a ridge. To first order
     coef - truth = A^-1 (X'r + e - E coef), E the noise in A = mean x x', e that in mean x y; the covariance adds up all three.
-
-    Parameters
-    ----------
-    moments : MomentSums
-        Noisy second moments, the answer to `Moments`.
-    target : int, default 0
-        Which of the declared targets.
-    columns : sequence of int, optional
-        The columns to fit on; all where it is left out.
-    bounds : ndarray of shape (columns,), optional
-        Declared: how large each true coefficient is at most, either way. It keeps every interval finite.
-
-    Returns
-    -------
-    LeastSquares
-        Coefficients with their covariance.
-
-    Examples
-    --------
-    >>> import numpy as np, croupier as cr
-    >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
-    >>> moments = cr.ask(cr.statistics.Moments(features=2), (X, X @ [0.5, -0.25]), epsilon=1.0, delta=1e-6).value
-    >>> fit = cr.statistics.moments.least_squares(moments)
-    >>> bool((np.abs(fit.coef - [0.5, -0.25]) < 6 * fit.std).all())
-    True
     """
     if columns is not None:
         moments = moments.of(columns)
@@ -587,22 +497,6 @@ def explained(solution: LeastSquares, moments: MomentSums, target: int, constant
 
     With E = 2 coef'p - coef'A coef what is explained of V, the variance of y, to first order the error of R^2 is
     (d E - R^2 d(y^2) - (1 - R^2) 2 mean d mean) / V: coef makes E stationary.
-
-    Parameters
-    ----------
-    solution : LeastSquares
-        The regression, whose last column is a constant.
-    moments : MomentSums
-        What it was solved from.
-    target : int
-        Which of the declared targets.
-    constant : float
-        The last column's entry.
-
-    Returns
-    -------
-    tuple of two floats
-        The share of the target's variance that is explained, and its standard error; None where the noise hides that.
     """
     mean = float(moments.products[-1, target]) / constant
     variance = float(moments.squares[target]) - mean**2
@@ -618,57 +512,18 @@ def explained(solution: LeastSquares, moments: MomentSums, target: int, constant
 
 
 def raised_spectrum(matrix: Floats, edge: float) -> tuple[Floats, Floats, Floats]:
-    """Eigenvalues and eigenvectors of a noisy matrix, and its eigenvalues raised to half the edge of the noise.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (columns, columns)
-        Symmetric.
-    edge : float
-        About the largest eigenvalue of the noise.
-
-    Returns
-    -------
-    tuple of ndarray
-        Eigenvalues, eigenvectors as columns, raised eigenvalues.
-    """
+    """Eigenvalues and eigenvectors of a noisy matrix, and its eigenvalues raised to half the edge of the noise."""
     values, vectors = np.linalg.eigh(matrix)
     return values, vectors, np.maximum(values, max(edge / 2, 1e-12 * float(np.abs(values).max(initial=0.0)), 1e-300))
 
 
 def seen_from(edge: float, matrix_std: float) -> float:
-    """Return the eigenvalue from which on a direction counts as seen: half of the edge, or what noise alone hardly reaches.
-
-    Parameters
-    ----------
-    edge : float
-        About the largest eigenvalue of the noise.
-    matrix_std : float
-        Noise of a diagonal entry, which is that of an eigenvalue.
-
-    Returns
-    -------
-    float
-        The eigenvalue. Noise lowers the least ones, so the true ones are larger as a rule.
-    """
+    """Return the eigenvalue from which on a direction counts as seen: half of the edge, or what noise alone hardly reaches."""
     return max(edge / 2, SEEN * matrix_std)
 
 
 def seen(values: Floats, vectors: Floats, threshold: float) -> NDArray[np.bool_]:
-    """Say of each coefficient whether the data decide it: hardly any of it lies in directions that are not seen.
-
-    Parameters
-    ----------
-    values, vectors : ndarray
-        What `raised_spectrum` gave.
-    threshold : float
-        What `seen_from` gave.
-
-    Returns
-    -------
-    ndarray of bool, shape (columns,)
-        One entry per coefficient.
-    """
+    """Say of each coefficient whether the data decide it: hardly any of it lies in directions that are not seen."""
     return np.asarray((vectors[:, values < threshold] ** 2).sum(axis=1) <= LOST)
 
 
@@ -683,24 +538,6 @@ def within_bounds(
     With U the directions that are not seen and h what a step has to find, coef - truth is
     -U (1 - value/raised) U'h + A^-1 (X'r + e - E h). The first part is at most its sum over |h|; the noise E h counts U'h at its
     largest beside what the estimate knows of it.
-
-    Parameters
-    ----------
-    solution : Coefficients
-        What was solved.
-    spectrum : tuple
-        What `raised_spectrum` and `seen_from` gave.
-    matrix_std : float
-        Noise of a diagonal entry of the matrix.
-    bounds : ndarray of shape (columns,)
-        The true coefficients lie within these, either way.
-    reach : ndarray of shape (columns,)
-        Bounds on h, which is the truth itself where a step began from 0.
-
-    Returns
-    -------
-    Coefficients
-        Of the same kind.
     """
     values, vectors, raised, threshold = spectrum
     hidden, unknown = values < threshold, np.where(solution.determined, 0.0, 1.0)

@@ -23,15 +23,6 @@ class Statistic(RangedQuery, Protocol):
     Any population answers any of them (`Question`). Its vectors must have norm at most `norm` and be at most `diameter` apart,
     whatever the records are. The zero vector stands for a record that says nothing, and counts among them. Each vector is computed
     from its own record alone. A statistic that tests records before anybody is asked is a `CheckedStatistic`.
-
-    Attributes
-    ----------
-    dim : int
-        Coordinates of a vector.
-    norm : float
-        Bound on the l2 norm of a vector; longer ones are clipped to it.
-    diameter : float
-        Proved bound on the l2 distance of two vectors, zero among them: the noise is proportional to it.
     """
 
     @property
@@ -40,18 +31,7 @@ class Statistic(RangedQuery, Protocol):
         ...
 
     def decode(self, estimate: SumEstimate) -> Any:
-        """Say what the noisy sum means, with error bars. This is post-processing, which costs no privacy.
-
-        Parameters
-        ----------
-        estimate : SumEstimate
-            The noisy sum.
-
-        Returns
-        -------
-        object
-            The answer's `value`.
-        """
+        """Say what the noisy sum means, with error bars. This is post-processing, which costs no privacy."""
         ...
 
 
@@ -60,20 +40,7 @@ class CheckedStatistic(Statistic, Protocol):
     """A statistic that tests records, wherever they are, before anybody is asked."""
 
     def check_records(self, X: Any, y: Any, /) -> None:
-        """Refuse records that the statistic cannot take.
-
-        Parameters
-        ----------
-        X : array_like of shape (n, features)
-            Some users' records.
-        y : array_like of shape (n,) or None
-            Their targets.
-
-        Raises
-        ------
-        ArgumentError
-            Where the records are not what the statistic takes; nobody was asked, and nothing was spent.
-        """
+        """Refuse records that the statistic cannot take."""
         ...
 
 
@@ -215,18 +182,7 @@ class CustomQuery:
 
 
 def require_numbers(y: Any) -> None:
-    """Refuse targets that are no numbers, before anybody is asked, without saying what they are.
-
-    Parameters
-    ----------
-    y : array_like
-        The targets; NaN and infinity are numbers here.
-
-    Raises
-    ------
-    ArgumentError
-        Where one of them is text or another object.
-    """
+    """Refuse targets that are no numbers, before anybody is asked, without saying what they are."""
     try:
         np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -147,15 +147,6 @@ class OneVsRest:
         AUC of each class against the rest.
     auc : Score
         Their mean.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import OneVsRest
-    >>> counts = np.array([[60.0, 0, 0, 30], [50, 10, 0, 30], [40, 20, 10, 20]])
-    >>> scores = OneVsRest(counts, np.eye(4), 90, ("a", "b", "c"), (0.1, 0.02), 0.01)
-    >>> [round(area.value, 3) for area in scores.areas.values()], round(scores.auc.value, 3)
-    ([1.0, 0.917, 0.667], 0.861)
     """
 
     counts: Floats
@@ -167,26 +158,7 @@ class OneVsRest:
 
     @classmethod
     def read(cls, sums: Floats, noise_std: float, users: int, classes: tuple[Any, ...], bins: int) -> OneVsRest:
-        """What the noisy sum of `class_vectors` says.
-
-        Parameters
-        ----------
-        sums : ndarray
-            The noisy sum.
-        noise_std : float
-            Standard deviation of the noise in each entry.
-        users : int
-            How many people answered.
-        classes : tuple
-            The labels.
-        bins : int
-            Bins of each probability.
-
-        Returns
-        -------
-        OneVsRest
-            Counts by least squares, with the known number of people imposed on each class.
-        """
+        """What the noisy sum of `class_vectors` says."""
         cells = class_cells(bins, len(classes))
         read = [known_total(cells, part, noise_std, users) for part in sums[:-2].reshape(len(classes), -1)]
         losses = float(sums[-2]) / (math.sqrt(LOSS) * users), float(sums[-1]) / (math.sqrt(SQUARE) * users)
@@ -215,18 +187,7 @@ class OneVsRest:
         return Score(mean, math.sqrt(noise + (joint_spread(others, own) / k) ** 2), 0.5, 0, 1)
 
     def log_loss(self, shares: Floats) -> Score:
-        """Return the log-loss, beside that of the classes' shares as probabilities.
-
-        Parameters
-        ----------
-        shares : ndarray of shape (classes,)
-            Shares of the classes.
-
-        Returns
-        -------
-        Score
-            Losses above the cap count as the cap.
-        """
+        """Return the log-loss, beside that of the classes' shares as probabilities."""
         mean, square = self.losses
         spread = max(square - min(max(mean, 0.0), 1.0) ** 2, 0.0) / self.users
         return Score(CAP * mean, CAP * math.sqrt(self.loss_std**2 + spread), float(-(shares @ np.log(shares))), 0, CAP)
@@ -275,14 +236,6 @@ class QuantileBins:
         One row per bin: its middle, people in it, share at or below, standard error of that share.
     told : ndarray of shape (bins,)
         Bins whose share is told from noise: the others hold nobody, or too few.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import QuantileBins
-    >>> bins = QuantileBins(np.array([10.0, 30, 90, 70]), np.eye(4), 200, 0.8, np.array([0.0, 1, 2]))
-    >>> bins.overall.value, bins.calibration[:, 2].tolist()
-    (0.8, [0.9, 0.7])
     """
 
     counts: Floats
@@ -295,28 +248,7 @@ class QuantileBins:
     def read(
         cls, sums: Floats, weight: float, noise_std: float, users: int, quantile: float, ends: tuple[float, float]
     ) -> QuantileBins:
-        """What a noisy sum says: first the number of people at or below times `weight`, then the sum of `cell_vectors`.
-
-        Parameters
-        ----------
-        sums : ndarray of shape (1 + 2 * bins,)
-            The noisy sum.
-        weight : float
-            Weight of its first entry.
-        noise_std : float
-            Standard deviation of the noise in each entry.
-        users : int
-            How many people answered.
-        quantile : float
-            The quantile that is predicted.
-        ends : tuple of (float, float)
-            Range of the target.
-
-        Returns
-        -------
-        QuantileBins
-            Counts by least squares, with the known number of people imposed.
-        """
+        """What a noisy sum says: first the number of people at or below times `weight`, then the sum of `cell_vectors`."""
         measured = np.vstack([weight * np.repeat([0.0, 1.0], BINS), WEIGHT * np.eye(2 * BINS)])
         counts, covariance = known_total(measured, sums, noise_std, users)
         return cls(counts, covariance, users, quantile, np.linspace(*ends, BINS + 1))
@@ -336,13 +268,7 @@ class QuantileBins:
         return bin_shares(self.counts, self.covariance, (self.edges[1:] + self.edges[:-1]) / 2)
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Return the calibration in plain JSON types.
-
-        Returns
-        -------
-        list of dict
-            One per bin: "low", "high", "people", "share", "std"; the last two None where noise leaves nobody.
-        """
+        """Return the calibration in plain JSON types."""
         return [
             {
                 "low": low,
@@ -408,15 +334,6 @@ class CellCounts:
     scores : dict of str to Score
         Accuracy and balanced accuracy; AUC and log-loss where there are probabilities, AUC of two classes also from margins. AUC of
         more classes is the mean of each against the rest.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import CellCounts
-    >>> right = np.array([1.0, -1.0, -1.0, 1.0])
-    >>> cells = CellCounts(np.array([40.0, 10.0, 10.0, 40.0]), np.eye(4), 100, right, (0, 1), None, probabilities=False)
-    >>> cells.scores["accuracy"].value, cells.confusion.tolist()
-    (0.8, [[40.0, 10.0], [10.0, 40.0]])
     """
 
     counts: Floats
@@ -536,15 +453,6 @@ class Errors:
     ----------
     scores : dict of str to Score
         MAE, MSE, R^2 and the share of targets at or below the prediction.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import Errors
-    >>> means = np.array([0.1, 0.02, 0.001, 0.5, 0.3, 0.5])
-    >>> errors = Errors(means, np.full(6, 0.001), users=1_000, width=10.0)
-    >>> errors.scores["MAE"].value, errors.scores["MSE"].value
-    (1.0, 2.0)
     """
 
     means: Floats

@@ -141,25 +141,7 @@ def describe_table(
 
 
 def values_of(piece: Piece, guesses: Any) -> NDArray[np.float64]:
-    """The guessed columns of some records as numbers: of levels their places in the list, NaN where there is nothing.
-
-    Parameters
-    ----------
-    piece : Piece
-        The records, their values as bytes or in types of their own.
-    guesses : mapping of str to NumberGuess or LevelGuess
-        The columns.
-
-    Returns
-    -------
-    ndarray of shape (records, columns)
-        What `Summaries` takes.
-
-    Raises
-    ------
-    ArgumentError
-        Where a column is of a type that holds neither numbers nor levels.
-    """
+    """The guessed columns of some records as numbers: of levels their places in the list, NaN where there is nothing."""
     return np.column_stack([_values(piece, name, guess) for name, guess in guesses.items()])
 
 
@@ -272,18 +254,7 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
 
 
 def range_of(summary: NumberSummary) -> tuple[float, float, str]:
-    """A range that few people lie outside of, rounded outwards, and the scale that suits it: "linear" or "log".
-
-    Parameters
-    ----------
-    summary : NumberSummary
-        A column.
-
-    Returns
-    -------
-    tuple of (float, float, str)
-        Low, high, scale.
-    """
+    """A range that few people lie outside of, rounded outwards, and the scale that suits it: "linear" or "log"."""
     guess, tail = summary.guess, summary.tail
     further = math.log(tail / LEAST_TAIL, _NEARER)
     middle = summary.quantile(0.5)

@@ -45,12 +45,6 @@ class TableGuess:
         The column that says whose a row is.
     left_out : tuple of str
         Columns that are not described, each with the reason.
-
-    Examples
-    --------
-    >>> guess = TableGuess.from_toml('target = {column = "ill", classes = ["no", "yes"]}\\ncolumns = {age = {low = 0, high = 200}}')
-    >>> list(guess.columns), guess.columns["age"].high
-    (['age', 'ill'], 200)
     """
 
     columns: Mapping[str, Guess]
@@ -61,23 +55,7 @@ class TableGuess:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TableGuess:
-        """Read the guesses in a TOML file.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-
-        Returns
-        -------
-        TableGuess
-            Checked.
-
-        Raises
-        ------
-        ArgumentError
-            Where the file cannot be read, or states something that is not known.
-        """
+        """Read the guesses in a TOML file."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
@@ -87,25 +65,7 @@ class TableGuess:
 
     @classmethod
     def from_toml(cls, text: str, name: str = "guess") -> TableGuess:
-        """Read the guesses that a TOML text states.
-
-        Parameters
-        ----------
-        text : str
-            The text.
-        name : str, default "guess"
-            What errors call it.
-
-        Returns
-        -------
-        TableGuess
-            Checked.
-
-        Raises
-        ------
-        ArgumentError
-            Where it is no TOML, or has a key that is not known, which is named.
-        """
+        """Read the guesses that a TOML text states."""
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as problem:
@@ -114,25 +74,7 @@ class TableGuess:
 
     @classmethod
     def from_dict(cls, values: Any, name: str = "guess") -> TableGuess:
-        """Read the guesses that a dictionary of plain values states.
-
-        Parameters
-        ----------
-        values : dict
-            As TOML has them.
-        name : str, default "guess"
-            What errors call it.
-
-        Returns
-        -------
-        TableGuess
-            Checked.
-
-        Raises
-        ------
-        ArgumentError
-            Where a key is not known, which is named, or a value is outside its range.
-        """
+        """Read the guesses that a dictionary of plain values states."""
         keys = Keys(name, values)
         user, target, columns = keys.get("user", None), keys.get("target", None), keys.get("columns", {})
         keys.nothing_else()
@@ -145,13 +87,7 @@ class TableGuess:
         return cls(found | {column: guess}, column, classes, user).checked(name)
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Return the guesses of all columns, the target among them, in their order and in plain values.
-
-        Returns
-        -------
-        list of dict
-            Each with its `name`.
-        """
+        """Return the guesses of all columns, the target among them, in their order and in plain values."""
         return [
             {"name": name, "levels": list(guess.levels)}
             if isinstance(guess, LevelGuess)
@@ -167,13 +103,7 @@ class TableGuess:
         ]
 
     def lines(self) -> list[str]:
-        """Say what every column is taken for; to be read before anything is spent on it.
-
-        Returns
-        -------
-        list of str
-            One for ranges, one for levels and one for columns of which nothing is said, as far as there are any.
-        """
+        """Say what every column is taken for; to be read before anything is spent on it."""
         unsaid, ranges, levels = [], [], []
         for name, guess in self.columns.items():
             if isinstance(guess, LevelGuess):
@@ -191,23 +121,7 @@ class TableGuess:
         ]
 
     def checked(self, name: str = "guess") -> TableGuess:
-        """Check that there is a column, and that none has two roles.
-
-        Parameters
-        ----------
-        name : str, default "guess"
-            What errors call it.
-
-        Returns
-        -------
-        TableGuess
-            Itself.
-
-        Raises
-        ------
-        ArgumentError
-            Where that is not so.
-        """
+        """Check that there is a column, and that none has two roles."""
         if self.user is not None and (not isinstance(self.user, str) or self.user in self.columns):
             raise ArgumentError(f"{name}: user", self.user, "a column that is not described", "A row's owner is not its feature.")
         if not self.columns:
@@ -230,43 +144,6 @@ def guess_for(
 
     The names of columns are taken as public, and for Parquet their types. A column of CSV of which nothing is said is taken for a
     number of any size.
-
-    Parameters
-    ----------
-    source : Source
-        The table; only its header is looked at.
-    guess : TableGuess, optional
-        Guesses from a file; only the columns that it lists are then described, and those named by options.
-    target : str, optional
-        The column to predict.
-    user : str, optional
-        The column that says whose a row is.
-    ranges : mapping of str to str, optional
-        "LOW..HIGH" of columns.
-    levels : mapping of str to str, optional
-        "A,B,C" of columns.
-    whole : iterable of str, optional
-        Columns of whole numbers.
-    leave_out : iterable of str, optional
-        Columns that are not described.
-
-    Returns
-    -------
-    TableGuess
-        For every column that is described.
-
-    Raises
-    ------
-    ArgumentError
-        Where a column is not there, or a range is none.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "people.csv")
-    >>> written = file.write_text("age,ill\\n30,no\\n")
-    >>> guess_for(Source(file), ranges={"age": "0..200"}, levels={"ill": "no,yes"}, target="ill").classes
-    ('no', 'yes')
     """
     ranges, levels, whole, leave_out = ranges or {}, levels or {}, tuple(whole), tuple(leave_out)
     user = user or (guess.user if guess else None)

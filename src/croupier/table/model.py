@@ -45,22 +45,6 @@ def interval_schema(schema: Schema) -> Schema:
 
     Rows are left as they are, since a row that is divided by its own length is not linear in its columns. A category of two levels
     or more without a reference gets its first level for one: all levels and the intercept together would not be determined.
-
-    Parameters
-    ----------
-    schema : Schema
-        The public facts.
-
-    Returns
-    -------
-    Schema
-        The same facts, with `rows = "as-is"` and references.
-
-    Examples
-    --------
-    >>> facts = {"target": {"column": "pay", "range": [0, 100]}, "columns": {"sex": {"levels": ["f", "m"]}}}
-    >>> interval_schema(Schema.from_dict(facts)).columns["sex"].reference
-    'f'
     """
     columns = {
         name: replace(column, reference=column.levels[0])
@@ -83,12 +67,6 @@ class IntervalRequest:
         The estimator's, but for those that follow from the schema, and for delta.
     delta : float or None
         Of the guarantee; None takes 1e-6, or 0.1 / users if that is less.
-
-    Examples
-    --------
-    >>> facts = {"target": {"column": "pay", "range": [0, 100]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> IntervalRequest("linear", {"epsilon": 2.0}, None).estimator(interval_schema(Schema.from_dict(facts))).target_range
-    (0.0, 100.0)
     """
 
     task: str
@@ -96,25 +74,7 @@ class IntervalRequest:
     delta: float | None
 
     def estimator(self, facts: Schema, users: int | None = None) -> ShuffleLinearRegression | ShuffleLogit:
-        """The estimator for so many users, its public facts from the schema.
-
-        Parameters
-        ----------
-        facts : Schema
-            What `interval_schema` gave.
-        users : int, optional
-            Left out before users are counted: then only what is wrong for any number of them is refused.
-
-        Returns
-        -------
-        ShuffleLinearRegression or ShuffleLogit
-            Not fitted yet.
-
-        Raises
-        ------
-        ArgumentError
-            Where the request cannot be kept, or a parameter is one of training in rounds.
-        """
+        """The estimator for so many users, its public facts from the schema."""
         kind = INTERVALS[self.task]
         known = {field.name for field in fields(kind)}
         public = self._public(facts, users)
@@ -142,24 +102,7 @@ class IntervalRequest:
 
 
 def exclusive_columns(schema: Schema) -> tuple[tuple[int, ...], ...]:
-    """Return the features of every category that has two or more: of them at most one is not 0 in any row.
-
-    Parameters
-    ----------
-    schema : Schema
-        The public facts.
-
-    Returns
-    -------
-    tuple of tuple of int
-        Places in `Encoder.names`.
-
-    Examples
-    --------
-    >>> facts = {"target": {"column": "pay", "range": [0, 1]}, "columns": {"sex": {"levels": ["f", "m"]}}}
-    >>> exclusive_columns(Schema.from_dict(facts))
-    ((0, 1),)
-    """
+    """Return the features of every category that has two or more: of them at most one is not 0 in any row."""
     groups, place = [], 0
     for name, column in schema.columns.items():
         width = len(features_of(name, column))
@@ -183,35 +126,6 @@ def in_schema_units(table: RegressionTable, schema: Schema) -> RegressionTable:
 
     A feature is (value - middle) / half, so a coefficient is divided by half, and the intercept, which was that of somebody in the
     middle of every range, becomes that of somebody at 0. All is linear: covariances give the new standard errors exactly.
-
-    Parameters
-    ----------
-    table : RegressionTable
-        Of rows that this schema's encoder made, with its covariance.
-    schema : Schema
-        With rows as they are.
-
-    Returns
-    -------
-    RegressionTable
-        One row per feature and, last, the intercept. A number on a log scale is per unit of log(1 + value - low). That a number is
-        missing is counted against the middle of its range, which stands in for it.
-
-    Raises
-    ------
-    ArgumentError
-        Where rows are divided by their own length, or are another schema's.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> facts = {"target": {"column": "pay", "range": [0, 100]}, "columns": {"age": {"low": 20, "high": 60}}}
-    >>> schema = interval_schema(Schema.from_dict(facts))
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(50_000, 1))  # ages 20 to 60, as the encoder scales them
-    >>> table = ShuffleLinearRegression(target_range=(0, 100), epsilon=4.0).fit(X, 50 + 20 * X[:, 0]).summary()
-    >>> units = in_schema_units(table, schema)
-    >>> units.names, np.round(units.coef).tolist()  # 1 a year, and 10 at the age of 0
-    (('age', '(intercept)'), [1.0, 10.0])
     """
     if schema.rows != "as-is":
         remedy = 'Fit with --task linear or logit, or rows = "as-is": a row divided by its own length is not linear in its columns.'
@@ -450,13 +364,6 @@ class Request:
         The estimator's, but for those that follow from the schema, and for delta.
     delta : float or None
         Of the guarantee; None takes 1e-6, or 0.1 / users if that is less.
-
-    Examples
-    --------
-    >>> from croupier.table import Schema
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> Request("classify", {"epsilon": 2.0}, None).estimator(Schema.from_dict(facts), users=1000).classes
-    ['no', 'yes']
     """
 
     task: str
@@ -464,25 +371,7 @@ class Request:
     delta: float | None
 
     def estimator(self, facts: Schema, users: int | None = None) -> LinearModel:
-        """The estimator for so many users, its public facts from the schema.
-
-        Parameters
-        ----------
-        facts : Schema
-            The public facts about the table.
-        users : int, optional
-            Left out before users are counted: then only what is wrong for any number of them is refused.
-
-        Returns
-        -------
-        LinearModel
-            Not fitted yet.
-
-        Raises
-        ------
-        ArgumentError
-            Where the request cannot be kept.
-        """
+        """The estimator for so many users, its public facts from the schema."""
         if self.delta is not None:
             real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
         for name in {"feature_norm", "feature_range"} & set(self.parameters):
@@ -497,67 +386,13 @@ class Request:
 
 
 def task_for(facts: Schema, task: str | None = None) -> str:
-    """The task, or the usual one for such a target.
-
-    Parameters
-    ----------
-    facts : Schema
-        The public facts, of which the target's count.
-    task : str, optional
-        One of `TASKS`; by the target unless given.
-
-    Returns
-    -------
-    str
-        One of `TASKS`.
-
-    Raises
-    ------
-    ArgumentError
-        Where the task is not one for this target.
-
-    Examples
-    --------
-    >>> from croupier.table import Schema
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> task_for(Schema.from_dict(facts)), task_for(Schema.from_dict(facts), "svm")
-    ('classify', 'svm')
-    """
+    """The task, or the usual one for such a target."""
     fitting = _fitting(facts)
     return fitting[0] if task is None else one_of("task", task, fitting, f"The schema's target has {_kind(facts)}.")
 
 
 def request_for(facts: Schema, task: str | None, parameters: dict[str, Any], delta: float | None) -> Request | IntervalRequest:
-    """Which estimator is wanted of a table: trained in rounds, or a regression with intervals.
-
-    Parameters
-    ----------
-    facts : Schema
-        The public facts, of which the target's count.
-    task : str or None
-        One of `TASKS` or `INTERVALS`; by the target unless given.
-    parameters : dict
-        The estimator's.
-    delta : float or None
-        Of the guarantee.
-
-    Returns
-    -------
-    Request or IntervalRequest
-        By the task.
-
-    Raises
-    ------
-    ArgumentError
-        Where the task is not one for this target.
-
-    Examples
-    --------
-    >>> from croupier.table import Schema
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> request_for(Schema.from_dict(facts), "logit", {}, None).task
-    'logit'
-    """
+    """Which estimator is wanted of a table: trained in rounds, or a regression with intervals."""
     classes = facts.target.classes
     fitting = "linear" if classes is None else "logit"
     if task not in INTERVALS:

@@ -34,25 +34,6 @@ class RowStore:
 
     The files have no name in the folder (or lose it at once, where the system knows no such files): however the process ends, the
     system deletes them with it. Memory stays that of a piece. Use it as a context.
-
-    Parameters
-    ----------
-    folder : path-like, optional
-        Where they lie; the system's folder for temporary files unless given.
-    precision : dtype, default numpy.float32
-        Of the rows.
-
-    Raises
-    ------
-    ArgumentError
-        Where that is no folder that can be written to.
-
-    Examples
-    --------
-    >>> with RowStore() as store:
-    ...     store.append(np.ones((3, 2), dtype=np.float32), np.zeros(3))
-    ...     len(store), store.rows.shape
-    (3, (3, 2))
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, precision: Any = np.float32) -> None:
@@ -74,22 +55,7 @@ class RowStore:
         return self._count
 
     def append(self, rows: NDArray[Any], targets: NDArray[Any], users: NDArray[np.uint64] | None = None) -> None:
-        """Write some records down.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (records, features)
-            Their rows.
-        targets : ndarray
-            Their targets.
-        users : ndarray of uint64, optional
-            Whose they are.
-
-        Raises
-        ------
-        ArgumentError
-            Where the disk is full.
-        """
+        """Write some records down."""
         self._width = rows.shape[1]
         self._count += len(rows)
         self._write("rows", rows.astype(self._precision, copy=False))
@@ -142,84 +108,28 @@ class TableWarning(UserWarning):
 
 
 class Watcher:
-    """Hears how a fit goes. Here every method does nothing; a subclass overrides what it wants to show.
-
-    Examples
-    --------
-    >>> class Counting(Watcher):
-    ...     rounds = 0
-    ...
-    ...     def before_round(self) -> None:
-    ...         self.rounds += 1
-    """
+    """Hears how a fit goes. Here every method does nothing; a subclass overrides what it wants to show."""
 
     def reading(self, name: str) -> AbstractContextManager[Callable[[int], None]]:
-        """Around the reading of a file.
-
-        Parameters
-        ----------
-        name : str
-            The file's.
-
-        Returns
-        -------
-        context manager
-            It gives a function that is called with the number of rows of every piece that was read.
-        """
+        """Around the reading of a file."""
         return nullcontext(lambda rows: None)
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Around a step that may take a while.
-
-        Parameters
-        ----------
-        what : str
-            The step, as "starting Ray".
-
-        Returns
-        -------
-        context manager
-            It is left when the step is done.
-        """
+        """Around a step that may take a while."""
         return nullcontext()
 
     def forecast(self, expected: WidthForecast) -> None:
-        """Before anybody is asked, in a regression with intervals. What it raises ends the fit; nothing was spent.
-
-        Parameters
-        ----------
-        expected : WidthForecast
-            How wide intervals will be, from public facts.
-        """
+        """Before anybody is asked, in a regression with intervals. What it raises ends the fit; nothing was spent."""
 
     def training(self, schedule: Schedule, delta: float) -> AbstractContextManager[None]:
-        """Around all rounds.
-
-        Parameters
-        ----------
-        schedule : Schedule
-            What is about to be run.
-        delta : float
-            At which its guarantee is stated.
-
-        Returns
-        -------
-        context manager
-            It is left when training has ended, with the exception if there is one.
-        """
+        """Around all rounds."""
         return nullcontext()
 
     def before_round(self) -> None:
         """Before users are asked. Raise `croupier.optimizer.StopTraining` to end training, and keep the model so far."""
 
     def after_round(self, done: Round) -> None:
-        """After a round was answered, also by an earlier process. Raise `StopTraining` to end training here.
-
-        Parameters
-        ----------
-        done : Round
-            What was asked and what came back.
-        """
+        """After a round was answered, also by an earlier process. Raise `StopTraining` to end training here."""
 
 
 @dataclass(frozen=True)
@@ -236,16 +146,6 @@ class Engine:
         Ray only: that of a running cluster; a local one is started unless given.
     workers : int, optional
         Ray only: how many; one per CPU unless given.
-
-    Raises
-    ------
-    ArgumentError
-        For another name, or an option of the other engine.
-
-    Examples
-    --------
-    >>> Engine().name, Engine("ray", workers=2).workers
-    ('local', 2)
     """
 
     name: str = "local"
@@ -265,29 +165,8 @@ class Engine:
     def people(
         self, source: Source, encoder: Encoder, maker: TableEstimator, watcher: Watcher | None = None
     ) -> Iterator[Population]:
-        """The people of a file, as a population for as long as the context is open; a block of them is the same on either engine.
-
-        Parameters
-        ----------
-        source : Source
-            The files.
-        encoder : Encoder
-            Makes rows of their records.
-        maker : TableEstimator
-            An estimator, by whose public facts rows and targets are prepared for training.
-        watcher : Watcher, optional
-            Hears how it goes.
-
-        Yields
-        ------
-        Population
-            One user per row, or per name in the schema's user column.
-
-        Raises
-        ------
-        ArgumentError
-            A file that cannot be read, a record that is not valid (unless the encoder blanks it), or no rows.
-        """
+        """The people of a file, as a population for as long as the context is open; a block of them is the same on either
+        engine."""
         watcher = watcher or Watcher()
         if self.name == "local":
             with RowStore(self.work_dir) as store:
@@ -327,21 +206,6 @@ class TableBlock:
         How a CSV file writes them: with commas, in UTF-8, unless given.
     first : int, default 0
         The place of its first row among all rows, from 0.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
-    >>> file = Path(tempfile.mkdtemp(), "people.csv")
-    >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> schema = Schema.from_dict(facts)
-    >>> from croupier.table import Encoder
-    >>> maker = Request("classify", {}, None).estimator(schema, users=2000)
-    >>> rows, targets = TableBlock(file, None, 2000, Encoder(schema), maker).read()
-    >>> rows.shape, targets[:2].tolist()
-    ((2000, 2), [0.0, 1.0])
     """
 
     file: Path
@@ -358,18 +222,7 @@ class TableBlock:
         return str(self.file)
 
     def read(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Read the block.
-
-        Returns
-        -------
-        tuple of ndarray
-            Rows and targets.
-
-        Raises
-        ------
-        UnreachableError
-            The file is gone.
-        """
+        """Read the block."""
         if not self.file.exists():
             raise UnreachableError(f"{self.file} is gone; bring it back. Nothing was released in this round")
         source = Source(self.file, self.dialect)
@@ -386,18 +239,7 @@ class TableBlock:
 
 
 def piece_rows(encoder: Encoder) -> int:
-    """How many records are encoded together, so that they fit into memory.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Says how many entries a row has.
-
-    Returns
-    -------
-    int
-        At least 1.
-    """
+    """How many records are encoded together, so that they fit into memory."""
     return max(1, _PIECE_ENTRIES // len(encoder.names))
 
 

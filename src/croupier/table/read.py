@@ -43,18 +43,6 @@ class Dialect:
     encoding : str, default "utf-8"
         The encoding of texts, by a name that Python knows. One in which commas, quotation marks and line breaks are single bytes,
         as in ASCII.
-
-    Raises
-    ------
-    ArgumentError
-        Where one of them is none of these.
-
-    Examples
-    --------
-    >>> Dialect(separator=";", decimal=",").separator
-    ';'
-    >>> Dialect(separator="tab").separator
-    '\\t'
     """
 
     separator: str | None = None
@@ -81,18 +69,7 @@ class Dialect:
         object.__setattr__(self, "encoding", name)
 
     def separator_of(self, name: str) -> str:
-        """What separates the values of a file of this name.
-
-        Parameters
-        ----------
-        name : str
-            The file's; one with ".tsv" in it has tabs, unless a separator is given.
-
-        Returns
-        -------
-        str
-            One character.
-        """
+        """What separates the values of a file of this name."""
         return self.separator or ("\t" if ".tsv" in name.lower() else ",")
 
 
@@ -113,25 +90,7 @@ _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
 
 
 def broken(file: Path, problem: Exception, names: Sequence[str] = (), dialect: Dialect | None = None) -> ArgumentError:
-    """The error to raise for what Arrow says of a file.
-
-    Parameters
-    ----------
-    file : Path
-        The file.
-    problem : Exception
-        What was raised where it was read.
-    names : sequence of str, optional
-        The file's columns in their order, so that the column can be named.
-    dialect : Dialect, optional
-        As which the file was read.
-
-    Returns
-    -------
-    ArgumentError
-        For the holder of the file. A `RecordError` where the text shows a value; it loses that, and its place, on its way out of
-        the process.
-    """
+    """The error to raise for what Arrow says of a file."""
     dialect = dialect or Dialect()
     text = str(problem)
     row, column = re.search(r"Row #(\d+)", text), re.search(r"CSV column #(\d+)", text)
@@ -359,13 +318,6 @@ class Piece:
         The records.
     decimal : str, default "."
         The decimal mark of numbers that are still text.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> piece = Piece(Path("people.csv"), 1, pa.record_batch({"age": [30, 70]}))
-    >>> len(piece), piece.where(1)
-    (2, 'people.csv, row 2')
     """
 
     file: Path
@@ -377,33 +329,11 @@ class Piece:
         return int(self.batch.num_rows)
 
     def column(self, name: str) -> Any:
-        """Return one column of the records.
-
-        Parameters
-        ----------
-        name : str
-            The column's.
-
-        Returns
-        -------
-        pyarrow.Array
-            Its values.
-        """
+        """Return one column of the records."""
         return self.batch.column(name)
 
     def where(self, index: int) -> str:
-        """Return a record's place, for whoever has to find it.
-
-        Parameters
-        ----------
-        index : int
-            Its place in this piece, from 0.
-
-        Returns
-        -------
-        str
-            The file and the row.
-        """
+        """Return a record's place, for whoever has to find it."""
         return f"{self.file}, row {self.first + index}"
 
 
@@ -411,28 +341,6 @@ class Source:
     """A data file, or a folder of files of one kind in the order of their names.
 
     Nothing but names is looked at before `pieces`. A file that cannot be read to its end raises an error that names it.
-
-    Parameters
-    ----------
-    path : str or path
-        CSV or Parquet, a file or a folder.
-    dialect : Dialect, optional
-        How CSV files write their values; comma, decimal point and UTF-8 unless given.
-
-    Raises
-    ------
-    ArgumentError
-        Where there is no such file or folder, or it is neither CSV nor Parquet.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> file = Path(tempfile.mkdtemp(), "people.csv")
-    >>> written = file.write_text("age,ill\\n30,no\\n70,yes\\n")
-    >>> source = Source(file)
-    >>> source.names, [len(piece) for piece in source.pieces(None)]
-    (['age', 'ill'], [2])
     """
 
     def __init__(self, path: str | os.PathLike[str], dialect: Dialect | None = None) -> None:
@@ -445,18 +353,7 @@ class Source:
         return _names(self.files[0], self.dialect)
 
     def require(self, columns: Sequence[str]) -> None:
-        """Refuse files that lack one of these columns.
-
-        Parameters
-        ----------
-        columns : sequence of str
-            Their names.
-
-        Raises
-        ------
-        FileError
-            Where one is missing, or there twice.
-        """
+        """Refuse files that lack one of these columns."""
         for file in self.files:
             names = _names(file, self.dialect)
             for column in columns:
@@ -464,28 +361,7 @@ class Source:
                     raise missing_column(column, names, file, self.dialect)
 
     def pieces(self, types: dict[str, Any] | None, most: int = 1 << 16, row_groups: Sequence[int] | None = None) -> Iterator[Piece]:
-        """Read the records in order, piece by piece.
-
-        Parameters
-        ----------
-        types : dict of str to pyarrow.DataType, or None
-            The columns, and the types that CSV is read as. None is all columns, of the types that the files have or, for CSV, that
-            their first lines look like.
-        most : int, default 65536
-            Records of a piece.
-        row_groups : sequence of int, optional
-            Those of a Parquet file that are wanted; all unless given.
-
-        Yields
-        ------
-        Piece
-            The next records.
-
-        Raises
-        ------
-        FileError
-            Where a file cannot be read to its end.
-        """
+        """Read the records in order, piece by piece."""
         for file in self.files:
             first = 1 + sum((self.row_groups(file) or [])[: row_groups[0]]) if row_groups else 1
             for batch in _batches(file, types, most, self.dialect, row_groups):
@@ -496,23 +372,7 @@ class Source:
                 first += batch.num_rows
 
     def row_groups(self, file: Path) -> list[int] | None:
-        """Count the rows of each row group of a Parquet file.
-
-        Parameters
-        ----------
-        file : Path
-            One of `files`.
-
-        Returns
-        -------
-        list of int or None
-            Rows of each; None for CSV.
-
-        Raises
-        ------
-        FileError
-            Where the file cannot be read.
-        """
+        """Count the rows of each row group of a Parquet file."""
         if _kind(file) != "parquet":
             return None
         try:
@@ -522,23 +382,7 @@ class Source:
         return [data.row_group(group).num_rows for group in range(data.num_row_groups)]
 
     def count_rows(self, column: str) -> Counter[Path]:
-        """Count the records of each file; CSV is read for it.
-
-        Parameters
-        ----------
-        column : str
-            The column that is read.
-
-        Returns
-        -------
-        Counter of Path
-            Records of each file.
-
-        Raises
-        ------
-        FileError
-            Where a file cannot be read.
-        """
+        """Count the records of each file; CSV is read for it."""
         rows: Counter[Path] = Counter()
         for file in self.files:
             groups = self.row_groups(file)
@@ -550,13 +394,7 @@ class Source:
         return rows
 
     def ends_oddly(self) -> Path | None:
-        """Find a CSV file whose last line is not ended: it may have been cut off within a value.
-
-        Returns
-        -------
-        Path or None
-            The first such file.
-        """
+        """Find a CSV file whose last line is not ended: it may have been cut off within a value."""
         for file in self.files:
             if file.suffix not in (".csv", ".tsv") or not file.stat().st_size:
                 continue

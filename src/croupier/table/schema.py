@@ -155,25 +155,7 @@ Column = Numeric | Category
 
 
 def column_from(name: str, values: Any) -> Column:
-    """Read the public facts about a column.
-
-    Parameters
-    ----------
-    name : str
-        What errors call it.
-    values : dict
-        As `column_facts` gives them.
-
-    Returns
-    -------
-    Numeric or Category
-        Checked.
-
-    Raises
-    ------
-    ArgumentError
-        Where a key is missing or not known, or a value is outside its range.
-    """
+    """Read the public facts about a column."""
     keys = Keys(name, values)
     column: Column
     if "levels" in values:
@@ -240,18 +222,7 @@ def as_text(value: Label) -> str:
 
 
 def column_facts(column: Column) -> dict[str, Any]:
-    """Return the facts in plain values; what is as usual is left out.
-
-    Parameters
-    ----------
-    column : Numeric or Category
-        The column.
-
-    Returns
-    -------
-    dict
-        What `column_from` reads.
-    """
+    """Return the facts in plain values; what is as usual is left out."""
     if isinstance(column, Category):
         unknown = {} if column.unknown == "zero" else {"unknown": column.unknown}
         reference = {} if column.reference is None else {"reference": column.reference}
@@ -282,11 +253,6 @@ class Described:
         Who was asked, where a share of the people was set aside: fits leave them out.
     rows : int, optional
         Rows of the table from which they were set aside by their places; None where they were by their names.
-
-    Examples
-    --------
-    >>> Described(0.2, 1e-6, 5_000).lines((1.0, 1e-6))
-    ['The schema was described at epsilon 0.2, delta 1e-06; whoever is in both has at most epsilon 1.2, delta 2e-06 altogether.']
     """
 
     epsilon: float
@@ -298,25 +264,7 @@ class Described:
 
     @classmethod
     def from_dict(cls, values: Any, name: str) -> Described:
-        """Read it from a schema's table.
-
-        Parameters
-        ----------
-        values : dict
-            As `to_dict` gives it.
-        name : str
-            What errors call it.
-
-        Returns
-        -------
-        Described
-            Checked.
-
-        Raises
-        ------
-        ArgumentError
-            Where a key is missing or not known, or a value is outside its range.
-        """
+        """Read it from a schema's table."""
         keys = Keys(name, values)
         epsilon = real(f"{name}.epsilon", keys.need("epsilon"), above=0, remedy=_REMEDY)
         delta = real(f"{name}.delta", keys.need("delta"), above=0, below=1, remedy=_REMEDY)
@@ -333,86 +281,32 @@ class Described:
         return cls(epsilon, delta, users, private, None if share is None else SetAside(share, seed), rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for TOML and JSON.
-
-        Returns
-        -------
-        dict
-            What `from_dict` reads.
-        """
+        """Return plain values, for TOML and JSON."""
         plain: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "users": self.users}
         plain |= {} if self.private else {"private": False}
         plain |= {} if self.aside is None else {"share": self.aside.share, "seed": self.aside.seed}
         return plain | ({} if self.rows is None else {"rows": self.rows})
 
     def require_rows(self, rows: int) -> None:
-        """Refuse a table of another length than that from which people were set aside by their places.
-
-        Parameters
-        ----------
-        rows : int
-            How many rows were read.
-
-        Raises
-        ------
-        ArgumentError
-            Where there are more or fewer; nobody was asked.
-        """
+        """Refuse a table of another length than that from which people were set aside by their places."""
         if self.rows not in (None, rows):
             remedy = "People were set aside by their places in that file: give the same file, in the same order; nobody was asked."
             raise ArgumentError("DATA", Found(f"has {rows:,} rows"), f"the {self.rows:,} rows that were described", remedy)
 
     def require_user(self, name: str, user: str | None, was: str | None) -> None:
-        """Refuse another user column than that by which people were set aside.
-
-        Parameters
-        ----------
-        name : str
-            What the error calls it.
-        user : str or None
-            The column.
-        was : str or None
-            That of the description.
-
-        Raises
-        ------
-        ArgumentError
-            Where it is another one, and people were set aside.
-        """
+        """Refuse another user column than that by which people were set aside."""
         if self.aside is not None and user != was:
             remedy = "Describe the data again with this user column, or leave it as it was."
             raise ArgumentError(name, user, "as it was when people were set aside for the schema", remedy)
 
     def rest(self, user: str | None) -> Part | None:
-        """Those who were not set aside for the schema, for an account.
-
-        Parameters
-        ----------
-        user : str or None
-            The schema's user column.
-
-        Returns
-        -------
-        Part or None
-            None where nobody was set aside.
-        """
+        """Those who were not set aside for the schema, for an account."""
         if self.aside is None:
             return None
         return Part(self.aside, "rest", self.rows, user if self.rows is None else None)
 
     def lines(self, promise: tuple[float, float] | None) -> list[str]:
-        """Say what a fit with this promise and the description reveal together.
-
-        Parameters
-        ----------
-        promise : tuple of (float, float) or None
-            The fit's epsilon and delta; None where it is NOT private.
-
-        Returns
-        -------
-        list of str
-            One line.
-        """
+        """Say what a fit with this promise and the description reveal together."""
         own = self._promise
         if not self.private:
             return ["The schema was described with a seed: NOT PRIVATE, and no guarantee covers it."]

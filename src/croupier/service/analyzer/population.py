@@ -45,18 +45,6 @@ from ..wire.transports import checked_transport, opened
 def most_excluded(task: Task, phase: Phase) -> int:
     """Count the reports of a round that may be left out at most: E.
 
-    Parameters
-    ----------
-    task : Task
-        The task.
-    phase : Phase
-        The round's phase.
-
-    Returns
-    -------
-    int
-        At least 0.
-
     Guarantee
     ---------
     Whichever E reports of a batch are left out, the rest holds the honest users that the phase's plan counts on, if the batch holds
@@ -68,38 +56,14 @@ def most_excluded(task: Task, phase: Phase) -> int:
 
 
 def fewest(task: Task, phase: Phase) -> int:
-    """Count the reports with which a round can end at least, before any is left out.
-
-    Parameters
-    ----------
-    task : Task
-        The task.
-    phase : Phase
-        The round's phase.
-
-    Returns
-    -------
-    int
-        The plan's honest users, and as many more as may be left out; all where lots are secret, as blanks fill a round up.
-    """
+    """Count the reports with which a round can end at least, before any is left out."""
     if phase.lots is not None:
         return phase.plan.users
     return phase.plan.honest_users + most_excluded(task, phase)
 
 
 def no_room(task: Task) -> str | None:
-    """Say that one bad report ends a task, where that is so, and from which size of a round it is not.
-
-    Parameters
-    ----------
-    task : Task
-        The task.
-
-    Returns
-    -------
-    str or None
-        A sentence for its operator; None where every round can do without a report.
-    """
+    """Say that one bad report ends a task, where that is so, and from which size of a round it is not."""
     schedule = task.schedule
     tight = [phase for phase in schedule.phases if not room(task, phase)]
     if not tight:
@@ -116,20 +80,7 @@ def no_room(task: Task) -> str | None:
 
 
 def room(task: Task, phase: Phase) -> int:
-    """Count the users of a round who may send what is bad before the task ends.
-
-    Parameters
-    ----------
-    task : Task
-        The task.
-    phase : Phase
-        The round's phase.
-
-    Returns
-    -------
-    int
-        E; by "messages", where nothing is left out, those beyond the users that the plan counts on.
-    """
+    """Count the users of a round who may send what is bad before the task ends."""
     if checked_transport(task.transport) is None:
         return phase.plan.users - phase.plan.honest_users
     return most_excluded(task, phase)
@@ -153,15 +104,6 @@ _TOGETHER = 500
 class Admission:
     """Counts the tokens of one batch, each once, over all batches of the task. Nothing is written down before `spend`.
 
-    Parameters
-    ----------
-    store : Database
-        The analyzer's database.
-    task : Task
-        The task; where it has no enroller, everybody is admitted.
-    task_round : TaskRound
-        The batch's round.
-
     Guarantee
     ---------
     The reports that are admitted in all rounds of a slot are of different people whom the task's enroller has signed tokens for: a
@@ -177,18 +119,7 @@ class Admission:
             self._earlier = set(connection.execute(query).scalars()) if task.enroller is not None else set[str]()
 
     def admits(self, token: bytes) -> bool:
-        """Count a token.
-
-        Parameters
-        ----------
-        token : bytes
-            What came in an envelope beside the seed.
-
-        Returns
-        -------
-        bool
-            Whether its report is one of another enrolled person.
-        """
+        """Count a token."""
         if self._task.enroller is None:
             return not token
         name = hashlib.sha256(token[:PREFIX_BYTES]).hexdigest()
@@ -198,13 +129,7 @@ class Admission:
         return True
 
     def spend(self, connection: Connection) -> None:
-        """Write down the tokens that were counted, in the transaction that writes down what came of the batch.
-
-        Parameters
-        ----------
-        connection : Connection
-            The analyzer's transaction.
-        """
+        """Write down the tokens that were counted, in the transaction that writes down what came of the batch."""
         names = list(self._used)
         for start in range(0, len(names), _TOGETHER):
             rows = [{"token": name, "round": self._round} for name in names[start : start + _TOGETHER]]
@@ -229,25 +154,7 @@ def look_into(
     key: Ed25519PrivateKey,
     pool: Executor | None,
 ) -> None:
-    """Open a batch, and write down what it is: counts, a list of exclusions, or more bad reports than the task can bear.
-
-    Parameters
-    ----------
-    store : Database
-        The analyzer's database.
-    task : Task
-        The task.
-    task_round : TaskRound
-        The batch's round.
-    data : bytes
-        The batch as it came, checked by `RemotePopulation.take`.
-    private : X25519PrivateKey
-        The round's private key, which is deleted.
-    key : Ed25519PrivateKey
-        The analyzer's key, which signs the list.
-    pool : Executor or None
-        Shares the work of opening envelopes.
-    """
+    """Open a batch, and write down what it is: counts, a list of exclusions, or more bad reports than the task can bear."""
     phase = task_round.phase_of(task)
     batch = SealedBatch.from_bytes(data, phase.plan.bits_per_coordinate, task.shuffler)
     found: dict[str, Any]
@@ -283,44 +190,15 @@ def look_into(
 
 
 def exclusions_of(store: Database, round_id: str) -> Document | None:
-    """Return the signed list of the reports that are left out of a round.
-
-    Parameters
-    ----------
-    store : Database
-        The analyzer's database.
-    round_id : str
-        The round's id.
-
-    Returns
-    -------
-    Document or None
-        None where the round's batch is not checked yet.
-    """
+    """Return the signed list of the reports that are left out of a round."""
     with store.look() as connection:
         stored = connection.execute(select(tables.found.c.exclusions).where(tables.found.c.round == round_id)).scalar()
     return None if stored is None else Document.from_bytes(stored)
 
 
 def take_release(store: Database, task: Task, task_round: TaskRound, release: Release) -> None:
-    """Write down the counts of a round: the shuffler's sum less the analyzer's share. The first release counts, others do nothing.
-
-    Parameters
-    ----------
-    store : Database
-        The analyzer's database.
-    task : Task
-        The task.
-    task_round : TaskRound
-        The release's round.
-    release : Release
-        As the shuffler signed it.
-
-    Raises
-    ------
-    WireError
-        Where the release is of another list of exclusions or another shape, or no list was made.
-    """
+    """Write down the counts of a round: the shuffler's sum less the analyzer's share. The first release counts, others do
+    nothing."""
     phase, transport, found = task_round.phase_of(task), checked_transport(task.transport), tables.found.c
     with store.begin() as connection:
         query = select(found.exclusions, found.share, tables.asked.c.users).join_from(tables.found, tables.asked)
@@ -345,22 +223,7 @@ def take_release(store: Database, task: Task, task_round: TaskRound, release: Re
 
 
 def estimate_of(ones: str, users: int, plan: SumPlan) -> SumEstimate:
-    """Estimate the sum from counts as they were written down; a round that was dropped is a sum of 0.
-
-    Parameters
-    ----------
-    ones : str
-        Counts of ones as JSON, or null.
-    users : int
-        How many reports are in them.
-    plan : SumPlan
-        The round's plan.
-
-    Returns
-    -------
-    SumEstimate
-        The noisy sum, with its guarantee.
-    """
+    """Estimate the sum from counts as they were written down; a round that was dropped is a sum of 0."""
     counts = json.loads(ones)
     if counts is None:  # what is said of the users is that no users could have sent it
         return SumEstimate(sum=np.zeros(plan.dim), users=users, noise_std=plan.noise_std_for(users), guarantee=plan.guarantee)
@@ -371,22 +234,7 @@ def estimate_of(ones: str, users: int, plan: SumPlan) -> SumEstimate:
 
 
 class AnalyzerEnding:
-    """The analyzer's side.
-
-    Parameters
-    ----------
-    task : Task
-        What is trained.
-    store : Database
-        The analyzer's database.
-    key : Ed25519PrivateKey
-        The analyzer's key.
-
-    Attributes
-    ----------
-    refusal : str or None
-        Why the shuffler does not serve the task, by its last word.
-    """
+    """The analyzer's side."""
 
     def __init__(self, task: Task, store: Database, key: Ed25519PrivateKey) -> None:
         self._task, self._store, self._key = task, store, key
@@ -394,84 +242,30 @@ class AnalyzerEnding:
         self.refusal: str | None = None
 
     def declare(self, rounds: int, reason: str | None = None) -> Document:
-        """Write down that the task has ended.
-
-        Parameters
-        ----------
-        rounds : int
-            How many rounds were answered.
-        reason : str, optional
-            Why it has ended before its time.
-
-        Returns
-        -------
-        Document
-            The signed end.
-        """
+        """Write down that the task has ended."""
         document = End(self._task.id, rounds, reason).document(self._key)
         self._store.keep_end(document)
         return document
 
     def document(self) -> Document | None:
-        """Return the signed end.
-
-        Returns
-        -------
-        Document or None
-            None while the task goes on.
-        """
+        """Return the signed end."""
         return self._store.end()
 
     def hear(self, data: bytes) -> None:
-        """Take the shuffler's word that it knows of the end.
-
-        Parameters
-        ----------
-        data : bytes
-            A signed document.
-
-        Raises
-        ------
-        WireError
-            Where it is not the shuffler's.
-        """
+        """Take the shuffler's word that it knows of the end."""
         require_heard(Document.from_bytes(data), self._task.id, self._task.shuffler)
         if self._store.end_heard(now=True):
             self._heard.set()
 
     def refuse(self, data: bytes) -> None:
-        """Take the shuffler's word that it does not serve the task, and log it once.
-
-        Parameters
-        ----------
-        data : bytes
-            A signed document.
-
-        Raises
-        ------
-        WireError
-            Where it is not the shuffler's.
-        """
+        """Take the shuffler's word that it does not serve the task, and log it once."""
         reason = refusal_reason(Document.from_bytes(data), self._task.id, self._task.shuffler)
         if reason != self.refusal:
             log.error("the shuffler does not serve the task: %s", reason)
         self.refusal = reason
 
     def wait(self, seconds: float, stopped: threading.Event) -> bool:
-        """Wait until the shuffler knows of the end.
-
-        Parameters
-        ----------
-        seconds : float
-            For how long, at most.
-        stopped : Event
-            Ends the waiting, too.
-
-        Returns
-        -------
-        bool
-            Whether the shuffler knows.
-        """
+        """Wait until the shuffler knows of the end."""
         left = seconds
         if self._store.end_heard():  # by an earlier process
             self._heard.set()
@@ -489,32 +283,6 @@ class RemotePopulation:
     Every step is on disk before it is acted upon: a round before it is published, a batch before the shuffler forgets it, counts
     before the optimizer sees them. If a process that is gone has asked the same question before, it is the same round, and its
     answer is the one that came.
-
-    Parameters
-    ----------
-    task : Task
-        What is trained and how.
-    store : Database
-        The analyzer's database.
-    key : Ed25519PrivateKey
-        The analyzer's key, which signs the task and its rounds.
-    pool : Executor, optional
-        Shares the work of opening envelopes.
-
-    Attributes
-    ----------
-    users : int
-        How many users the task asks.
-    private : bool
-        True: devices add the plan's noise.
-    unit : str
-        "person": a client has all rows of whoever runs it.
-    turnout : float
-        The fraction of users that is counted on to come to their round, where lots are secret.
-    document : Document
-        The signed task.
-    ending : AnalyzerEnding
-        Where the task's end is declared.
 
     Guarantee
     ---------
@@ -547,46 +315,11 @@ class RemotePopulation:
         return 1.0 if lots is None else lots.turnout
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
-        """Do nothing: records are where nobody can look at them. Devices check their own.
-
-        Parameters
-        ----------
-        test : callable
-            Not used.
-        key : bytes, optional
-            Not used.
-
-        Returns
-        -------
-        None
-            No digest: the analyzer cannot see the records.
-        """
+        """Do nothing: records are where nobody can look at them. Devices check their own."""
         return None
 
     def answer(self, question: Question) -> SumEstimate:
-        """Publish the round, wait for its batch, and estimate the sum from its counts.
-
-        Parameters
-        ----------
-        question : Question
-            A round of the task's schedule.
-
-        Returns
-        -------
-        SumEstimate
-            The noisy sum, with its guarantee.
-
-        Raises
-        ------
-        ArgumentError
-            Where the question is not the task's next round; nothing was published.
-        SpoiledError
-            Where the batch has more bad reports than the task can bear.
-        LostError
-            Where the task asks one question, and nothing could be made of its round.
-        KeyboardInterrupt
-            After `stop`.
-        """
+        """Publish the round, wait for its batch, and estimate the sum from its counts."""
         query, asked = question.query, self.task.problem
         if not isinstance(query, Gradients) and not (isinstance(asked, AskedQuery) and asked.asks(query)):
             raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
@@ -604,13 +337,7 @@ class RemotePopulation:
         return self.store.insist(do, lambda: self._stopped)
 
     def current(self) -> Document | None:
-        """Return the round that is waited for, as its signed document.
-
-        Returns
-        -------
-        Document or None
-            None where no round is waited for.
-        """
+        """Return the round that is waited for, as its signed document."""
         columns = tables.asked.c
         with self.store.look() as connection:
             open_ones = columns.key.is_not(None) & columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None)
@@ -619,13 +346,7 @@ class RemotePopulation:
         return None if stored is None else Document.from_bytes(stored)
 
     def spoiled(self) -> str | None:
-        """Return why the task has ended before its time: a batch had too many bad reports, or a question has no answer.
-
-        Returns
-        -------
-        str or None
-            The reason; None where the task goes on, or has ended well.
-        """
+        """Return why the task has ended before its time: a batch had too many bad reports, or a question has no answer."""
         columns = tables.asked.c
         with self.store.look() as connection:
             row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
@@ -644,29 +365,12 @@ class RemotePopulation:
         return None if row is None else LostError(row.number, row.dropped, self.task.transport)
 
     def waiting(self) -> TaskRound | None:
-        """Return the round that is waited for, read from its document.
-
-        Returns
-        -------
-        TaskRound or None
-            None where no round is waited for.
-        """
+        """Return the round that is waited for, read from its document."""
         document = self.current()
         return None if document is None else TaskRound.read(document, self.task, self._key.public_key())
 
     def answered(self, after: int = 0) -> list[Answered]:
-        """Return the rounds that were answered, in order: what they released, and nothing else.
-
-        Parameters
-        ----------
-        after : int, default 0
-            Only rounds beyond this number.
-
-        Returns
-        -------
-        list of Answered
-            One entry per round.
-        """
+        """Return the rounds that were answered, in order: what they released, and nothing else."""
         columns = tables.asked.c
         with self.store.look() as connection:
             query = select(
@@ -687,16 +391,6 @@ class RemotePopulation:
         """Take a batch from the shuffler: it is checked, and on disk when this returns. Whoever waits for it opens it.
 
         The same batch again changes nothing.
-
-        Parameters
-        ----------
-        data : bytes
-            The signed batch.
-
-        Raises
-        ------
-        WireError
-            Where the batch is not signed by the task's shuffler, is of no round of this task, or has another shape.
         """
         task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
         phase, plan = task_round.phase_of(self.task), task_round.phase_of(self.task).plan
@@ -714,34 +408,13 @@ class RemotePopulation:
             self._arrived.notify_all()
 
     def exclusions(self, round_id: str) -> Document | None:
-        """Return the signed list of the reports that are left out of a round.
-
-        Parameters
-        ----------
-        round_id : str
-            The round's id.
-
-        Returns
-        -------
-        Document or None
-            None where the round's batch is not checked yet.
-        """
+        """Return the signed list of the reports that are left out of a round."""
         return exclusions_of(self.store, round_id)
 
     def take_release(self, data: bytes) -> None:
         """Take the shuffler's sum over the reports that are not left out: the round's counts are on disk when this returns.
 
         The same again, or another one, changes nothing.
-
-        Parameters
-        ----------
-        data : bytes
-            The signed release.
-
-        Raises
-        ------
-        WireError
-            Where it is not signed by the task's shuffler, or is of another round, another list or another shape.
         """
         task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
         with self._arrived:

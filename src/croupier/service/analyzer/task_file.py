@@ -107,23 +107,7 @@ class TaskFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TaskFile:
-        """Read a task file. Paths in it are relative to its folder.
-
-        Parameters
-        ----------
-        path : path-like
-            The TOML file.
-
-        Returns
-        -------
-        TaskFile
-            What it says, checked.
-
-        Raises
-        ------
-        ArgumentError
-            Where it cannot be read, states something unknown, or leaves out what is needed.
-        """
+        """Read a task file. Paths in it are relative to its folder."""
         path = Path(path)
         try:
             values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -178,18 +162,7 @@ class TaskFile:
         return estimator
 
     def task(self) -> Task:
-        """The task that clients see. Its identity follows from what it says: the same twice is the same task.
-
-        Returns
-        -------
-        Task
-            With its problem, its schedule, and how records become rows.
-
-        Raises
-        ------
-        ArgumentError
-            Where no plan keeps the promise, or batches would be too large.
-        """
+        """The task that clients see. Its identity follows from what it says: the same twice is the same task."""
         features = len(self.encoder.names)
         planned = self.estimator.schedule_for(self.users, features).with_turnout(self.turnout)
         secret = self.secret if planned.secret_lots else None
@@ -212,23 +185,7 @@ class TaskFile:
 
 
 def servable(task: Task) -> Task:
-    """Return a task that can be served as it is; what roles and clients would refuse is refused here, in words of the file.
-
-    Parameters
-    ----------
-    task : Task
-        What a file asks for.
-
-    Returns
-    -------
-    Task
-        The same.
-
-    Raises
-    ------
-    ArgumentError
-        Where its tokens would be worth nothing, a round might wait for ever, or batches would be too large.
-    """
+    """Return a task that can be served as it is; what roles and clients would refuse is refused here, in words of the file."""
     if task.enroller is not None:
         check_enroller(task.enroller, task.schedule, task.transport)
     if task.secret is None and task.schedule.honest < 1 and task.patience is None:
@@ -257,25 +214,7 @@ def _lots(values: dict[str, Any]) -> str:
 
 
 def public_key(name: str, text: str) -> Ed25519PublicKey:
-    """A role's public key from its 64 hex digits.
-
-    Parameters
-    ----------
-    name : str
-        The argument, for the error.
-    text : str
-        The digits, as `croupier serve key` prints them.
-
-    Returns
-    -------
-    Ed25519PublicKey
-        The key.
-
-    Raises
-    ------
-    ArgumentError
-        For anything else than such digits.
-    """
+    """A role's public key from its 64 hex digits."""
     try:
         return Ed25519PublicKey.from_public_bytes(bytes.fromhex(text))
     except ValueError:
@@ -358,23 +297,7 @@ class QueryFile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QueryFile:
-        """Read a file that asks a question. Paths in it are relative to its folder.
-
-        Parameters
-        ----------
-        path : path-like
-            The TOML file.
-
-        Returns
-        -------
-        QueryFile
-            What it says, checked.
-
-        Raises
-        ------
-        ArgumentError
-            Where it states something unknown, or leaves out what is needed.
-        """
+        """Read a file that asks a question. Paths in it are relative to its folder."""
         path = Path(path)
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         for name, value in values.items():
@@ -408,20 +331,7 @@ class QueryFile:
         )
 
     def task(self) -> Task:
-        """The task that clients see: one open round.
-
-        Returns
-        -------
-        Task
-            With the plan by the question's diameter.
-
-        Raises
-        ------
-        ArgumentError
-            Where the question cannot be asked so: batches would be too large, or tokens worth nothing.
-        NoCertificateError
-            Where no plan can be proved.
-        """
+        """The task that clients see: one open round."""
         task = Task(
             transport=self.transport,
             users=self.users,
@@ -436,18 +346,7 @@ class QueryFile:
         return servable(task)
 
     def answer(self, population: Any) -> Description | Evaluation | Answer | Any:
-        """Ask the task's users, and wait for the answer.
-
-        Parameters
-        ----------
-        population : RemotePopulation
-            The task's users.
-
-        Returns
-        -------
-        Description, Evaluation, Answer or ShuffleLinearRegression
-            By the kind of the question.
-        """
+        """Ask the task's users, and wait for the answer."""
         task = population.task
         if self.query.kind == "regression":
             return self.query.regression(population, task.schedule, task.id)
@@ -458,18 +357,7 @@ class QueryFile:
 
 
 def asks_question(path: str | os.PathLike[str]) -> bool:
-    """Say whether a task file asks a question; what cannot be read is left to whoever reads it.
-
-    Parameters
-    ----------
-    path : path-like
-        The TOML file.
-
-    Returns
-    -------
-    bool
-        Whether it has the key `query`.
-    """
+    """Say whether a task file asks a question; what cannot be read is left to whoever reads it."""
     try:
         return "query" in tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):

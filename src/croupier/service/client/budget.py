@@ -416,23 +416,7 @@ def _parsed(text: str) -> tuple[BudgetLimit | None, list[BudgetEntry]]:
 
 
 def period_of(text: str) -> float:
-    """Return the seconds of a period that a person wrote: `365d`, `12h`, `4w`.
-
-    Parameters
-    ----------
-    text : str
-        A number and a letter for hours, days or weeks.
-
-    Returns
-    -------
-    float
-        Seconds.
-
-    Raises
-    ------
-    ArgumentError
-        For anything else.
-    """
+    """Return the seconds of a period that a person wrote: `365d`, `12h`, `4w`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", text.strip())
     if found is None or float(found[1]) <= 0:
         raise ArgumentError("--period", text, "a number and h, d or w, above 0", "Write 365d for a year.")
@@ -440,18 +424,7 @@ def period_of(text: str) -> float:
 
 
 def period_text(seconds: float) -> str:
-    """Return a period in days, or in hours where it is shorter than a day.
-
-    Parameters
-    ----------
-    seconds : float
-        Its length.
-
-    Returns
-    -------
-    str
-        Such as `365 days`.
-    """
+    """Return a period in days, or in hours where it is shorter than a day."""
     return f"{seconds / _SECONDS['d']:g} days" if seconds >= _SECONDS["d"] else f"{seconds / _SECONDS['h']:g} hours"
 
 

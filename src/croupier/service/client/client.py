@@ -40,27 +40,7 @@ T = TypeVar("T")
 
 
 def checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64]:
-    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it.
-
-    Parameters
-    ----------
-    task : Task
-        The round's task.
-    task_round : TaskRound
-        The round.
-    records : callable
-        Returns this user's rows and targets.
-
-    Returns
-    -------
-    ndarray
-        One entry per coordinate of theta.
-
-    Raises
-    ------
-    ArgumentError
-        Where the loss does not take the records.
-    """
+    """The mean of the records' gradients; a record that is not valid is refused by an error that says nothing of it."""
     X, y = records()
     refusal: tuple[str, str, str] | None = None
     try:
@@ -77,22 +57,7 @@ def checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray
 
 
 def blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray[np.float64] | None:
-    """The same where a record that is not valid has gradient 0.
-
-    Parameters
-    ----------
-    task : Task
-        The round's task.
-    task_round : TaskRound
-        The round.
-    records : callable
-        Returns this user's rows and targets.
-
-    Returns
-    -------
-    ndarray or None
-        None where the records cannot be read at all, however that shows.
-    """
+    """The same where a record that is not valid has gradient 0."""
     with suppress(Exception):
         X, y = records()
         rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))
@@ -103,18 +68,7 @@ def blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray
 
 
 def beside(work: Callable[[], T]) -> Future[T]:
-    """What a thread of its own makes of the work. The process ends without waiting for it.
-
-    Parameters
-    ----------
-    work : callable
-        What is to be done.
-
-    Returns
-    -------
-    Future
-        Of its result.
-    """
+    """What a thread of its own makes of the work. The process ends without waiting for it."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -128,24 +82,7 @@ def beside(work: Callable[[], T]) -> Future[T]:
 
 
 def mean_when_due(task: Task, task_round: TaskRound, records: Records, due: float | None) -> NDArray[np.float64] | None:
-    """The mean of the records' gradients, when it is due and no sooner.
-
-    Parameters
-    ----------
-    task : Task
-        The round's task.
-    task_round : TaskRound
-        The round.
-    records : callable
-        Returns this user's rows and targets; called in a thread of its own.
-    due : float or None
-        On the monotonic clock; None is at once, for made-up people.
-
-    Returns
-    -------
-    ndarray or None
-        None where it is not ready by then, or the task blanks records that are not valid and these cannot be read at all.
-    """
+    """The mean of the records' gradients, when it is due and no sooner."""
 
     def computed() -> NDArray[np.float64] | None:
         return blanked_mean(task, task_round, records) if task.blanks else checked_mean(task, task_round, records)
@@ -162,13 +99,7 @@ def mean_when_due(task: Task, task_round: TaskRound, records: Records, due: floa
 
 
 def sleep_until(moment: float) -> None:
-    """Sleep until a moment on the monotonic clock, or not at all if it has passed.
-
-    Parameters
-    ----------
-    moment : float
-        In seconds, as `time.monotonic` counts them.
-    """
+    """Sleep until a moment on the monotonic clock, or not at all if it has passed."""
     time.sleep(max(0.0, moment - time.monotonic()))
 
 

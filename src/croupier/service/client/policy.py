@@ -54,27 +54,7 @@ class Demands:
         max_report_bytes: int = MAX_REPORT_BYTES,
         enroller: str | None = None,
     ) -> Self:
-        """Take what a client's owner says.
-
-        Parameters
-        ----------
-        max_epsilon, max_delta, max_epsilon_if_watched : float
-            As in `Client`.
-        max_report_bytes : int, default 4 000 000
-            As in `Client`.
-        enroller : str, optional
-            As in `Client`.
-
-        Returns
-        -------
-        Demands
-            Checked.
-
-        Raises
-        ------
-        ArgumentError
-            Where a value is out of range.
-        """
+        """Take what a client's owner says."""
         remedy = "It is the weakest promise that you accept for the whole task."
         watched = max_epsilon_if_watched
         if watched != math.inf:
@@ -88,18 +68,7 @@ class Demands:
         return cls(epsilon, delta, watched, longest, enroller)
 
     def check(self, task: Task) -> None:
-        """Refuse a task that promises less, asks for longer reports, or has another enroller.
-
-        Parameters
-        ----------
-        task : Task
-            Its plans were proved when it was read.
-
-        Raises
-        ------
-        RefusedTaskError
-            With the figures that were computed and those that are allowed.
-        """
+        """Refuse a task that promises less, asks for longer reports, or has another enroller."""
         self._check_enroller(task)
         self._check_reports(task)
         promise = task.schedule.guarantee
@@ -138,18 +107,7 @@ class Demands:
             )
 
     def figures(self, task: Task) -> str:
-        """Say what the whole task reveals at the demanded delta.
-
-        Parameters
-        ----------
-        task : Task
-            Its plans were proved when it was read.
-
-        Returns
-        -------
-        str
-            One figure, or both where lots are secret.
-        """
+        """Say what the whole task reveals at the demanded delta."""
         promise = task.schedule.guarantee
         line = f"the task reveals epsilon = {round_up(self._epsilon(promise))} at delta = {exact(self.delta)}"
         if promise.watched is None:

@@ -24,23 +24,7 @@ from .client import NOT_SHOWN
 
 
 def clients_schema(path: Path) -> Schema:
-    """Read a schema by which clients make rows of their own records.
-
-    Parameters
-    ----------
-    path : Path
-        The TOML file.
-
-    Returns
-    -------
-    Schema
-        The public facts.
-
-    Raises
-    ------
-    ArgumentError
-        Where the file cannot be read, names a user column, or says that people were set aside: no client knows whether it was one.
-    """
+    """Read a schema by which clients make rows of their own records."""
     facts = Schema.load(path)
     if facts.user is not None:
         raise ArgumentError(f"{path}: user", facts.user, "left out", "A client has its own rows alone.")
@@ -52,20 +36,7 @@ def clients_schema(path: Path) -> Schema:
 
 
 def words_of_records(facts: Schema, request: Request) -> dict[str, Any]:
-    """The words of a task about its records. Whatever has an order is a list, since names in a JSON object have none.
-
-    Parameters
-    ----------
-    facts : Schema
-        The public facts about a table.
-    request : Request
-        The estimator that is trained.
-
-    Returns
-    -------
-    dict
-        `schema`, with its `columns` as a list; `features`, the names of a row's numbers, in their order; `task`, `parameters`.
-    """
+    """The words of a task about its records. Whatever has an order is a list, since names in a JSON object have none."""
     schema = facts.to_dict()
     columns = [{"name": name, **column} for name, column in schema["columns"].items()]
     words = {"schema": schema | {"columns": columns}, "features": list(Encoder(facts).names)}
@@ -77,16 +48,6 @@ class Reader:
 
     Where the task's parameters say `invalid = "blank"`, a record that is not valid is a row of zeros with target 0, whatever it
     holds, and nothing is said of it.
-
-    Parameters
-    ----------
-    words : dict
-        What `described` gave, as it came over the wire.
-
-    Raises
-    ------
-    WireError
-        Where the words state no order of the columns, or another order of features than this version makes of them.
     """
 
     def __init__(self, words: Any) -> None:
@@ -106,69 +67,17 @@ class Reader:
         self.features = len(features)
 
     def of_file(self, path: Path, dialect: Dialect | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rows and targets of a CSV or Parquet file.
-
-        Parameters
-        ----------
-        path : Path
-            This user's records.
-        dialect : Dialect, optional
-            How a CSV file writes them: with commas, in UTF-8, unless given.
-
-        Returns
-        -------
-        tuple of ndarray
-            Rows and targets, as `TaskRound.gradient` takes them.
-
-        Raises
-        ------
-        ArgumentError
-            Where the file cannot be read, has no records, or, unless the task blanks it, a record is not valid.
-        """
+        """Rows and targets of a CSV or Parquet file."""
         source, types = Source(path, dialect), self._encoder.types(target=True)
         source.require(list(types))
         return self.of_pieces(source.pieces(types), str(path))
 
     def of_records(self, records: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rows and targets of records that are here.
-
-        Parameters
-        ----------
-        records : mapping or sequence of mappings
-            One record or several, by the names of the schema's columns. Other names are not looked at.
-
-        Returns
-        -------
-        tuple of ndarray
-            Rows and targets.
-
-        Raises
-        ------
-        ArgumentError
-            Where a column is missing or, unless the task blanks it, a record is not valid. Its text holds nothing of a record.
-        """
+        """Rows and targets of records that are here."""
         return read_records(records, self._encoder.types(target=True), self.of_pieces)
 
     def of_pieces(self, pieces: Iterable[Piece], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Rows and targets of parts of a table.
-
-        Parameters
-        ----------
-        pieces : iterable of Piece
-            The parts.
-        name : str
-            The table's, for errors.
-
-        Returns
-        -------
-        tuple of ndarray
-            Rows and targets.
-
-        Raises
-        ------
-        ArgumentError
-            As in `of_file`.
-        """
+        """Rows and targets of parts of a table."""
         encoder = self._encoder
         read = [self._estimator.records(encoder.rows(piece), encoder.targets(piece)) for piece in pieces]
         if not read:
@@ -177,23 +86,7 @@ class Reader:
 
 
 def reader_of(task: Task) -> Reader | AskedQuery | None:
-    """Return what reads a client's records as a task says.
-
-    Parameters
-    ----------
-    task : Task
-        Of any kind.
-
-    Returns
-    -------
-    Reader, AskedQuery or None
-        None where the task is not about tables.
-
-    Raises
-    ------
-    WireError
-        Where the words of the task about records cannot be read, or make rows of another length than its problem takes.
-    """
+    """Return what reads a client's records as a task says."""
     if isinstance(task.problem, AskedQuery):
         return task.problem
     if task.records is None:
@@ -217,27 +110,7 @@ def read_records(
     types: Mapping[str, Any],
     of_pieces: Callable[[Iterable[Piece], str], tuple[Any, Any]],
 ) -> tuple[Any, Any]:
-    """Read records that are here, by their columns; an error says nothing of them.
-
-    Parameters
-    ----------
-    records : mapping or sequence of mappings
-        One record or several.
-    types : mapping of str to pyarrow.DataType
-        The columns to read.
-    of_pieces : callable
-        Makes what is wanted of parts of a table, which have a name.
-
-    Returns
-    -------
-    tuple
-        What `of_pieces` returned.
-
-    Raises
-    ------
-    ArgumentError
-        Where a column is missing or a record is not valid.
-    """
+    """Read records that are here, by their columns; an error says nothing of them."""
     every = [records] if isinstance(records, Mapping) else list(records)
     for name in types:
         if not all(name in record for record in every):

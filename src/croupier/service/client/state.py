@@ -19,31 +19,14 @@ from ..wire.tokens import TokenRequests
 
 
 class Memory:
-    """A client's folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Made on first use, for its owner alone.
-    """
+    """A client's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the folder. Two processes of one user would answer twice: the second is refused while the first is at it.
-
-        Yields
-        ------
-        None
-            While nobody else has it.
-
-        Raises
-        ------
-        ArgumentError
-            Where another process has it.
-        """
+        """Hold the folder. Two processes of one user would answer twice: the second is refused while the first is at it."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self.folder / "lock").open("a") as file:
             try:
@@ -54,43 +37,15 @@ class Memory:
             yield
 
     def answers(self, task: str) -> list[dict[str, Any]]:
-        """Return the answers to a task, whatever was heard of them; cover is none.
-
-        Parameters
-        ----------
-        task : str
-            The task's id.
-
-        Returns
-        -------
-        list of dict
-            In their order.
-        """
+        """Return the answers to a task, whatever was heard of them; cover is none."""
         return [entry for entry in self.entries() if entry["task"] == task and not entry.get("cover")]
 
     def has_answered(self) -> bool:
-        """Say whether any task was answered from this folder.
-
-        Returns
-        -------
-        bool
-            False where there was cover alone.
-        """
+        """Say whether any task was answered from this folder."""
         return any(not entry.get("cover") for entry in self.entries())
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return all that was sent or was about to be.
-
-        Returns
-        -------
-        list of dict
-            In their order.
-
-        Raises
-        ------
-        ArgumentError
-            Where the ledger cannot be read.
-        """
+        """Return all that was sent or was about to be."""
         file = self.folder / "ledger.jsonl"
         try:
             known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -102,34 +57,12 @@ class Memory:
         return known
 
     def count(self, entry: dict[str, Any]) -> None:
-        """Write down what is about to leave: an answer that gets lost may have been taken.
-
-        Parameters
-        ----------
-        entry : dict
-            Slot, task, round and phase.
-        """
+        """Write down what is about to leave: an answer that gets lost may have been taken."""
         entries = [*self.entries(), entry]
         self.write(self.folder / "ledger.jsonl", "".join(json.dumps(known) + "\n" for known in entries).encode())
 
     def lot(self, task: str) -> tuple[int | None] | None:
-        """Return the lot that was told for a task.
-
-        Parameters
-        ----------
-        task : str
-            The task's id.
-
-        Returns
-        -------
-        tuple of (int or None) or None
-            The round, or None in it where the client is asked in none; None where nothing was told yet.
-
-        Raises
-        ------
-        ArgumentError
-            Where the file cannot be read.
-        """
+        """Return the lot that was told for a task."""
         file = self.folder / f"{task}.lot"
         if not file.exists():
             return None
@@ -143,35 +76,14 @@ class Memory:
         return (told,)
 
     def keep_lot(self, task: str, told: int | None) -> None:
-        """Keep the lot that was told.
-
-        Parameters
-        ----------
-        task : str
-            The task's id.
-        told : int or None
-            The round.
-
-        Raises
-        ------
-        RefusedTaskError
-            Where another one was told before.
-        """
+        """Keep the lot that was told."""
         known = self.lot(task)
         if known is not None and known != (told,):
             raise RefusedTaskError("the shuffler tells another lot than before; lots are drawn once. Nothing was sent.")
         self.write(self.folder / f"{task}.lot", json.dumps(told).encode())
 
     def write(self, path: Path, data: bytes) -> None:
-        """Write a file of the folder, whole or not at all.
-
-        Parameters
-        ----------
-        path : Path
-            The file.
-        data : bytes
-            What is in it.
-        """
+        """Write a file of the folder, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(path, data, private=True)
 
@@ -186,13 +98,6 @@ class Wallet:
 
     Requests are on disk before they are sent, so that a retry sends the same bytes: the enroller signs no others. When the tokens
     are here, what could link them to the requests is deleted.
-
-    Parameters
-    ----------
-    folder : Path
-        The client's folder.
-    task : Task
-        A task with an enroller.
     """
 
     def __init__(self, folder: Path, task: Task) -> None:
@@ -202,24 +107,7 @@ class Wallet:
         self._tokens, self._requests = folder / f"{task.id}.tokens", folder / f"{task.id}.requests"
 
     def collect(self, server: Server, invitation: str | None) -> None:
-        """Get the task's tokens from its enroller, unless they are here.
-
-        Parameters
-        ----------
-        server : Server
-            The enroller.
-        invitation : str or None
-            What the enroller knows this person by; None where the user has none.
-
-        Raises
-        ------
-        ArgumentError
-            Where there is no invitation, or the enroller does not take it.
-        ServerError
-            Where the enroller cannot be reached, or says to come later.
-        WireError
-            Where what it answers is not signed by its keys.
-        """
+        """Get the task's tokens from its enroller, unless they are here."""
         if self._tokens.exists():
             self._requests.unlink(missing_ok=True)  # of whoever was killed before it had done so
             return
@@ -242,36 +130,14 @@ class Wallet:
         self._requests.unlink()
 
     def token(self, slot: int) -> bytes:
-        """Return the token of a slot.
-
-        Parameters
-        ----------
-        slot : int
-            Counted from 1.
-
-        Returns
-        -------
-        bytes
-            The token.
-
-        Raises
-        ------
-        ArgumentError
-            Where it was used, or the file cannot be read.
-        """
+        """Return the token of a slot."""
         tokens = self._read(self._tokens)
         if not 1 <= slot <= len(tokens) or not tokens[slot - 1]:
             raise ArgumentError("token", slot, "one of a slot that was not answered yet", "One user answers once.")
         return bytes.fromhex(tokens[slot - 1])
 
     def forget(self, slot: int) -> None:
-        """Strike out the token of a slot, which is in a report by now.
-
-        Parameters
-        ----------
-        slot : int
-            Counted from 1.
-        """
+        """Strike out the token of a slot, which is in a report by now."""
         tokens = self._read(self._tokens)
         tokens[slot - 1] = ""
         self._write(self._tokens, tokens)

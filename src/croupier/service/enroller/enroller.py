@@ -47,13 +47,6 @@ _TOGETHER = 500
 class EnrollerRole:
     """The role, without a network: `admit` people, `issue` tokens, that is `commit` to a person's requests and `sign` them.
 
-    Parameters
-    ----------
-    store : Database
-        The enroller's database.
-    signers : sequence of RSAPrivateKey
-        One key a slot of the task.
-
     Guarantee
     ---------
     For each person one request a slot is signed, whatever is killed when: `commit` is on disk before `sign` begins. Requests are
@@ -70,18 +63,7 @@ class EnrollerRole:
         return len(self._signers)
 
     def admit(self, invitations: Iterable[str]) -> int:
-        """Write people down: whoever brings one of these invitations is a person. Only hashes are kept.
-
-        Parameters
-        ----------
-        invitations : iterable of str
-            One a person; those that are known already change nothing.
-
-        Returns
-        -------
-        int
-            How many are new.
-        """
+        """Write people down: whoever brings one of these invitations is a person. Only hashes are kept."""
         hashes, new, start = [tables.hash_of(invitation) for invitation in invitations], 0, 0
         while start < len(hashes):
             some = sorted(set(hashes[start : start + _TOGETHER]))  # in one order, so that two processes cannot wait for each other
@@ -97,23 +79,7 @@ class EnrollerRole:
         return new
 
     def person_of(self, invitation: str) -> str:
-        """Return whose invitation this is.
-
-        Parameters
-        ----------
-        invitation : str
-            What somebody brings.
-
-        Returns
-        -------
-        str
-            The person's name here: the invitation's hash.
-
-        Raises
-        ------
-        RefusedError
-            Where nobody has this invitation.
-        """
+        """Return whose invitation this is."""
         person = tables.hash_of(invitation)
         with self.store.look() as connection:
             if connection.execute(select(tables.people.c.id).where(tables.people.c.id == person)).scalar() is None:
@@ -121,47 +87,11 @@ class EnrollerRole:
         return person
 
     def issue(self, person: str, body: bytes) -> bytes:
-        """Sign a person's requests: `commit` to them, then `sign` them.
-
-        Parameters
-        ----------
-        person : str
-            What `person_of` returned.
-        body : bytes
-            Blinded messages, one per slot.
-
-        Returns
-        -------
-        bytes
-            One blind signature per slot. The same requests have the same answer, however often they come.
-
-        Raises
-        ------
-        RefusedError
-            As `commit`.
-        """
+        """Sign a person's requests: `commit` to them, then `sign` them."""
         return self.sign(self.commit(person, body))
 
     def commit(self, person: str, body: bytes) -> Sequence[bytes]:
-        """Write down, in one transaction, that these requests and no others of this person are signed. No signature is computed.
-
-        Parameters
-        ----------
-        person : str
-            What `person_of` returned.
-        body : bytes
-            Blinded messages, one per slot.
-
-        Returns
-        -------
-        sequence of bytes
-            The requests, for `sign`.
-
-        Raises
-        ------
-        RefusedError
-            400 where the requests have another shape, 409 where the enroller has committed to others of this person.
-        """
+        """Write down, in one transaction, that these requests and no others of this person are signed. No signature is computed."""
         digest = hashlib.sha256(body).hexdigest()
         try:
             requests = read_requests(body, self.slots)
@@ -183,41 +113,12 @@ class EnrollerRole:
         return requests
 
     def sign(self, requests: Sequence[bytes]) -> bytes:
-        """Sign requests that the enroller has committed to; about 10 ms of CPU per slot.
-
-        Parameters
-        ----------
-        requests : sequence of bytes
-            What `commit` returned.
-
-        Returns
-        -------
-        bytes
-            One blind signature per slot.
-        """
+        """Sign requests that the enroller has committed to; about 10 ms of CPU per slot."""
         return b"".join(blind_signature(request, key) for request, key in zip(requests, self._signers, strict=True))
 
 
 def token_keys(folder: Path, slots: int | None = None) -> list[RSAPrivateKey]:
-    """Return the enroller's keys, in a file for its owner alone.
-
-    Parameters
-    ----------
-    folder : Path
-        The enroller's folder.
-    slots : int, optional
-        How many keys to make where there are none yet; None makes none.
-
-    Returns
-    -------
-    list of RSAPrivateKey
-        One key a slot.
-
-    Raises
-    ------
-    ArgumentError
-        Where there are none, or another number, or the file cannot be read.
-    """
+    """Return the enroller's keys, in a file for its owner alone."""
     file = folder / "token.keys"
     if not file.exists():
         if slots is None:
@@ -238,23 +139,7 @@ def token_keys(folder: Path, slots: int | None = None) -> list[RSAPrivateKey]:
 
 
 def read_invitations(path: Path) -> list[str]:
-    """Return the invitations in a file.
-
-    Parameters
-    ----------
-    path : Path
-        A text file with one a line; empty lines are left out. `-` is standard input.
-
-    Returns
-    -------
-    list of str
-        All of them, each once.
-
-    Raises
-    ------
-    ArgumentError
-        Where the file cannot be read, or a line is too short, has a space in it or is there twice. No invitation is shown.
-    """
+    """Return the invitations in a file."""
     try:
         content = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
         lines = content.decode("utf-8").splitlines()
@@ -283,13 +168,7 @@ def read_invitations(path: Path) -> list[str]:
 
 
 def new_invitation() -> str:
-    """Return an invitation that nobody guesses.
-
-    Returns
-    -------
-    str
-        43 letters, digits and signs.
-    """
+    """Return an invitation that nobody guesses."""
     return secrets.token_urlsafe(32)
 
 

@@ -24,20 +24,7 @@ _MOST_REASON_BYTES = 1000
 
 
 def require_private_way(url: str, name: str = "shuffler") -> None:
-    """Refuse an address to which a token would travel in clear: plain http to another machine than this one.
-
-    Parameters
-    ----------
-    url : str
-        A server's address.
-    name : str, default "shuffler"
-        Whose it is, for the error.
-
-    Raises
-    ------
-    ArgumentError
-        For anything but https, or http to a loopback address.
-    """
+    """Refuse an address to which a token would travel in clear: plain http to another machine than this one."""
     try:
         parts = urllib.parse.urlsplit(url)
     except ValueError:  # half of an IPv6 address
@@ -70,17 +57,7 @@ class ServerError(Exception):
 
 
 class Server:
-    """A server that is sent to, over one connection that is kept for as long as the server keeps it.
-
-    Parameters
-    ----------
-    url : str
-        Its address.
-    ca : path-like, optional
-        A file of certificates to trust instead of the system's.
-    timeout : float, default 30
-        Seconds after which it is out of reach.
-    """
+    """A server that is sent to, over one connection that is kept for as long as the server keeps it."""
 
     def __init__(self, url: str, *, ca: str | os.PathLike[str] | None = None, timeout: float = 30.0) -> None:
         self._parts, self._timeout = urllib.parse.urlsplit(url.rstrip("/")), timeout
@@ -90,27 +67,8 @@ class Server:
         self._lock, self._kept = threading.Lock(), _Kept()
 
     def send(self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
-        """Ask for something, or bring something. Whatever is sent may arrive twice: a connection that was closed is opened again.
-
-        Parameters
-        ----------
-        path : str
-            What is asked for.
-        body : bytes, optional
-            What is brought; without it this is a GET, otherwise a POST.
-        headers : mapping, optional
-            More headers, such as a token.
-
-        Returns
-        -------
-        bytes
-            The whole answer.
-
-        Raises
-        ------
-        ServerError
-            It refused, redirected, could not be reached, or its answer was cut off or does not end.
-        """
+        """Ask for something, or bring something. Whatever is sent may arrive twice: a connection that was closed is opened
+        again."""
         everything = dict(headers or {}) | ({} if body is None else {"Content-Type": BINARY})
         with self._lock:
             try:

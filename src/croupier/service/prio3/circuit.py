@@ -18,18 +18,7 @@ from .kernels import kernels
 
 
 def chunk_length(elements: int) -> int:
-    """Return the length of chunks with the shortest proof, which is near the square root of the number of elements.
-
-    Parameters
-    ----------
-    elements : int
-        Elements of an encoded measurement, at least 1.
-
-    Returns
-    -------
-    int
-        Wires of the gadget are twice as many, and its polynomial has one value fewer than twice the power of two above the calls.
-    """
+    """Return the length of chunks with the shortest proof, which is near the square root of the number of elements."""
     best, best_length, nodes = elements, 2 * elements + 3, 2
     while nodes // 2 <= elements:
         chunk = -(-elements // (nodes - 1))
@@ -40,32 +29,7 @@ def chunk_length(elements: int) -> int:
 
 
 class SumVecCircuit:
-    """Vectors of counts in range, and proofs of it.
-
-    Parameters
-    ----------
-    field : PrimeField
-        The field.
-    length : int
-        Counts of a vector.
-    max_measurement : int
-        The largest count.
-    chunk : int, optional
-        Elements of a chunk; unless given that of the shortest proof.
-
-    Attributes
-    ----------
-    bits : int
-        Elements that encode a count.
-    elements : int
-        Elements that encode a vector.
-    calls : int
-        Chunks.
-    nodes : int
-        The power of two above the number of calls.
-    proof_length, verifier_length : int
-        Elements of a proof, and of what a verifier makes of one.
-    """
+    """Vectors of counts in range, and proofs of it."""
 
     def __init__(self, field: PrimeField, length: int, max_measurement: int, chunk: int | None = None) -> None:
         remedy = "A vector has at least one count, and a count at least two values."
@@ -86,23 +50,7 @@ class SumVecCircuit:
         return self.field.roots(2 * self.nodes)
 
     def encoded(self, measurement: NDArray[np.int64]) -> Elements:
-        """Encode a vector of counts.
-
-        Parameters
-        ----------
-        measurement : ndarray of int64, shape (length,)
-            Counts from 0 to `max_measurement`.
-
-        Returns
-        -------
-        ndarray of shape (elements,)
-            Zeros and ones.
-
-        Raises
-        ------
-        ValueError
-            Where a count is out of range, or there are more or fewer of them.
-        """
+        """Encode a vector of counts."""
         values = np.asarray(measurement, dtype=np.int64)
         if values.shape != (self.length,) or values.min() < 0 or values.max() > self.max_measurement:
             raise ValueError(f"a measurement must be {self.length} counts from 0 to {self.max_measurement}")
@@ -112,20 +60,7 @@ class SumVecCircuit:
         return self.field.elements(np.concatenate([low, last[:, None]], axis=1).ravel())
 
     def truncated(self, meas: Elements, *, fast: bool | None = None) -> Elements:
-        """Return the counts that (shares of) encoded vectors stand for.
-
-        Parameters
-        ----------
-        meas : ndarray of shape (reports, elements)
-            Encoded vectors, or shares of such.
-        fast : bool, optional
-            Whether to use the compiled path; where it is to be had and pays unless said.
-
-        Returns
-        -------
-        ndarray of shape (reports, length)
-            Counts, or shares of such.
-        """
+        """Return the counts that (shares of) encoded vectors stand for."""
         compiled = kernels(fast, meas.size) if self.field is FIELD64 else None
         if compiled is not None:
             return compiled.truncated(meas, self._weights)
@@ -133,24 +68,7 @@ class SumVecCircuit:
         return self.field.sum(self.field.multiply(counts, self._weights), axis=2)
 
     def proofs(self, meas: Elements, seeds: Elements, joint: Elements, *, fast: bool | None = None) -> Elements:
-        """Prove that one encoded vector consists of zeros and ones.
-
-        Parameters
-        ----------
-        meas : ndarray of shape (elements,)
-            The encoded vector.
-        seeds : ndarray of shape (proofs, 2 chunk)
-            Random elements that hide the wires.
-        joint : ndarray of shape (proofs, calls)
-            The joint randomness.
-        fast : bool, optional
-            Whether to use the compiled path; where it is to be had and pays unless said.
-
-        Returns
-        -------
-        ndarray of shape (proofs, proof_length)
-            The proofs.
-        """
+        """Prove that one encoded vector consists of zeros and ones."""
         compiled = kernels(fast, meas.size * len(seeds)) if self.field is FIELD64 else None
         if compiled is not None:
             values = compiled.gadget_values(meas, seeds, joint, self._roots, self.calls, 1)
@@ -161,30 +79,7 @@ class SumVecCircuit:
     def queried(
         self, meas: Elements, proofs: Elements, points: Elements, joint: Elements, shares: int, *, fast: bool | None = None
     ) -> tuple[Elements, NDArray[np.bool_]]:
-        """Make of shares of encoded vectors and proofs the shares of what is decided on.
-
-        Parameters
-        ----------
-        meas : ndarray of shape (reports, elements)
-            Shares of encoded vectors.
-        proofs : ndarray of shape (reports, proofs, proof_length)
-            Shares of their proofs.
-        points : ndarray of shape (reports, proofs)
-            Where polynomials are compared.
-        joint : ndarray of shape (reports, proofs, calls)
-            The joint randomness.
-        shares : int
-            Among how many the vectors are shared.
-        fast : bool, optional
-            Whether to use the compiled path; where it is to be had and pays unless said.
-
-        Returns
-        -------
-        verifiers : ndarray of shape (reports, proofs, verifier_length)
-            The circuit's outcome, the wires' values and the gadget's at the point.
-        refused : ndarray of bool, shape (reports,)
-            Where a point is one of the roots at which wires are defined, so that values would leak.
-        """
+        """Make of shares of encoded vectors and proofs the shares of what is decided on."""
         field, inverse = self.field, self.field.elements(self.field.inverse(shares))
         powers = points
         for _ in range(self.nodes.bit_length() - 1):
@@ -207,18 +102,7 @@ class SumVecCircuit:
         ), refused
 
     def accepted(self, verifiers: Elements) -> NDArray[np.bool_]:
-        """Decide on verifiers whose shares were added up.
-
-        Parameters
-        ----------
-        verifiers : ndarray of shape (reports, proofs, verifier_length)
-            Of whole reports.
-
-        Returns
-        -------
-        ndarray of bool, shape (reports,)
-            Where all proofs of a report hold.
-        """
+        """Decide on verifiers whose shares were added up."""
         field = self.field
         gadget = field.sum(field.multiply(verifiers[..., 1:-1:2], verifiers[..., 2:-1:2]), axis=2)
         holds = (verifiers[..., 0] == field.elements(0)) & (gadget == verifiers[..., -1])

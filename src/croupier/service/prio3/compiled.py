@@ -42,13 +42,7 @@ def _turned(word, by):
 
 @compiled_loop
 def permuted(state):  # noqa: PLR0915
-    """Apply Keccak-p[1600, 12].
-
-    Parameters
-    ----------
-    state : numpy.ndarray of uint64, shape (25,)
-        What is changed.
-    """
+    """Apply Keccak-p[1600, 12]."""
     a0, a1, a2, a3, a4 = state[0], state[1], state[2], state[3], state[4]
     a5, a6, a7, a8, a9 = state[5], state[6], state[7], state[8], state[9]
     a10, a11, a12, a13, a14 = state[10], state[11], state[12], state[13], state[14]
@@ -145,22 +139,7 @@ def _squeezed(padded, found, below):
 
 
 def squeezed(messages, length, below):
-    """Give the words that TurboSHAKE128 squeezes out of messages, with the domain byte 1.
-
-    Parameters
-    ----------
-    messages : numpy.ndarray of uint8, shape (rows, bytes)
-        What is absorbed.
-    length : int
-        Words a row.
-    below : bool
-        Whether to leave out words that are no element of the field of 64 bits.
-
-    Returns
-    -------
-    numpy.ndarray of uint64, shape (rows, length)
-        The words.
-    """
+    """Give the words that TurboSHAKE128 squeezes out of messages, with the domain byte 1."""
     rows, size = messages.shape
     padded = np.zeros((rows, (size // _RATE + 1) * _RATE), np.uint8)
     padded[:, :size] = messages
@@ -310,28 +289,7 @@ def _gadget_values(meas, seeds, joint, roots, calls, inverse):
 
 
 def gadget_values(meas, seeds, joint, roots, calls, shares):
-    """Give the values of the gadget's polynomial that a proof consists of.
-
-    Parameters
-    ----------
-    meas : numpy.ndarray of uint64, shape (elements,)
-        The encoded vector.
-    seeds : numpy.ndarray of uint64, shape (proofs, 2 chunk)
-        The wires' first values.
-    joint : numpy.ndarray of uint64, shape (proofs, calls)
-        The joint randomness.
-    roots : numpy.ndarray of uint64, shape (2 nodes,)
-        Roots of unity.
-    calls : int
-        Chunks.
-    shares : int
-        Among how many the vector is shared.
-
-    Returns
-    -------
-    numpy.ndarray of uint64, shape (proofs, 2 nodes)
-        The values at the roots.
-    """
+    """Give the values of the gadget's polynomial that a proof consists of."""
     inverse = np.uint64(pow(shares, -1, int(MODULUS)))
     return _gadget_values(meas, np.ascontiguousarray(seeds), np.ascontiguousarray(joint), roots, calls, inverse)
 
@@ -393,30 +351,7 @@ def _queried(meas, proofs, points, joint, roots, calls, inverse, verifiers):
 
 
 def queried(meas, proofs, points, joint, roots, calls, shares):
-    """Give the verifier's values.
-
-    Parameters
-    ----------
-    meas : numpy.ndarray of uint64, shape (reports, elements)
-        Shares of encoded vectors.
-    proofs : numpy.ndarray of uint64, shape (reports, proofs, length)
-        Shares of their proofs.
-    points : numpy.ndarray of uint64, shape (reports, proofs)
-        Where polynomials are compared.
-    joint : numpy.ndarray of uint64, shape (reports, proofs, calls)
-        The joint randomness.
-    roots : numpy.ndarray of uint64, shape (2 nodes,)
-        Roots of unity.
-    calls : int
-        Chunks.
-    shares : int
-        Among how many the vectors are shared.
-
-    Returns
-    -------
-    numpy.ndarray of uint64, shape (reports, proofs, values)
-        The values.
-    """
+    """Give the verifier's values."""
     wires = proofs.shape[2] - (len(roots) - 1)
     verifiers = np.empty((*points.shape, wires + 2), dtype=np.uint64)
     inverse = np.uint64(pow(shares, -1, int(MODULUS)))
@@ -426,20 +361,7 @@ def queried(meas, proofs, points, joint, roots, calls, shares):
 
 @compiled_loop
 def truncated(meas, weights):
-    """Give the counts that (shares of) encoded vectors stand for.
-
-    Parameters
-    ----------
-    meas : numpy.ndarray of uint64, shape (reports, elements)
-        Encoded vectors, or shares of such.
-    weights : numpy.ndarray of uint64, shape (bits,)
-        What each element of a count stands for.
-
-    Returns
-    -------
-    numpy.ndarray of uint64, shape (reports, counts)
-        The counts.
-    """
+    """Give the counts that (shares of) encoded vectors stand for."""
     bits = len(weights)
     counts = np.zeros((len(meas), meas.shape[1] // bits), dtype=np.uint64)
     for report in range(len(meas)):

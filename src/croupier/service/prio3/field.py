@@ -16,178 +16,52 @@ _HALF: Final = np.uint64(32)
 
 
 class PrimeField(ABC):
-    """A prime field with a subgroup of order a power of two.
-
-    Parameters
-    ----------
-    modulus : int
-        The prime.
-    bytes_per_element : int
-        Length of an element on the wire, little-endian.
-    generator : int
-        Generates the subgroup.
-    order : int
-        The subgroup's order, a power of two.
-    """
+    """A prime field with a subgroup of order a power of two."""
 
     def __init__(self, modulus: int, bytes_per_element: int, generator: int, order: int) -> None:
         self.modulus, self.bytes_per_element, self._generator, self._order = modulus, bytes_per_element, generator, order
 
     @abstractmethod
     def elements(self, values: Any) -> Elements:
-        """Return whole numbers as elements.
-
-        Parameters
-        ----------
-        values : array-like of int
-            Any whole numbers.
-
-        Returns
-        -------
-        ndarray
-            Each modulo the prime.
-        """
+        """Return whole numbers as elements."""
 
     @abstractmethod
     def add(self, a: Elements, b: Elements) -> Elements:
-        """Return a + b.
-
-        Parameters
-        ----------
-        a, b : ndarray
-            Elements.
-
-        Returns
-        -------
-        ndarray
-            Their sum.
-        """
+        """Return a + b."""
 
     @abstractmethod
     def subtract(self, a: Elements, b: Elements) -> Elements:
-        """Return a - b.
-
-        Parameters
-        ----------
-        a, b : ndarray
-            Elements.
-
-        Returns
-        -------
-        ndarray
-            Their difference.
-        """
+        """Return a - b."""
 
     @abstractmethod
     def multiply(self, a: Elements, b: Elements) -> Elements:
-        """Return a b.
-
-        Parameters
-        ----------
-        a, b : ndarray
-            Elements.
-
-        Returns
-        -------
-        ndarray
-            Their product.
-        """
+        """Return a b."""
 
     @abstractmethod
     def sum(self, a: Elements, axis: int) -> Elements:
-        """Return the sum along an axis.
-
-        Parameters
-        ----------
-        a : ndarray
-            Elements, fewer than 2^32 along the axis.
-        axis : int
-            The axis.
-
-        Returns
-        -------
-        ndarray
-            The sums.
-        """
+        """Return the sum along an axis."""
 
     @abstractmethod
     def to_bytes(self, a: Elements) -> NDArray[np.uint8]:
-        """Return elements as they travel, the last axis as bytes.
-
-        Parameters
-        ----------
-        a : ndarray of shape (..., n)
-            Elements.
-
-        Returns
-        -------
-        ndarray of uint8, shape (..., n * bytes_per_element)
-            Little-endian numbers.
-        """
+        """Return elements as they travel, the last axis as bytes."""
 
     @abstractmethod
     def from_bytes(self, data: NDArray[np.uint8]) -> tuple[Elements, NDArray[np.bool_]]:
-        """Read rows of elements.
-
-        Parameters
-        ----------
-        data : ndarray of uint8, shape (rows, n * bytes_per_element)
-            What travelled.
-
-        Returns
-        -------
-        elements : ndarray of shape (rows, n)
-            The numbers; those of rows that are refused mean nothing.
-        refused : ndarray of bool, shape (rows,)
-            Rows with a number that is not below the prime.
-        """
+        """Read rows of elements."""
 
     def root(self, order: int) -> int:
-        """Return a primitive root of unity.
-
-        Parameters
-        ----------
-        order : int
-            A power of two that divides the subgroup's order.
-
-        Returns
-        -------
-        int
-            The root.
-        """
+        """Return a primitive root of unity."""
         return pow(self._generator, self._order // order, self.modulus)
 
     def roots(self, order: int) -> Elements:
-        """Return all powers of a primitive root of unity, the 0-th first.
-
-        Parameters
-        ----------
-        order : int
-            A power of two.
-
-        Returns
-        -------
-        ndarray of shape (order,)
-            The powers.
-        """
+        """Return all powers of a primitive root of unity, the 0-th first."""
         root, powers = self.root(order), [1]
         for _ in range(order - 1):
             powers.append(powers[-1] * root % self.modulus)
         return self.elements(powers)
 
     def inverse(self, value: int) -> int:
-        """Return 1 / value.
-
-        Parameters
-        ----------
-        value : int
-            Not 0 modulo the prime.
-
-        Returns
-        -------
-        int
-            The inverse.
-        """
+        """Return 1 / value."""
         return pow(value, -1, self.modulus)
 
 

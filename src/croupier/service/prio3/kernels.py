@@ -45,39 +45,13 @@ def _compiled() -> tuple[Any, Any] | None:
 
 
 def kernels(fast: bool | None = True, work: int = 0) -> CompiledKernels | None:
-    """Return the compiled loops of proofs, where they are wanted.
-
-    Parameters
-    ----------
-    fast : bool, optional
-        Whether they are wanted; None where they pay: once so much was done without them that loading them takes no longer.
-    work : int, default 0
-        Elements that are worked on now.
-
-    Returns
-    -------
-    CompiledKernels or None
-        None where they are not wanted, or numba is missing, switched off or fails: the plain path always works.
-    """
+    """Return the compiled loops of proofs, where they are wanted."""
     found = _compiled() if _wanted(fast, work) else None
     return None if found is None else found[1]
 
 
 def sponge_kernels(fast: bool | None = True, work: int = 0) -> CompiledSponge | None:
-    """Return the compiled hash function, where it is wanted.
-
-    Parameters
-    ----------
-    fast : bool, optional
-        Whether it is wanted; None where it pays, as for `kernels`.
-    work : int, default 0
-        Elements that are worked on now.
-
-    Returns
-    -------
-    CompiledSponge or None
-        None where it is not wanted, or numba is missing, switched off or fails: the library's always works.
-    """
+    """Return the compiled hash function, where it is wanted."""
     found = _compiled() if _wanted(fast, work) else None
     return None if found is None else found[0]
 

@@ -58,42 +58,7 @@ class PreparedReports:
 
 
 class Prio3SumVec:
-    """Vectors of counts from 0 to `max_measurement`, shared among servers, with proofs.
-
-    Parameters
-    ----------
-    length : int
-        Counts of a vector.
-    max_measurement : int
-        The largest count.
-    proofs : int, default 3
-        How many, each with randomness of its own; `soundness_error` falls with it as a power.
-    shares : int, default 2
-        Servers.
-    chunk : int, optional
-        Elements of a chunk; unless given that of the shortest report.
-    context : bytes, default b""
-        What all reports are bound to.
-    field : PrimeField, default FIELD64
-        The field.
-    algorithm : int, default SUM_VEC_WITH_MULTIPROOF
-        The draft's number of the algorithm.
-    fast : bool, optional
-        Whether to use the compiled path; where it is to be had and pays unless said.
-
-    Attributes
-    ----------
-    circuit : SumVecCircuit
-        The proof of one vector.
-    rand_bytes : int
-        Random bytes that `shard` takes.
-    public_bytes : int
-        Length of a public share.
-    leader_bytes, helper_bytes : int
-        Lengths of the first server's input share and of each other's.
-    verifier_bytes : int
-        Length of a verifier share.
-    """
+    """Vectors of counts from 0 to `max_measurement`, shared among servers, with proofs."""
 
     def __init__(
         self,
@@ -122,47 +87,14 @@ class Prio3SumVec:
         self.verifier_bytes = self.circuit.verifier_length * proofs * size + SEED_BYTES
 
     def soundness_error(self, guesses: float = 1.0) -> float:
-        """Return a bound on the probability that a vector out of range passes: docs/protocol.md has the formula.
-
-        Parameters
-        ----------
-        guesses : float, default 1.0
-            How many reports its maker has tried by itself, to find one whose joint randomness lets some proofs pass.
-
-        Returns
-        -------
-        float
-            The bound, for one report that is sent.
-        """
+        """Return a bound on the probability that a vector out of range passes: docs/protocol.md has the formula."""
         circuit, prime = self.circuit, self.field.modulus
         joint, query = circuit.chunk / prime, 2 * (circuit.nodes - 1) / (prime - circuit.nodes)
         ways = (min(1.0, guesses * comb(self.proofs, lucky) * joint**lucky) for lucky in range(self.proofs + 1))
         return float(sum(way * query ** (self.proofs - lucky) for lucky, way in enumerate(ways)))
 
     def shard(self, measurement: NDArray[np.int64], nonce: bytes, rand: bytes) -> tuple[bytes, list[bytes]]:
-        """Share a vector of counts among the servers, with proofs.
-
-        Parameters
-        ----------
-        measurement : ndarray of int64, shape (length,)
-            The counts.
-        nonce : bytes
-            16 random bytes, the report's.
-        rand : bytes
-            `rand_bytes` secret random bytes.
-
-        Returns
-        -------
-        public_share : bytes
-            For all servers.
-        input_shares : list of bytes
-            One a server: each by itself looks random.
-
-        Raises
-        ------
-        ValueError
-            Where a count is out of range, or nonce or rand have another length.
-        """
+        """Share a vector of counts among the servers, with proofs."""
         if len(nonce) != NONCE_BYTES or len(rand) != self.rand_bytes:
             raise ValueError(f"a nonce has {NONCE_BYTES} bytes and rand {self.rand_bytes}")
         return self._sharded(self.circuit.encoded(measurement), nonce, rand)
@@ -192,26 +124,7 @@ class Prio3SumVec:
     def prepare(
         self, verify_key: bytes, server: int, nonces: _Bytes, public_shares: _Bytes, input_shares: _Bytes
     ) -> PreparedReports:
-        """Make of one server's shares what it tells the others (the draft's verify_init).
-
-        Parameters
-        ----------
-        verify_key : bytes
-            32 bytes, the servers' secret.
-        server : int
-            Its number, 0 for the first.
-        nonces : ndarray of uint8, shape (reports, 16)
-            The reports'.
-        public_shares : ndarray of uint8, shape (reports, public_bytes)
-            The reports'.
-        input_shares : ndarray of uint8, shape (reports, leader_bytes) or (reports, helper_bytes)
-            Its own.
-
-        Returns
-        -------
-        PreparedReports
-            Its shares of counts and of verifiers.
-        """
+        """Make of one server's shares what it tells the others (the draft's verify_init)."""
         starts = range(0, max(len(nonces), 1), _PIECE)
         rows = ([rows[start : start + _PIECE] for rows in (nonces, public_shares, input_shares)] for start in starts)
         pieces = [self._prepared(verify_key, server, *piece) for piece in rows]
@@ -247,20 +160,7 @@ class Prio3SumVec:
         return PreparedReports(circuit.truncated(meas, fast=self._fast), joint_seeds, told, refused | leaks)
 
     def decide(self, verifier_shares: Sequence[_Bytes]) -> tuple[_Bytes, NDArray[np.bool_]]:
-        """Put the servers' verifier shares together and decide (the draft's verifier_shares_to_message).
-
-        Parameters
-        ----------
-        verifier_shares : sequence of ndarray of uint8, shape (reports, verifier_bytes)
-            Of each server.
-
-        Returns
-        -------
-        messages : ndarray of uint8, shape (reports, 32)
-            Seeds of the joint randomness, which each server compares with its own by `agreed`.
-        accepted : ndarray of bool, shape (reports,)
-            Where all proofs hold.
-        """
+        """Put the servers' verifier shares together and decide (the draft's verifier_shares_to_message)."""
         field, length = self.field, self.verifier_bytes - SEED_BYTES
         reports = len(verifier_shares[0])
         total, refused = (
@@ -276,55 +176,15 @@ class Prio3SumVec:
 
     @staticmethod
     def agreed(prepared: PreparedReports, messages: _Bytes) -> NDArray[np.bool_]:
-        """Say of which reports the server used the joint randomness that all parts make (the draft's verify_next).
-
-        Parameters
-        ----------
-        prepared : PreparedReports
-            The server's.
-        messages : ndarray of uint8, shape (reports, 32)
-            From `decide`.
-
-        Returns
-        -------
-        ndarray of bool, shape (reports,)
-            Reports whose shares of counts may be added up, where they are accepted too.
-        """
+        """Say of which reports the server used the joint randomness that all parts make (the draft's verify_next)."""
         return np.asarray((prepared.joint_seeds == messages).all(axis=1) & ~prepared.refused)
 
     def aggregate(self, out_shares: Elements) -> bytes:
-        """Add up shares of counts.
-
-        Parameters
-        ----------
-        out_shares : ndarray of shape (reports, length)
-            A server's, of the reports that count.
-
-        Returns
-        -------
-        bytes
-            Its aggregate share.
-        """
+        """Add up shares of counts."""
         return self.field.to_bytes(self.field.sum(out_shares, axis=0)).tobytes()
 
     def unshard(self, aggregate_shares: Sequence[bytes]) -> list[int]:
-        """Put aggregate shares together.
-
-        Parameters
-        ----------
-        aggregate_shares : sequence of bytes
-            One a server.
-
-        Returns
-        -------
-        list of int
-            The sums of the counts.
-
-        Raises
-        ------
-        ValueError
-            Where a share has another length, or a number that is none of the field's.
-        """
+        """Put aggregate shares together."""
         total = self.field.elements([0] * self.circuit.length)
         for share in aggregate_shares:
             if len(share) != self.circuit.length * self.field.bytes_per_element:
@@ -371,39 +231,12 @@ _P = 2**255 - 19
 
 
 def exchange_key(key: Ed25519PrivateKey) -> X25519PrivateKey:
-    """Return the shuffler's private key for exchanges.
-
-    Parameters
-    ----------
-    key : Ed25519PrivateKey
-        Its signing key.
-
-    Returns
-    -------
-    X25519PrivateKey
-        Of the same secret scalar.
-    """
+    """Return the shuffler's private key for exchanges."""
     return X25519PrivateKey.from_private_bytes(hashlib.sha512(key.private_bytes_raw()).digest()[:32])
 
 
 def exchange_public_key(key: Ed25519PublicKey) -> X25519PublicKey:
-    """Return the shuffler's public key for exchanges.
-
-    Parameters
-    ----------
-    key : Ed25519PublicKey
-        The key that its signatures are verified with.
-
-    Returns
-    -------
-    X25519PublicKey
-        The same point, by its Montgomery coordinate u = (1 + y) / (1 - y).
-
-    Raises
-    ------
-    WireError
-        Where the key is no point that has one.
-    """
+    """Return the shuffler's public key for exchanges."""
     y = int.from_bytes(key.public_bytes_raw(), "little") % 2**255
     if y % _P == 1:
         raise WireError("a shuffler whose key is none that a secret can be shared with")
@@ -411,27 +244,7 @@ def exchange_public_key(key: Ed25519PublicKey) -> X25519PublicKey:
 
 
 def verify_key(mine: X25519PrivateKey, theirs: X25519PublicKey, round_digest: bytes) -> bytes:
-    """Return the verify key of a round, as either server computes it.
-
-    Parameters
-    ----------
-    mine : X25519PrivateKey
-        The analyzer's key of the round, or the shuffler's `exchange_key`.
-    theirs : X25519PublicKey
-        The other server's.
-    round_digest : bytes
-        Digest of the round's signed document.
-
-    Returns
-    -------
-    bytes
-        32 bytes.
-
-    Raises
-    ------
-    WireError
-        Where no secret can be shared with the other's key.
-    """
+    """Return the verify key of a round, as either server computes it."""
     try:
         shared = mine.exchange(theirs)
     except ValueError:  # a point of low order

@@ -34,24 +34,7 @@ def _messages(seeds: NDArray[np.uint8], tag: bytes, binders: NDArray[np.uint8]) 
 def derive_seeds(
     seeds: NDArray[np.uint8], tag: bytes, binders: NDArray[np.uint8], *, fast: bool | None = None
 ) -> NDArray[np.uint8]:
-    """Derive a seed for each row.
-
-    Parameters
-    ----------
-    seeds : ndarray of uint8, shape (rows, length) or (1, length)
-        Secret or empty.
-    tag : bytes
-        Separates uses.
-    binders : ndarray of uint8, shape (rows, length) or (1, length)
-        What the outcome is bound to.
-    fast : bool, optional
-        Whether to use the compiled path; where it is to be had and pays unless said.
-
-    Returns
-    -------
-    ndarray of uint8, shape (rows, 32)
-        The seeds.
-    """
+    """Derive a seed for each row."""
     messages = _messages(seeds, tag, binders)
     compiled = sponge_kernels(fast, messages.size // 8)
     if compiled is not None:
@@ -70,28 +53,7 @@ def expand(
     *,
     fast: bool | None = None,
 ) -> Elements:
-    """Expand seeds into uniformly random field elements, by rejection.
-
-    Parameters
-    ----------
-    field : PrimeField
-        The field.
-    seeds : ndarray of uint8, shape (rows, length) or (1, length)
-        One a row.
-    tag : bytes
-        Separates uses.
-    binders : ndarray of uint8, shape (rows, length) or (1, length)
-        What the outcome is bound to.
-    length : int
-        Elements a row.
-    fast : bool, optional
-        Whether to use the compiled path; where it is to be had and pays unless said.
-
-    Returns
-    -------
-    ndarray of shape (rows, length)
-        The elements.
-    """
+    """Expand seeds into uniformly random field elements, by rejection."""
     messages = _messages(seeds, tag, binders)
     compiled = sponge_kernels(fast, len(messages) * length) if field is FIELD64 else None
     if compiled is not None:

@@ -71,28 +71,14 @@ class PageFile:
 
 
 def page_files() -> list[PageFile]:
-    """Return the files of the page as they are in this package.
-
-    Returns
-    -------
-    list of PageFile
-        The page, its style, its code, and their digests.
-    """
+    """Return the files of the page as they are in this package."""
     folder = files(__package__) / "page"
     contents = sorted((file.name, file.read_bytes()) for file in folder.iterdir() if file.is_file())
     return [PageFile(name, content, gzip.compress(content, mtime=0)) for name, content in contents]
 
 
 def add_page(app: FastAPI, enroller: Callable[[], str | None] = lambda: None) -> None:
-    """Serve the page at the root of an app, beside what it serves already.
-
-    Parameters
-    ----------
-    app : FastAPI
-        The shuffler's.
-    enroller : callable
-        Returns the address of the task's enroller, which the page may then talk to as well; None where there is none.
-    """
+    """Serve the page at the root of an app, beside what it serves already."""
     for file in page_files():
         answer = _answering(file, enroller)
         for path in (f"/{file.name}", *(("/",) if file.name == "index.html" else ())):
@@ -117,21 +103,7 @@ def _answering(file: PageFile, enroller: Callable[[], str | None]) -> Callable[[
 
 
 def allow_origins(app: FastAPI, origins: Sequence[str]) -> None:
-    """Let pages of other origins send to an app: a page that is hosted elsewhere, or an extension.
-
-    Parameters
-    ----------
-    app : FastAPI
-        The shuffler's, or the enroller's.
-    origins : sequence of str
-        Such as "https://study.example"; "*" allows every page. Tokens travel in a header that a page must set by itself, so that
-        no page can use another one's.
-
-    Raises
-    ------
-    ArgumentError
-        Where one of them is not an origin.
-    """
+    """Let pages of other origins send to an app: a page that is hosted elsewhere, or an extension."""
     for origin in origins:
         address = urlsplit(origin)
         if origin != "*" and (not address.scheme or not address.netloc or address.path or address.query or address.fragment):
@@ -147,18 +119,7 @@ def allow_origins(app: FastAPI, origins: Sequence[str]) -> None:
 
 
 def copy_page(folder: Path) -> list[Path]:
-    """Write the page into a folder, to be hosted elsewhere.
-
-    Parameters
-    ----------
-    folder : Path
-        Where to; made where it is not there.
-
-    Returns
-    -------
-    list of Path
-        The files.
-    """
+    """Write the page into a folder, to be hosted elsewhere."""
     folder.mkdir(parents=True, exist_ok=True)
     copies = [(folder / file.name, file.content) for file in page_files()]
     for path, content in copies:

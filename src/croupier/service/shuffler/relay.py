@@ -34,11 +34,6 @@ class Leadership:
     """A lock that at most one process has, until it is closed or the process is gone, killed even.
 
     In PostgreSQL it is an advisory lock of a connection of its own; beside a SQLite file it is a lock on another file.
-
-    Parameters
-    ----------
-    store : Database
-        The role's database.
     """
 
     def __init__(self, store: Database) -> None:
@@ -47,13 +42,7 @@ class Leadership:
         self._file: IO[str] | None = None
 
     def held(self) -> bool:
-        """Return whether this process leads; if nobody does, it does from now on.
-
-        Returns
-        -------
-        bool
-            False where another process leads, or the database is out of reach.
-        """
+        """Return whether this process leads; if nobody does, it does from now on."""
         if self._engine.dialect.name == "sqlite":
             return self._held_by_file()
         try:

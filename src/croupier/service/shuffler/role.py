@@ -232,70 +232,23 @@ def hidden_among(task: Task) -> int:
 
 
 class ShufflerEnding:
-    """The shuffler's side.
-
-    Parameters
-    ----------
-    store : Database
-        The shuffler's database.
-    key : Ed25519PrivateKey
-        The shuffler's key.
-    analyzer : Ed25519PublicKey
-        The analyzer's.
-    """
+    """The shuffler's side."""
 
     def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey) -> None:
         self._store, self._key, self._analyzer = store, key, analyzer
 
     def document(self) -> Document | None:
-        """Return the analyzer's signed end.
-
-        Returns
-        -------
-        Document or None
-            None while the task goes on.
-        """
+        """Return the analyzer's signed end."""
         return self._store.end()
 
     def take(self, document: Document, task: Task) -> tuple[End, Document]:
-        """Keep the task's end for clients; it is on disk when this returns.
-
-        Parameters
-        ----------
-        document : Document
-            The analyzer's word.
-        task : Task
-            The task that is served.
-
-        Returns
-        -------
-        tuple of (End, Document)
-            The end, and what the analyzer is told.
-
-        Raises
-        ------
-        WireError
-            Where it is not the analyzer's word on this task.
-        """
+        """Keep the task's end for clients; it is on disk when this returns."""
         end = End.read(document, task.id, self._analyzer)
         self._store.keep_end(document)
         return end, heard(task.id, self._key)
 
     def refusal(self, document: Document, problem: WireError) -> Document | None:
-        """Return why a task is not served, for its analyzer.
-
-        Parameters
-        ----------
-        document : Document
-            The task.
-        problem : WireError
-            Why.
-
-        Returns
-        -------
-        Document or None
-            None where the task is not this analyzer's.
-        """
+        """Return why a task is not served, for its analyzer."""
         return refusal(document, str(problem), self._analyzer, self._key)
 
 
@@ -309,32 +262,6 @@ _KNOWN = 30.0
 
 class ShufflerRole:
     """The role, without a network: `open` a round of the analyzer's, `receive` reports, `waiting_batch` is the one to forward.
-
-    Parameters
-    ----------
-    store : Database
-        The shuffler's database.
-    key : Ed25519PrivateKey
-        The shuffler's key, which signs batches.
-    analyzer : Ed25519PublicKey
-        The key of the analyzer whose tasks it serves.
-    smallest : int, default 2
-        The fewest users that it lets hide in one batch: a task with a smaller one is refused.
-
-    Attributes
-    ----------
-    task : Task or None
-        The task that is served.
-    document : Document or None
-        The task's signed document.
-    public_key : Ed25519PublicKey
-        The key that batches are verified with.
-    releases : Releases
-        What follows a batch where reports are checked: the analyzer's list of exclusions, and one sum over the rest.
-    ending : ShufflerEnding
-        What is known of the task's end.
-    clock : RoundClock
-        The clock by which rounds open and end.
 
     Guarantee
     ---------
@@ -364,24 +291,7 @@ class ShufflerRole:
         return self._key.public_key()
 
     def take_task(self, document: Document) -> Task:
-        """Serve this task from now on.
-
-        Parameters
-        ----------
-        document : Document
-            The task, signed by the analyzer.
-
-        Returns
-        -------
-        Task
-            The task, its plans proved again.
-
-        Raises
-        ------
-        WireError
-            Where the task is not the analyzer's, is for another shuffler, has batches that are too small, or does not fit the
-            enrolled clients.
-        """
+        """Serve this task from now on."""
         task = Task.read(document, self._analyzer)
         if task.shuffler.public_bytes_raw() != self.public_key.public_bytes_raw():
             raise WireError("a task for another shuffler")
@@ -401,53 +311,20 @@ class ShufflerRole:
                 self.take_task(document)
 
     def open(self, document: Document) -> TaskRound:
-        """Take reports for this round, unless it is known already.
-
-        Parameters
-        ----------
-        document : Document
-            The round, signed by the analyzer.
-
-        Returns
-        -------
-        TaskRound
-            The round.
-
-        Raises
-        ------
-        WireError
-            Where the round is not the task's, was opened with other words, or is the second of its number.
-        """
+        """Take reports for this round, unless it is known already."""
         task_round = TaskRound.read(document, self._serving, self._analyzer)
         with self.store.begin() as connection:
             open_round(connection, task_round, document, self.clock.now())
         return task_round
 
     def current(self) -> Document | None:
-        """Return the round that takes reports, as its signed document.
-
-        Returns
-        -------
-        Document or None
-            None where no round takes reports.
-        """
+        """Return the round that takes reports, as its signed document."""
         with self.store.look() as connection:
             stored = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.state == "open")).scalar()
         return None if stored is None else Document.from_bytes(stored)
 
     def rounds_for(self, clients: Sequence[str]) -> list[Document | None]:
-        """Return for each client the round that takes its report, and keep a place in it for a while.
-
-        Parameters
-        ----------
-        clients : sequence of str
-            Names of enrolled clients.
-
-        Returns
-        -------
-        list of Document or None
-            One entry per client; None where there is no round for it.
-        """
+        """Return for each client the round that takes its report, and keep a place in it for a while."""
         if self.task is None or (document := self.current()) is None:
             return [None] * len(clients)
         task_round = self._rounds.read(document, self.task)
@@ -469,18 +346,7 @@ class ShufflerRole:
         return [document if client in waited | new else None for client in clients]
 
     def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
-        """Return for each client the round that is its secret lot. Nobody else is told.
-
-        Parameters
-        ----------
-        clients : sequence of str
-            Names of enrolled clients.
-
-        Returns
-        -------
-        list of Lot or RefusedError
-            Theirs.
-        """
+        """Return for each client the round that is its secret lot. Nobody else is told."""
         return told_lots(self.store, self._serving, clients, self.clock.now())
 
     def _is_late(self, state: Any) -> bool:
@@ -488,18 +354,7 @@ class ShufflerRole:
         return patience is not None and self.clock.now() >= state.opened + patience
 
     def clients_of(self, tokens: Sequence[str]) -> list[str | RefusedError]:
-        """Return whose tokens they are.
-
-        Parameters
-        ----------
-        tokens : sequence of str
-            Tokens as they came.
-
-        Returns
-        -------
-        list of str or RefusedError
-            One entry per token: the client's name, or that nobody has the token.
-        """
+        """Return whose tokens they are."""
         now, keys = time.monotonic(), [tables.hash_of(token) for token in tokens]
         unknown = [key for key in keys if self._tokens.get(key, ("", 0.0))[1] <= now]
         names = tables.clients_of(self.store, unknown)
@@ -508,13 +363,7 @@ class ShufflerRole:
         return [client if until > now else RefusedError(401, "not an enrolled client's token") for client, until in known]
 
     def arrivals(self) -> Arrivals | None:
-        """Return how the round that takes reports stands: numbers that anybody may know.
-
-        Returns
-        -------
-        Arrivals or None
-            None where no round takes reports, or lots are secret.
-        """
+        """Return how the round that takes reports stands: numbers that anybody may know."""
         if self.task is None or self.task.secret is not None or (document := self.current()) is None:
             return None
         task_round = self._rounds.read(document, self.task)
@@ -524,59 +373,19 @@ class ShufflerRole:
         return Arrivals(task_round.number, here, phase.plan.users, fewest(self.task, phase))
 
     def said(self, arrivals: Arrivals) -> Document:
-        """Return how a round stands as a signed document, for the analyzer.
-
-        Parameters
-        ----------
-        arrivals : Arrivals
-            How the round stands.
-
-        Returns
-        -------
-        Document
-            Signed by the shuffler.
-        """
+        """Return how a round stands as a signed document, for the analyzer."""
         values = {"task": self._serving.id, "round": arrivals.round, "arrived": arrivals.arrived}
         return Document.signed(ARRIVALS, values, self._key)
 
     def receive(self, client: str, body: bytes) -> Taken:
-        """Take a client's report, which is on disk when this returns.
-
-        Parameters
-        ----------
-        client : str
-            Name of an enrolled client.
-        body : bytes
-            Its sealed report. The same bytes again are counted once.
-
-        Returns
-        -------
-        Taken
-            How many reports the round has.
-
-        Raises
-        ------
-        RefusedError
-            Where the report has another shape, another report of the client is here, or the round has ended or is not the client's.
-        """
+        """Take a client's report, which is on disk when this returns."""
         [outcome] = self.receive_all([(client, body)])
         if isinstance(outcome, RefusedError):
             raise outcome
         return outcome
 
     def receive_all(self, reports: Sequence[tuple[str, bytes]]) -> list[Taken | RefusedError]:
-        """Take reports of several clients in one transaction. Each hears what it would have heard by itself.
-
-        Parameters
-        ----------
-        reports : sequence of (str, bytes)
-            Clients and their sealed reports.
-
-        Returns
-        -------
-        list of Taken or RefusedError
-            One entry per report.
-        """
+        """Take reports of several clients in one transaction. Each hears what it would have heard by itself."""
         read = [self._well_shaped(client, body) for client, body in reports]
         good = [report for report in read if isinstance(report, Written)]
         with self._lock:
@@ -642,23 +451,11 @@ class ShufflerRole:
             self.store.wipe()
 
     def waiting_batch(self) -> tuple[str, bytes] | None:
-        """Return a batch that is to be forwarded.
-
-        Returns
-        -------
-        tuple of (str, bytes) or None
-            Its round's id and the signed batch; None where none waits, or the time at which it leaves has not come.
-        """
+        """Return a batch that is to be forwarded."""
         return due_batch(self.store, self.task.secret if self.task else None, self.clock.now())
 
     def oldest_batch(self) -> float | None:
-        """Return for how long a batch, or a released sum, has been waiting to reach the analyzer.
-
-        Returns
-        -------
-        float or None
-            Seconds, of the oldest one; None where none waits.
-        """
+        """Return for how long a batch, or a released sum, has been waiting to reach the analyzer."""
         rounds, since = tables.rounds.c, tables.unforwarded.c.since
         query = select(func.min(func.coalesce(since, rounds.opened))).outerjoin_from(tables.rounds, tables.unforwarded)
         with self.store.look() as connection:
@@ -666,15 +463,7 @@ class ShufflerRole:
         return None if oldest is None else max(0.0, self.clock.now() - oldest)
 
     def forwarded(self, round_id: str, state: str = "forwarded") -> None:
-        """Forget a batch that the analyzer has, or has refused for good.
-
-        Parameters
-        ----------
-        round_id : str
-            The batch's round.
-        state : str, default "forwarded"
-            What is noted of the round. Where reports are checked, the analyzer's list of exclusions is waited for first.
-        """
+        """Forget a batch that the analyzer has, or has refused for good."""
         with self.store.begin() as connection:
             forget_batch(connection, self._serving, round_id, state)
         self.store.wipe()

@@ -98,19 +98,7 @@ _PROMISED = 60.0
 
 
 def promise_places(connection: Connection, round_id: str, clients: Collection[str], now: float) -> None:
-    """Let the round wait for these clients, as long as it waits for anybody.
-
-    Parameters
-    ----------
-    connection : Connection
-        The shuffler's transaction.
-    round_id : str
-        The round.
-    clients : collection of str
-        Who has asked for it, and has no place.
-    now : float
-        The time by the shuffler's clock.
-    """
+    """Let the round wait for these clients, as long as it waits for anybody."""
     until = now + _PROMISED
     rows = [{"client": client, "round": round_id, "until": until} for client in clients]
     insert: Any = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
@@ -120,58 +108,18 @@ def promise_places(connection: Connection, round_id: str, clients: Collection[st
 
 
 def who_has_places(connection: Connection, round_id: str, clients: Collection[str], now: float) -> set[str]:
-    """Return for whom of them the round waits: whoever asks again has what it was promised, and no longer.
-
-    Parameters
-    ----------
-    connection : Connection
-        The shuffler's transaction.
-    round_id : str
-        The round.
-    clients : collection of str
-        Who has asked.
-    now : float
-        The time by the shuffler's clock.
-
-    Returns
-    -------
-    set of str
-        Those with a place.
-    """
+    """Return for whom of them the round waits: whoever asks again has what it was promised, and no longer."""
     among = _standing(round_id, now) & tables.places.c.client.in_(clients)
     return set(connection.execute(select(tables.places.c.client).where(among)).scalars())
 
 
 def any_place_left(connection: Connection, round_id: str, now: float) -> bool:
-    """Return whether the round waits for anybody.
-
-    Parameters
-    ----------
-    connection : Connection
-        The shuffler's transaction.
-    round_id : str
-        The round.
-    now : float
-        The time by the shuffler's clock.
-
-    Returns
-    -------
-    bool
-        True where it does.
-    """
+    """Return whether the round waits for anybody."""
     return connection.execute(select(tables.places.c.client).where(_standing(round_id, now)).limit(1)).scalar() is not None
 
 
 def forget_places(connection: Connection, clients: Collection[str]) -> None:
-    """Strike out the places that were kept for these clients.
-
-    Parameters
-    ----------
-    connection : Connection
-        The shuffler's transaction.
-    clients : collection of str
-        Whose reports are here.
-    """
+    """Strike out the places that were kept for these clients."""
     connection.execute(delete(tables.places).where(tables.places.c.client.in_(clients)))
 
 
@@ -197,28 +145,7 @@ def to_be_checked(
     plan: SumPlan,
     key: Ed25519PrivateKey,
 ) -> bytes:
-    """Write reports down in uniformly random order, and return the signed batch of what the analyzer checks of them.
-
-    Parameters
-    ----------
-    connection : Connection
-        The shuffler's transaction.
-    task_round : TaskRound
-        The round that is full.
-    people : sequence of (str or None, bytes)
-        Clients and their reports; None for a report that is no client's.
-    transport : CheckedTransport
-        The task's.
-    plan : SumPlan
-        The round's plan.
-    key : Ed25519PrivateKey
-        The shuffler's key.
-
-    Returns
-    -------
-    bytes
-        The batch as it travels.
-    """
+    """Write reports down in uniformly random order, and return the signed batch of what the analyzer checks of them."""
     order = permutation(SecureRandom(), len(people))
     reports = [SealedReport.from_bytes(body) for _, body in people]
     secret = transport.shuffler_secret(key, task_round.key, reports[0].round)
@@ -233,19 +160,7 @@ def to_be_checked(
 
 
 def forget_batch(connection: Connection, task: Task, round_id: str, state: str) -> None:
-    """Note that the analyzer has a batch, or has refused it for good. Where reports are checked, its exclusions are waited for.
-
-    Parameters
-    ----------
-    connection : Connection
-        The shuffler's transaction.
-    task : Task
-        The task that is served.
-    round_id : str
-        The batch's round.
-    state : {"forwarded", "refused"}
-        What became of it.
-    """
+    """Note that the analyzer has a batch, or has refused it for good. Where reports are checked, its exclusions are waited for."""
     if state == "forwarded" and checked_transport(task.transport) is not None:
         state = "checked"
     here = (tables.rounds.c.id == round_id) & (tables.rounds.c.state == "made")
@@ -259,15 +174,6 @@ def forget_batch(connection: Connection, task: Task, round_id: str, state: str) 
 class Releases:
     """Exclusions and releases of the shuffler's rounds.
 
-    Parameters
-    ----------
-    store : Database
-        The shuffler's database.
-    key : Ed25519PrivateKey
-        The shuffler's key, which signs releases.
-    analyzer : Ed25519PublicKey
-        The analyzer's key.
-
     Guarantee
     ---------
     Of one round one sum leaves the shuffler, over all reports but those in the first list of exclusions that it was given, and only
@@ -278,32 +184,13 @@ class Releases:
         self._store, self._key, self._analyzer = store, key, analyzer
 
     def waiting(self) -> str | None:
-        """Return the round whose exclusions are waited for.
-
-        Returns
-        -------
-        str or None
-            Its id; None where none is.
-        """
+        """Return the round whose exclusions are waited for."""
         rounds = tables.rounds.c
         with self._store.look() as connection:
             return connection.execute(select(rounds.id).where(rounds.state == "checked").order_by(rounds.number)).scalar()
 
     def take(self, task: Task, document: Document) -> None:
-        """Keep the analyzer's list of exclusions, and write down the sum of all other reports. The list again changes nothing.
-
-        Parameters
-        ----------
-        task : Task
-            The task that is served.
-        document : Document
-            The analyzer's signed list.
-
-        Raises
-        ------
-        WireError
-            Where it is not the analyzer's, of another batch, or another list than the one that was kept.
-        """
+        """Keep the analyzer's list of exclusions, and write down the sum of all other reports. The list again changes nothing."""
         exclusions = Exclusions.read(document, self._analyzer)
         with self._store.begin() as connection:
             rounds, kept = tables.rounds.c, tables.commitments.c
@@ -353,13 +240,7 @@ class Releases:
         connection.execute(delete(tables.checking).where(checking.round == task_round.id))
 
     def ready(self) -> tuple[str, bytes] | None:
-        """Return a release that the analyzer is not known to have.
-
-        Returns
-        -------
-        tuple of (str, bytes) or None
-            Its round's id and the signed release; None where none waits.
-        """
+        """Return a release that the analyzer is not known to have."""
         rounds = tables.rounds.c
         with self._store.look() as connection:
             query = select(rounds.id, rounds.batch).where(rounds.state == "summed")
@@ -367,13 +248,7 @@ class Releases:
         return None if row is None else (row.id, row.batch)
 
     def arrived(self, round_id: str) -> None:
-        """Forget a release that the analyzer has.
-
-        Parameters
-        ----------
-        round_id : str
-            Its round.
-        """
+        """Forget a release that the analyzer has."""
         here = (tables.rounds.c.id == round_id) & (tables.rounds.c.state == "summed")
         with self._store.begin() as connection:
             connection.execute(update(tables.rounds).where(here).values(state="forwarded", batch=None))
@@ -382,18 +257,7 @@ class Releases:
 
 
 def excluded_clients(store: Database) -> list[tuple[str, int]]:
-    """Return whose reports were left out, and in which round.
-
-    Parameters
-    ----------
-    store : Database
-        The shuffler's database.
-
-    Returns
-    -------
-    list of (str, int)
-        Names of clients and numbers of rounds, by rounds.
-    """
+    """Return whose reports were left out, and in which round."""
     rounds, excluded = tables.rounds.c, tables.excluded.c
     query = select(excluded.client, rounds.number).join_from(tables.excluded, tables.rounds)
     with store.look() as connection:
@@ -401,20 +265,7 @@ def excluded_clients(store: Database) -> list[tuple[str, int]]:
 
 
 def bar(store: Database, names: Collection[str]) -> list[str]:
-    """Strike out clients' tokens: whoever has one is no longer enrolled, within half a minute.
-
-    Parameters
-    ----------
-    store : Database
-        The shuffler's database.
-    names : collection of str
-        Names of clients.
-
-    Returns
-    -------
-    list of str
-        Those that are enrolled clients' and now have no token.
-    """
+    """Strike out clients' tokens: whoever has one is no longer enrolled, within half a minute."""
     clients = tables.clients.c
     with store.begin() as connection:
         known = connection.execute(select(clients.id).where(clients.id.in_(names)).order_by(clients.id)).scalars().all()

@@ -55,69 +55,18 @@ class Document:
 
     @classmethod
     def signed(cls, kind: int, values: dict[str, Any], key: Ed25519PrivateKey) -> Self:
-        """Write values down as JSON, and sign them.
-
-        Parameters
-        ----------
-        kind : int
-            What the document is.
-        values : dict
-            Plain JSON values.
-        key : Ed25519PrivateKey
-            The author's key.
-
-        Returns
-        -------
-        Document
-            The signed document.
-        """
+        """Write values down as JSON, and sign them."""
         text = canonical(values)
         return cls(kind, text, key.sign(signed_bytes(kind, text)))
 
     def verified(self, kind: int, key: Ed25519PublicKey) -> dict[str, Any]:
-        """Return what the document says, if it is of this kind, signed by this key, and as documents.json describes its kind.
-
-        Parameters
-        ----------
-        kind : int
-            The kind that is expected.
-        key : Ed25519PublicKey
-            The author's key.
-
-        Returns
-        -------
-        dict
-            The values.
-
-        Raises
-        ------
-        WireError
-            Where the signature, the kind or the JSON is wrong, or a field is unknown, missing, of another type or out of its range.
-        """
+        """Return what the document says, if it is of this kind, signed by this key, and as documents.json describes its kind."""
         values = self.said(kind, key)
         require_described(kind, values)
         return values
 
     def said(self, kind: int, key: Ed25519PublicKey) -> dict[str, Any]:
-        """Return what the document says, if it is of this kind and signed by this key, whatever that is.
-
-        Parameters
-        ----------
-        kind : int
-            The kind that is expected.
-        key : Ed25519PublicKey
-            The author's key.
-
-        Returns
-        -------
-        dict
-            The values, not compared with the description of this kind.
-
-        Raises
-        ------
-        WireError
-            Where the signature, the kind or the JSON is wrong.
-        """
+        """Return what the document says, if it is of this kind and signed by this key, whatever that is."""
         try:
             key.verify(self.signature, signed_bytes(self.kind, self.text))
         except InvalidSignature:
@@ -132,34 +81,12 @@ class Document:
         return hashlib.sha256(self.to_bytes()).digest()
 
     def to_bytes(self) -> bytes:
-        """Return the document as it travels.
-
-        Returns
-        -------
-        bytes
-            Header, text and signature.
-        """
+        """Return the document as it travels."""
         return _DOCUMENT.pack(b"CRPD", VERSION, self.kind, 0, len(self.text), 0) + self.text + self.signature
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read a document, strictly. Its signature is not checked yet: `verified` does that.
-
-        Parameters
-        ----------
-        data : bytes
-            What came over the wire.
-
-        Returns
-        -------
-        Document
-            The document.
-
-        Raises
-        ------
-        WireError
-            Where the header is wrong, or the length is not what it says.
-        """
+        """Read a document, strictly. Its signature is not checked yet: `verified` does that."""
         kind, zero, length, also_zero = header(_DOCUMENT, b"CRPD", data)
         if zero or also_zero or len(data) != _DOCUMENT.size + length + SIGNATURE_BYTES:
             raise WireError("a document of another length than its header says")
@@ -168,18 +95,7 @@ class Document:
 
 
 def canonical(values: dict[str, Any]) -> bytes:
-    """Return values as JSON with sorted names and without spaces.
-
-    Parameters
-    ----------
-    values : dict
-        Plain JSON values; NaN and infinity are refused.
-
-    Returns
-    -------
-    bytes
-        The text.
-    """
+    """Return values as JSON with sorted names and without spaces."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -187,39 +103,13 @@ def cleaned(text: str) -> str:
     """Return a text of somebody else as it may be shown: controls, and characters that nobody sees, become U+FFFD.
 
     Characters that turn the direction of writing are among them: a name with one would change how the words around it read.
-
-    Parameters
-    ----------
-    text : str
-        Such as the name of a task.
-
-    Returns
-    -------
-    str
-        Of the same length.
     """
     printable = _description()["shapes"]["printable"]["pattern"].removesuffix("*")
     return "".join(letter if re.fullmatch(printable, letter) else "\ufffd" for letter in text)
 
 
 def parsed(text: bytes) -> dict[str, Any]:
-    """Parse the JSON object of a document as strictly as the TypeScript client: both refuse the same texts.
-
-    Parameters
-    ----------
-    text : bytes
-        JSON in UTF-8 without a byte order mark.
-
-    Returns
-    -------
-    dict
-        Its values.
-
-    Raises
-    ------
-    WireError
-        For NaN and infinity, a name twice, half a code point, numbers of more than 400 characters or 100 levels of nesting.
-    """
+    """Parse the JSON object of a document as strictly as the TypeScript client: both refuse the same texts."""
     try:
         values = json.loads(
             text.decode(), object_pairs_hook=_once, parse_int=_digits(int), parse_float=_digits(float), parse_constant=_constant
@@ -278,20 +168,7 @@ def _description() -> dict[str, Any]:
 
 
 def require_described(kind: int, values: Any) -> None:
-    """Refuse values that are not as documents.json describes documents of this kind.
-
-    Parameters
-    ----------
-    kind : int
-        What the document is.
-    values : Any
-        What `parsed` gave.
-
-    Raises
-    ------
-    WireError
-        Where a field is unknown, missing, of another type or out of its range. It names the field.
-    """
+    """Refuse values that are not as documents.json describes documents of this kind."""
     name, shape = _description()["documents"][str(kind)]
     try:
         _require(name, values, shape)
@@ -410,18 +287,7 @@ def _require_plain(name: str, value: Any, plain: str, shape: dict[str, Any]) -> 
 
 
 def sha256(data: bytes) -> str:
-    """Return the SHA-256 digest of some bytes.
-
-    Parameters
-    ----------
-    data : bytes
-        The bytes.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-    """
+    """Return the SHA-256 digest of some bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -468,44 +334,13 @@ class End:
     reason: str | None = None
 
     def document(self, key: Ed25519PrivateKey) -> Document:
-        """Return the end as a document that the analyzer signs.
-
-        Parameters
-        ----------
-        key : Ed25519PrivateKey
-            The analyzer's key.
-
-        Returns
-        -------
-        Document
-            The signed end.
-        """
+        """Return the end as a document that the analyzer signs."""
         reason = None if self.reason is None else cleaned(self.reason)[:_MOST_REASON]
         return Document.signed(END, {"task": self.task, "rounds": self.rounds, "reason": reason}, key)
 
     @classmethod
     def read(cls, document: Document, task: str, key: Ed25519PublicKey) -> Self:
-        """Read the end of a task in a document of its analyzer.
-
-        Parameters
-        ----------
-        document : Document
-            What came over the wire.
-        task : str
-            The task's id.
-        key : Ed25519PublicKey
-            The analyzer's key.
-
-        Returns
-        -------
-        End
-            The end.
-
-        Raises
-        ------
-        WireError
-            Where the signature is not the analyzer's, or it is the end of another task.
-        """
+        """Read the end of a task in a document of its analyzer."""
         values = _of_task(document, END, task, key)
         return cls(task, values["rounds"], values["reason"])
 
@@ -514,24 +349,7 @@ class End:
 
 
 def refusal(document: Document, reason: str, analyzer: Ed25519PublicKey, key: Ed25519PrivateKey) -> Document | None:
-    """Return why a shuffler does not serve a task, for its analyzer.
-
-    Parameters
-    ----------
-    document : Document
-        The task.
-    reason : str
-        What the analyzer is told.
-    analyzer : Ed25519PublicKey
-        Whose task it has to be.
-    key : Ed25519PrivateKey
-        The shuffler's key.
-
-    Returns
-    -------
-    Document or None
-        Signed by the shuffler; None where the task is not the analyzer's.
-    """
+    """Return why a shuffler does not serve a task, for its analyzer."""
     try:
         values = document.said(1, analyzer)
     except WireError:
@@ -540,65 +358,17 @@ def refusal(document: Document, reason: str, analyzer: Ed25519PublicKey, key: Ed
 
 
 def refusal_reason(document: Document, task: str, key: Ed25519PublicKey) -> str:
-    """Return why the shuffler does not serve a task.
-
-    Parameters
-    ----------
-    document : Document
-        What came over the wire.
-    task : str
-        The task's id.
-    key : Ed25519PublicKey
-        The shuffler's key.
-
-    Returns
-    -------
-    str
-        Its reason.
-
-    Raises
-    ------
-    WireError
-        Where it is not the shuffler's word on this task.
-    """
+    """Return why the shuffler does not serve a task."""
     return str(_of_task(document, REFUSAL, task, key)["reason"])
 
 
 def heard(task: str, key: Ed25519PrivateKey) -> Document:
-    """Return that the shuffler knows of a task's end.
-
-    Parameters
-    ----------
-    task : str
-        The task's id.
-    key : Ed25519PrivateKey
-        The shuffler's key.
-
-    Returns
-    -------
-    Document
-        Signed by the shuffler.
-    """
+    """Return that the shuffler knows of a task's end."""
     return Document.signed(HEARD, {"task": task}, key)
 
 
 def require_heard(document: Document, task: str, key: Ed25519PublicKey) -> None:
-    """Refuse anything but the shuffler's word that it knows of the task's end.
-
-    Parameters
-    ----------
-    document : Document
-        What came over the wire.
-    task : str
-        The task's id.
-    key : Ed25519PublicKey
-        The shuffler's key.
-
-    Raises
-    ------
-    WireError
-        Where it is not the shuffler's word on this task.
-    """
+    """Refuse anything but the shuffler's word that it knows of the task's end."""
     _of_task(document, HEARD, task, key)
 
 

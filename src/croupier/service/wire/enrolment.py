@@ -53,27 +53,6 @@ class Blinded:
 def blinded(message: bytes, key: RSAPublicKey, *, salt: bytes | None = None, factor: int | None = None) -> Blinded:
     """Encode a message and blind it.
 
-    Parameters
-    ----------
-    message : bytes
-        The prepared message: the random prefix, then what is to be signed.
-    key : RSAPublicKey
-        The signer's key.
-    salt : bytes, optional
-        The salt of the signature; 48 random bytes unless given.
-    factor : int, optional
-        The blinding factor; drawn uniformly unless given.
-
-    Returns
-    -------
-    Blinded
-        The request, and what takes the blinding off the answer.
-
-    Raises
-    ------
-    WireError
-        Where the key is none that anything can be blinded for.
-
     Guarantee
     ---------
     The request is uniformly distributed over the units modulo n, whatever the message is, where the key is a proper one. So it is
@@ -90,31 +69,7 @@ def blinded(message: bytes, key: RSAPublicKey, *, salt: bytes | None = None, fac
 
 
 def unblinded(message: bytes, answer: bytes, inverse: int, key: RSAPublicKey, *, salt_length: int = SALT_BYTES) -> bytes:
-    """Take the blinding off a signer's answer, and verify what is left.
-
-    Parameters
-    ----------
-    message : bytes
-        The prepared message.
-    answer : bytes
-        What the signer made of the request.
-    inverse : int
-        What `blinded` returned with the request.
-    key : RSAPublicKey
-        The signer's key.
-    salt_length : int, default 48
-        Bytes of the signature's salt.
-
-    Returns
-    -------
-    bytes
-        The signature.
-
-    Raises
-    ------
-    WireError
-        Where it is no signature of the message by that key.
-    """
+    """Take the blinding off a signer's answer, and verify what is left."""
     modulus = key.public_numbers().n
     signature = (int.from_bytes(answer) * inverse % modulus).to_bytes(modulus_bytes(key))
     if len(answer) != modulus_bytes(key) or not is_signed(message, signature, key, salt_length=salt_length):
@@ -123,24 +78,7 @@ def unblinded(message: bytes, answer: bytes, inverse: int, key: RSAPublicKey, *,
 
 
 def is_signed(message: bytes, signature: bytes, key: RSAPublicKey, *, salt_length: int = SALT_BYTES) -> bool:
-    """Return whether a signature is one of the message.
-
-    Parameters
-    ----------
-    message : bytes
-        The prepared message.
-    signature : bytes
-        What may be its signature.
-    key : RSAPublicKey
-        The signer's key.
-    salt_length : int, default 48
-        Bytes of the signature's salt.
-
-    Returns
-    -------
-    bool
-        True where it is.
-    """
+    """Return whether a signature is one of the message."""
     try:
         key.verify(signature, message, padding.PSS(padding.MGF1(SHA384()), salt_length), SHA384())
     except InvalidSignature:
@@ -149,25 +87,7 @@ def is_signed(message: bytes, signature: bytes, key: RSAPublicKey, *, salt_lengt
 
 
 def blind_signature(request: bytes, key: RSAPrivateKey) -> bytes:
-    """Sign what cannot be seen.
-
-    Parameters
-    ----------
-    request : bytes
-        A blinded message, as long as the key's modulus.
-    key : RSAPrivateKey
-        The signer's key. It must sign nothing else: whoever chooses requests can get any number of its choice signed.
-
-    Returns
-    -------
-    bytes
-        The answer, as long as the key's modulus.
-
-    Raises
-    ------
-    WireError
-        Where the request has another length, or is no number below the modulus.
-    """
+    """Sign what cannot be seen."""
     private, number = key.private_numbers(), number_of(request, key)
     public, length = private.public_numbers, modulus_bytes(key.public_key())
     # Blinded a second time, by the signer: Python's powers take longer for some numbers, and those are not the asker's choice.
@@ -183,25 +103,7 @@ def blind_signature(request: bytes, key: RSAPrivateKey) -> bytes:
 
 
 def number_of(request: bytes, key: RSAPrivateKey) -> int:
-    """Read a request without signing it, so that a signer can refuse it before it commits to it or spends time on it.
-
-    Parameters
-    ----------
-    request : bytes
-        A blinded message, as long as the key's modulus.
-    key : RSAPrivateKey
-        The signer's key.
-
-    Returns
-    -------
-    int
-        The number that would be signed.
-
-    Raises
-    ------
-    WireError
-        Where the request has another length, or is no number below the modulus.
-    """
+    """Read a request without signing it, so that a signer can refuse it before it commits to it or spends time on it."""
     modulus, length = key.public_key().public_numbers().n, modulus_bytes(key.public_key())
     number = int.from_bytes(request)
     if len(request) != length or not 0 < number < modulus:
@@ -210,34 +112,12 @@ def number_of(request: bytes, key: RSAPrivateKey) -> int:
 
 
 def new_signer(bits: int = 2048) -> RSAPrivateKey:
-    """Return a new key for blind signatures alone.
-
-    Parameters
-    ----------
-    bits : int, default 2048
-        Length of its modulus.
-
-    Returns
-    -------
-    RSAPrivateKey
-        The key, with the exponent 65537.
-    """
+    """Return a new key for blind signatures alone."""
     return rsa.generate_private_key(EXPONENT, bits)
 
 
 def modulus_bytes(key: RSAPublicKey) -> int:
-    """Return how long the key's requests, answers and signatures are.
-
-    Parameters
-    ----------
-    key : RSAPublicKey
-        A signer's key.
-
-    Returns
-    -------
-    int
-        Bytes.
-    """
+    """Return how long the key's requests, answers and signatures are."""
     return (key.key_size + 7) // 8
 
 
@@ -303,34 +183,12 @@ class EnrollerKeys:
         return tuple(RSAPublicNumbers(EXPONENT, modulus).public_key() for modulus in self.moduli)
 
     def words(self) -> dict[str, Any]:
-        """Return the enroller as a task says it.
-
-        Returns
-        -------
-        dict
-            `address`, and `keys` in hex.
-        """
+        """Return the enroller as a task says it."""
         return {"address": self.address, "keys": [f"{modulus:x}" for modulus in self.moduli]}
 
     @classmethod
     def of_words(cls, values: Any) -> Self:
-        """Read the enroller as a task says it.
-
-        Parameters
-        ----------
-        values : dict
-            `address` and `keys`, and nothing else.
-
-        Returns
-        -------
-        EnrollerKeys
-            The enroller.
-
-        Raises
-        ------
-        ArgumentError
-            For anything else.
-        """
+        """Read the enroller as a task says it."""
         allowed = "an object with the address and the keys of an enroller"
         if not isinstance(values, dict) or set(values) != {"address", "keys"} or not isinstance(values["keys"], list):
             raise ArgumentError("enroller", values, allowed, _HOW)
@@ -344,23 +202,7 @@ class EnrollerKeys:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read the file that the enroller's operator has sent.
-
-        Parameters
-        ----------
-        path : path-like
-            What `croupier serve enroller-keys` printed.
-
-        Returns
-        -------
-        EnrollerKeys
-            The enroller.
-
-        Raises
-        ------
-        ArgumentError
-            Where the file cannot be read, or says something else.
-        """
+        """Read the file that the enroller's operator has sent."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
@@ -370,57 +212,18 @@ class EnrollerKeys:
 
 
 def check_address(name: str, address: str) -> None:
-    """Refuse what is no address of a server.
-
-    Parameters
-    ----------
-    name : str
-        The argument, for the error.
-    address : str
-        What was given.
-
-    Raises
-    ------
-    ArgumentError
-        For anything else than http or https and a host.
-    """
+    """Refuse what is no address of a server."""
     if not isinstance(address, str) or not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", address):
         raise ArgumentError(name, address, "an address like https://host:port", "Give the enroller's address.")
 
 
 def slots_of(schedule: Schedule) -> int:
-    """Return how many tokens a person needs.
-
-    Parameters
-    ----------
-    schedule : Schedule
-        The task's.
-
-    Returns
-    -------
-    int
-        1 where each user is asked once; otherwise as many as the longest phase has rounds.
-    """
+    """Return how many tokens a person needs."""
     return max(phase.rounds for phase in schedule.phases) if schedule.interactivity == "full" else 1
 
 
 def check_enroller(enroller: EnrollerKeys, schedule: Schedule, transport: str) -> None:
-    """Refuse a task whose tokens would be worth nothing.
-
-    Parameters
-    ----------
-    enroller : EnrollerKeys
-        The task's.
-    schedule : Schedule
-        The task's.
-    transport : str
-        How reports travel.
-
-    Raises
-    ------
-    ArgumentError
-        By a transport without tokens, such as "messages", with secret lots, or with another number of keys than slots.
-    """
+    """Refuse a task whose tokens would be worth nothing."""
     if transport not in WITH_TOKENS:
         remedy = f"Nothing ties a token to a report there, which a shuffler could exchange for its own: use {WITH_TOKENS[0]}."
         raise ArgumentError("enroller", enroller.address, f"left out of a task by {transport}", remedy)

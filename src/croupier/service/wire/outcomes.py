@@ -9,20 +9,7 @@ from .task import TaskRound
 
 
 class RefusedError(Exception):
-    """A request that is not granted: an HTTP status, and a reason that is fit for whoever asked.
-
-    Parameters
-    ----------
-    status : int
-        The HTTP status.
-    reason : str
-        What the sender is told.
-
-    Attributes
-    ----------
-    status : int
-        The HTTP status.
-    """
+    """A request that is not granted: an HTTP status, and a reason that is fit for whoever asked."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -38,15 +25,7 @@ class EndedError(Exception):
 
 
 class SpoiledError(EndedError):
-    """A batch with more bad reports than the task's margin allows: the end of a task, since its premise does not hold.
-
-    Parameters
-    ----------
-    number : int
-        The round's number.
-    reason : str
-        What was found in the batch.
-    """
+    """A batch with more bad reports than the task's margin allows: the end of a task, since its premise does not hold."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
@@ -56,17 +35,7 @@ class SpoiledError(EndedError):
 
 
 class LostError(EndedError):
-    """A question whose only round came to nothing: the end of its task, since a round is asked once.
-
-    Parameters
-    ----------
-    number : int
-        The round's number.
-    reason : str
-        Why nothing was made of the round.
-    transport : str
-        How its reports travelled.
-    """
+    """A question whose only round came to nothing: the end of its task, since a round is asked once."""
 
     def __init__(self, number: int, reason: str, transport: str) -> None:
         remedy = "Ask again by verified-sum, where no client can do that, in a task with another name"

@@ -63,11 +63,6 @@ class AskedQuery:
         The query that is made of the words, with the norm and diameter that its own code keeps.
     dim : int
         Coordinates of a vector.
-
-    Raises
-    ------
-    ArgumentError
-        Where the words are of no known kind.
     """
 
     words: dict[str, Any]
@@ -111,57 +106,17 @@ class AskedQuery:
         return self.statistic.dim
 
     def asks(self, query: Any) -> bool:
-        """Say whether a query is the one that the words mean, as far as its range goes.
-
-        Parameters
-        ----------
-        query : Query
-            Whatever somebody wants to ask.
-
-        Returns
-        -------
-        bool
-            Whether it is of the same type, size and range.
-        """
+        """Say whether a query is the one that the words mean, as far as its range goes."""
         mine = self.statistic
         same = type(query) is type(mine)
         return same and (query.dim, query.norm, query.diameter) == (mine.dim, mine.norm, mine.diameter)
 
     def vector(self, X: Any, y: Any) -> Floats:
-        """Return the mean of the vectors of a user's records, which is in the same range as each of them.
-
-        Parameters
-        ----------
-        X, y : ndarray
-            What `records` made of them.
-
-        Returns
-        -------
-        ndarray of shape (dim,)
-            Not yet randomized.
-        """
+        """Return the mean of the vectors of a user's records, which is in the same range as each of them."""
         return np.asarray(self.statistic(X, y).mean(axis=0))
 
     def of_file(self, path: Path, dialect: Dialect | None = None) -> tuple[Any, Any]:
-        """Read a user's records from a CSV or Parquet file.
-
-        Parameters
-        ----------
-        path : Path
-            The file.
-        dialect : Dialect, optional
-            How a CSV file writes them.
-
-        Returns
-        -------
-        tuple
-            What `vector` takes.
-
-        Raises
-        ------
-        ArgumentError
-            Where the file cannot be read, or has no records.
-        """
+        """Read a user's records from a CSV or Parquet file."""
         from ...table.read import Source  # noqa: PLC0415
 
         source = Source(path, dialect)
@@ -169,47 +124,13 @@ class AskedQuery:
         return self.of_pieces(source.pieces(self.made.types), str(path))
 
     def of_records(self, records: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Any, Any]:
-        """Read a user's records that are here, by their columns.
-
-        Parameters
-        ----------
-        records : mapping or sequence of mappings
-            One record or several.
-
-        Returns
-        -------
-        tuple
-            What `vector` takes.
-
-        Raises
-        ------
-        ArgumentError
-            Where a column is missing, or a record is not valid. Its text holds nothing of a record.
-        """
+        """Read a user's records that are here, by their columns."""
         from ..client.records import read_records  # noqa: PLC0415
 
         return read_records(records, self.made.types, self.of_pieces)
 
     def of_pieces(self, pieces: Iterable[Piece], name: str) -> tuple[Any, Any]:
-        """Read a user's records from parts of a table.
-
-        Parameters
-        ----------
-        pieces : iterable of Piece
-            The parts.
-        name : str
-            The table's, for errors.
-
-        Returns
-        -------
-        tuple
-            What `vector` takes.
-
-        Raises
-        ------
-        ArgumentError
-            Where there are no records.
-        """
+        """Read a user's records from parts of a table."""
         read = [self.made.records(piece) for piece in pieces]
         if not read:
             raise ArgumentError("--data", name, "at least one record", "Check the file.")
@@ -217,27 +138,7 @@ class AskedQuery:
         return X, None if read[0][1] is None else np.concatenate([targets for _, targets in read])
 
     def schedule(self, users: int, *, epsilon: float, delta: float, honest: float = 1.0) -> Schedule:
-        """Return the schedule of the one round, with its plan by the statistic's diameter.
-
-        Parameters
-        ----------
-        users : int
-            How many users are asked.
-        epsilon, delta : float
-            What each is promised.
-        honest : float, default 1.0
-            Fraction of the users who follow the protocol. The plan counts on fewer: some reports may be left out.
-
-        Returns
-        -------
-        Schedule
-            Of one round.
-
-        Raises
-        ------
-        NoCertificateError
-            Where no plan can be proved.
-        """
+        """Return the schedule of the one round, with its plan by the statistic's diameter."""
         from ...statistics.asking import plan_for  # noqa: PLC0415
 
         held = honest_total(users, honest)
@@ -267,20 +168,7 @@ class AskedQuery:
         )
 
     def check(self, schedule: Schedule, users: int) -> None:
-        """Refuse a schedule that counts on another range than this code keeps, or asks anybody twice.
-
-        Parameters
-        ----------
-        schedule : Schedule
-            The task's.
-        users : int
-            How many users it asks.
-
-        Raises
-        ------
-        ArgumentError
-            Where its plan proves less than it claims for the vectors of this question.
-        """
+        """Refuse a schedule that counts on another range than this code keeps, or asks anybody twice."""
         remedy = "Do not take part: ask the analyzer's operator."
         if len(schedule.phases) != 1 or schedule.interactivity != "sequential" or schedule.shortfall or schedule.secret_lots:
             raise ArgumentError("schedule", schedule.method, "one open round", remedy)
@@ -296,22 +184,7 @@ class AskedQuery:
             raise ArgumentError("schedule.honest", schedule.honest, "enough for the users that the plan counts on", remedy)
 
     def ask(self, population: Any, schedule: Schedule, task: str) -> Answer:
-        """Ask the users of a task, once; a process that goes on asks the same round, and has the answer that came.
-
-        Parameters
-        ----------
-        population : RemotePopulation
-            The task's users.
-        schedule : Schedule
-            The task's.
-        task : str
-            Its id.
-
-        Returns
-        -------
-        Answer
-            With what the statistic decodes from the sum; for a regression, a fitted `ShuffleLinearRegression`.
-        """
+        """Ask the users of a task, once; a process that goes on asks the same round, and has the answer that came."""
         from ...statistics import Answer  # noqa: PLC0415
 
         plan = schedule.phases[0].plan
@@ -321,22 +194,7 @@ class AskedQuery:
         return Answer(self.statistic.decode(estimate), estimate, plan)
 
     def regression(self, population: Any, schedule: Schedule, task: str) -> ShuffleLinearRegression:
-        """Fit a regression on the users of a task; as `ask`.
-
-        Parameters
-        ----------
-        population : RemotePopulation
-            The task's users.
-        schedule : Schedule
-            The task's.
-        task : str
-            Its id.
-
-        Returns
-        -------
-        ShuffleLinearRegression
-            Fitted.
-        """
+        """Fit a regression on the users of a task; as `ask`."""
         from ...estimator import ShuffleLinearRegression  # noqa: PLC0415
 
         plan, kind = schedule.phases[0].plan, self.made
@@ -397,18 +255,7 @@ class LinearScores:
     feature_norm: float
 
     def scores(self, X: Any) -> Floats:
-        """Return the scores of rows.
-
-        Parameters
-        ----------
-        X : array_like of shape (rows, features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (rows, outputs)
-            One score per row and output.
-        """
+        """Return the scores of rows."""
         rows = clip_rows(np.asarray(X, dtype=np.float64), self.feature_norm)
         return np.column_stack([row_dots(rows, weights) for weights in self.coef]) + self.intercept
 
@@ -428,33 +275,11 @@ class MarginModel(LinearScores):
     classes_: NDArray[Any]
 
     def decision_function(self, X: Any) -> Floats:
-        """Return the scores of rows.
-
-        Parameters
-        ----------
-        X : array_like of shape (rows, features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (rows,)
-            Positive for the second class.
-        """
+        """Return the scores of rows."""
         return self.scores(X)[:, 0]
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest score.
-
-        Parameters
-        ----------
-        X : array_like of shape (rows, features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (rows,)
-            One of `classes_` for every row.
-        """
+        """Return the class of the largest score."""
         scores = self.scores(X)
         return np.asarray(self.classes_[(scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)])
 
@@ -474,34 +299,12 @@ class ProbabilityModel(MarginModel):
     clipped: tuple[float, float, Floats] | None = None
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likelier of two classes, the first where they are alike; of more the class of the largest score.
-
-        Parameters
-        ----------
-        X : array_like of shape (rows, features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (rows,)
-            Labels.
-        """
+        """Return the likelier of two classes, the first where they are alike; of more the class of the largest score."""
         two = len(self.classes_) == 2
         return np.asarray(self.classes_[(self.predict_proba(X)[:, 1] > 0.5).astype(int)]) if two else super().predict(X)
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return one probability per row and class.
-
-        Parameters
-        ----------
-        X : array_like of shape (rows, features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (rows, classes)
-            In the order of `classes_`.
-        """
+        """Return one probability per row and class."""
         scores = self.scores(X)
         if self.clipped is not None:
             norm, constant, weights = self.clipped
@@ -531,34 +334,12 @@ class NumberModel(LinearScores):
     quantile: float | None
 
     def predict(self, X: Any) -> Floats:
-        """Return the predictions of rows.
-
-        Parameters
-        ----------
-        X : array_like of shape (rows, features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (rows,)
-            In the target's own units.
-        """
+        """Return the predictions of rows."""
         return self.scores(X)[:, 0]
 
 
 def model_words(model: TableModel) -> dict[str, Any]:
-    """Return what a client needs to know of a model to score it, but for its schema.
-
-    Parameters
-    ----------
-    model : TableModel
-        A fitted model.
-
-    Returns
-    -------
-    dict
-        What `model_of` reads, in plain JSON types.
-    """
+    """Return what a client needs to know of a model to score it, but for its schema."""
     estimator = model.estimator
     proba = hasattr(estimator, "predict_proba")
     words: dict[str, Any] = {
@@ -578,25 +359,7 @@ def model_words(model: TableModel) -> dict[str, Any]:
 
 
 def model_of(words: Any, schema: Schema) -> ProbabilityModel | MarginModel | NumberModel:
-    """Return the model that words mean.
-
-    Parameters
-    ----------
-    words : dict
-        What `model_words` gave.
-    schema : Schema
-        What makes rows and targets of records.
-
-    Returns
-    -------
-    ProbabilityModel, MarginModel or NumberModel
-        By its answers.
-
-    Raises
-    ------
-    ArgumentError
-        Where a word is missing or not known, or the model does not fit its schema.
-    """
+    """Return the model that words mean."""
     if not isinstance(words, dict) or "answers" not in words:
         raise ArgumentError("model", type(words).__name__, "an object with its answers", _REMEDY)
     answers = one_of("model.answers", words["answers"], ANSWERS, _REMEDY)
@@ -657,23 +420,7 @@ class QuestionKind(Protocol):
 
 
 def meant(words: dict[str, Any]) -> QuestionKind:
-    """Return what the words of a question mean.
-
-    Parameters
-    ----------
-    words : dict
-        Of a known kind.
-
-    Returns
-    -------
-    QuestionKind
-        With the statistic that is asked.
-
-    Raises
-    ------
-    ArgumentError
-        Where the words are not those of their kind, or more.
-    """
+    """Return what the words of a question mean."""
     kind = words["kind"]
     if set(words) != {"kind", *_WORDS[kind]}:
         raise ArgumentError("query", sorted(words), f"the words kind, {', '.join(_WORDS[kind])}", "Use the same version.")

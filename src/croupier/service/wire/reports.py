@@ -81,25 +81,7 @@ MOST_WIDTH = 57
 
 
 def count_width(users: int, messages: int) -> int:
-    """Return k, the bits of a masked count: the least number with 2^k > users x messages.
-
-    Parameters
-    ----------
-    users : int
-        The plan's users, all of them.
-    messages : int
-        Messages per user and coordinate, g + b.
-
-    Returns
-    -------
-    int
-        Between 1 and 57.
-
-    Raises
-    ------
-    WireError
-        Where a count would have more bits.
-    """
+    """Return k, the bits of a masked count: the least number with 2^k > users x messages."""
     width = (users * messages).bit_length()
     if not 1 <= width <= MOST_WIDTH:
         raise WireError(f"counts up to {users} x {messages}, of {width} bits, where there are 1 to {MOST_WIDTH}")
@@ -107,78 +89,24 @@ def count_width(users: int, messages: int) -> int:
 
 
 def width_for(transport: str, plan: SumPlan) -> int:
-    """Return the bits of a masked count under a plan; 0 where counts are not masked.
-
-    Parameters
-    ----------
-    transport : str
-        How reports travel.
-    plan : SumPlan
-        The round's plan.
-
-    Returns
-    -------
-    int
-        As `count_width` has it for "masked-sum".
-    """
+    """Return the bits of a masked count under a plan; 0 where counts are not masked."""
     return count_width(plan.users, plan.bits_per_coordinate) if transport == "masked-sum" else 0
 
 
 def packed_bytes(dim: int, width: int) -> int:
-    """Return how many bytes so many numbers take.
-
-    Parameters
-    ----------
-    dim : int
-        How many numbers.
-    width : int
-        Bits of each.
-
-    Returns
-    -------
-    int
-        `dim` x `width` bits, in whole bytes.
-    """
+    """Return how many bytes so many numbers take."""
     return -(-dim * width // 8)
 
 
 def packed(numbers: NDArray[np.uint64], width: int) -> bytes:
-    """Return numbers modulo 2^width, without gaps: bit i of number j is bit j x width + i, bytes from their lowest bit.
-
-    Parameters
-    ----------
-    numbers : ndarray of uint64
-        Any numbers; higher bits are dropped.
-    width : int
-        Bits of each.
-
-    Returns
-    -------
-    bytes
-        The last byte is filled up with zeros.
-    """
+    """Return numbers modulo 2^width, without gaps: bit i of number j is bit j x width + i, bytes from their lowest bit."""
     places = np.arange(width, dtype=np.uint64)
     bits = (np.asarray(numbers, dtype=np.uint64)[:, np.newaxis] >> places) & np.uint64(1)
     return np.packbits(bits.astype(np.uint8).ravel(), bitorder="little").tobytes()
 
 
 def unpacked(data: bytes | NDArray[np.uint8], dim: int, width: int) -> NDArray[np.uint64]:
-    """Return the numbers that `packed` made these bytes of.
-
-    Parameters
-    ----------
-    data : bytes or ndarray of uint8
-        `packed_bytes(dim, width)` of them.
-    dim : int
-        How many numbers.
-    width : int
-        Bits of each.
-
-    Returns
-    -------
-    ndarray of uint64, shape (dim,)
-        Each below 2^width.
-    """
+    """Return the numbers that `packed` made these bytes of."""
     touched = (width + 14) // 8  # bytes, wherever in a byte the number begins
     padded = np.zeros(packed_bytes(dim, width) + touched, dtype=np.uint8)
     padded[: packed_bytes(dim, width)] = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
@@ -190,40 +118,12 @@ def unpacked(data: bytes | NDArray[np.uint8], dim: int, width: int) -> NDArray[n
 
 
 def modulo(numbers: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
-    """Return numbers modulo 2^width.
-
-    Parameters
-    ----------
-    numbers : ndarray of uint64
-        Any numbers.
-    width : int
-        Bits that are kept.
-
-    Returns
-    -------
-    ndarray of uint64
-        Each below 2^width.
-    """
+    """Return numbers modulo 2^width."""
     return numbers & np.uint64((1 << width) - 1)
 
 
 def require_padding(data: NDArray[np.uint8], dim: int, width: int) -> None:
-    """Refuse packed numbers whose last byte holds anything beyond them.
-
-    Parameters
-    ----------
-    data : ndarray of uint8
-        Packed numbers.
-    dim : int
-        How many numbers.
-    width : int
-        Bits of each.
-
-    Raises
-    ------
-    WireError
-        Where a bit beyond the last number is not 0.
-    """
+    """Refuse packed numbers whose last byte holds anything beyond them."""
     used = dim * width % 8
     if used and len(data) and int(data[-1]) >> used:
         raise WireError("masked counts with something after the last of them")
@@ -239,22 +139,7 @@ _Bytes = NDArray[np.uint8]
 
 @lru_cache(maxsize=8)
 def vdaf_for(dim: int, messages: int, round_digest: bytes) -> Prio3SumVec:
-    """Return the scheme of a round: its counts, three proofs, two servers, bound to the round.
-
-    Parameters
-    ----------
-    dim : int
-        Coordinates.
-    messages : int
-        The largest count, g + b.
-    round_digest : bytes
-        Digest of the round's signed document.
-
-    Returns
-    -------
-    Prio3SumVec
-        The scheme.
-    """
+    """Return the scheme of a round: its counts, three proofs, two servers, bound to the round."""
     return Prio3SumVec(dim, messages, proofs=PROOFS, context=b"croupier report v1 verified-sum " + round_digest)
 
 
@@ -319,24 +204,6 @@ def shared_counts(
 ) -> tuple[bytes, _Bytes]:
     """Share a user's counts between the two servers, with proofs that each is from 0 to g + b.
 
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (dim,)
-        The ones of each coordinate.
-    messages : int
-        The largest count, g + b.
-    round_digest : bytes
-        Digest of the round's signed document.
-    nonce, rand : bytes, optional
-        Random bytes; the system's unless given, which tests alone do.
-
-    Returns
-    -------
-    helper_share : bytes
-        To be sealed for the analyzer.
-    open_part : ndarray of uint8
-        For the shuffler: nonce, public share, leader's share.
-
     Guarantee
     ---------
     Each of the two by itself is independent of the counts, as far as TurboSHAKE128 is a random oracle.
@@ -348,28 +215,7 @@ def shared_counts(
 
 
 def checkable(sealed: _Bytes, opened: _Bytes, messages: int, dim: int, round_digest: bytes, verify_key: bytes) -> _Bytes:
-    """Make of reports what the analyzer checks of them; the shuffler does.
-
-    Parameters
-    ----------
-    sealed : ndarray of uint8, shape (reports, envelope)
-        Envelopes for the analyzer.
-    opened : ndarray of uint8, shape (reports, bytes)
-        The rest of the reports.
-    messages : int
-        The largest count, g + b.
-    dim : int
-        Coordinates.
-    round_digest : bytes
-        Digest of the round's signed document.
-    verify_key : bytes
-        The servers' secret of the round.
-
-    Returns
-    -------
-    ndarray of uint8, shape (reports, part)
-        Envelope, nonce, public share and the leader's verifier share; the last is zeros where the leader's share is malformed.
-    """
+    """Make of reports what the analyzer checks of them; the shuffler does."""
     vdaf = vdaf_for(dim, messages, round_digest)
     nonces, publics, shares = _split(vdaf, opened)
     prepared = vdaf.prepare(verify_key, 0, nonces, publics, shares)
@@ -377,24 +223,7 @@ def checkable(sealed: _Bytes, opened: _Bytes, messages: int, dim: int, round_dig
 
 
 def leader_sum(opened: _Bytes, messages: int, dim: int, round_digest: bytes) -> NDArray[np.uint64]:
-    """Add up the leader's shares of the counts of reports that were accepted.
-
-    Parameters
-    ----------
-    opened : ndarray of uint8, shape (reports, bytes)
-        The part of the reports that is not sealed.
-    messages : int
-        The largest count, g + b.
-    dim : int
-        Coordinates.
-    round_digest : bytes
-        Digest of the round's signed document.
-
-    Returns
-    -------
-    ndarray of uint64, shape (dim,)
-        Elements of the field of 64 bits.
-    """
+    """Add up the leader's shares of the counts of reports that were accepted."""
     vdaf = vdaf_for(dim, messages, round_digest)
     _, _, shares = _split(vdaf, opened)
     total = np.zeros(dim, np.uint64)
@@ -414,33 +243,7 @@ def decided(
     opens: Callable[[bytes], bytes | None],
     admits: Callable[[bytes], bool] | None = None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
-    """Decide which reports of a batch count; the analyzer does, for both servers.
-
-    Parameters
-    ----------
-    parts : ndarray of uint8, shape (reports, part)
-        From `checkable`.
-    messages : int
-        The largest count, g + b.
-    dim : int
-        Coordinates.
-    round_digest : bytes
-        Digest of the round's signed document.
-    verify_key : bytes
-        The servers' secret of the round.
-    opens : callable
-        Returns what an envelope holds; None where it does not open, or was here before.
-    admits : callable, optional
-        Takes the token of a report that is good otherwise, which stands after the helper's share in its envelope, and says whether
-        the report counts.
-
-    Returns
-    -------
-    accepted : ndarray of bool, shape (reports,)
-        Reports whose envelope opens, whose parts of the joint randomness are those that the client said, and whose proofs hold.
-    share : ndarray of uint64, shape (dim,)
-        The sum of the helper's shares of their counts.
-    """
+    """Decide which reports of a batch count; the analyzer does, for both servers."""
     vdaf, accepted, total = vdaf_for(dim, messages, round_digest), np.zeros(len(parts), np.bool_), np.zeros(dim, np.uint64)
     told_bytes = NONCE_BYTES + vdaf.public_bytes + vdaf.verifier_bytes
     envelope = parts.shape[1] - told_bytes  # longer than the share where there are tokens
@@ -469,20 +272,7 @@ def decided(
 
 
 def total_counts(released: NDArray[np.uint64], share: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Put both servers' sums together.
-
-    Parameters
-    ----------
-    released : ndarray of uint64, shape (dim,)
-        The shuffler's; numbers beyond the field are taken modulo its prime.
-    share : ndarray of uint64, shape (dim,)
-        The analyzer's.
-
-    Returns
-    -------
-    ndarray of uint64, shape (dim,)
-        The counts of all users together.
-    """
+    """Put both servers' sums together."""
     return FIELD64.add(FIELD64.elements(released), share)
 
 
@@ -552,36 +342,14 @@ class SealedReport:
         return self.coordinates or len(self.sealed if self.masked is None else self.masked)
 
     def to_bytes(self) -> bytes:
-        """Return the report as it travels.
-
-        Returns
-        -------
-        bytes
-            Header, round, envelopes, and masked counts or shares.
-        """
+        """Return the report as it travels."""
         head = _REPORT.pack(b"CRPR", VERSION, TRANSPORTS[self.transport], self.width, self.dim, self.messages)
         rest = packed(self.masked, self.width) if self.masked is not None else b"" if self.shares is None else self.shares.tobytes()
         return head + self.round + self.sealed.tobytes() + rest
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read a report, strictly.
-
-        Parameters
-        ----------
-        data : bytes
-            What came over the wire.
-
-        Returns
-        -------
-        SealedReport
-            The report.
-
-        Raises
-        ------
-        WireError
-            Where the header is wrong, or the length is not what it says.
-        """
+        """Read a report, strictly."""
         number, width, dim, messages = header(_REPORT, b"CRPR", data)
         transport = _transport(number, width)
         length = report_bytes(transport, dim, messages, width)
@@ -599,46 +367,14 @@ class SealedReport:
 
 
 def tokens_in(transport: str, more: int, users: int) -> int | None:
-    """Return how many bytes of each envelope are a token, by how much longer they all are than without.
-
-    Parameters
-    ----------
-    transport : {"messages", "masked-sum", "verified-sum"}
-        How reports travel; by "messages" there are no tokens.
-    more : int
-        Bytes beyond those without tokens.
-    users : int
-        How many envelopes there are.
-
-    Returns
-    -------
-    int or None
-        0 or `TOKEN_BYTES`; None where it is neither.
-    """
+    """Return how many bytes of each envelope are a token, by how much longer they all are than without."""
     if more == 0:
         return 0
     return TOKEN_BYTES if transport != "messages" and more == users * TOKEN_BYTES else None
 
 
 def report_bytes(transport: str, dim: int, messages: int, width: int = 0) -> int:
-    """Return the length of a report.
-
-    Parameters
-    ----------
-    transport : {"messages", "masked-sum", "verified-sum"}
-        How it travels.
-    dim : int
-        Coordinates.
-    messages : int
-        Messages per coordinate.
-    width : int, default 0
-        For "masked-sum": bits of a masked count, `width_for` of the plan.
-
-    Returns
-    -------
-    int
-        Bytes.
-    """
+    """Return the length of a report."""
     if transport == "verified-sum":
         return _REPORT.size + DIGEST_BYTES + VerifiedSizes(dim, messages).report
     body = dim * messages * SEALED_BIT if transport == "messages" else SEALED_SEED + packed_bytes(dim, width)
@@ -670,45 +406,14 @@ class SealedBatch:
     sealed: NDArray[np.uint8]
 
     def to_bytes(self, key: Ed25519PrivateKey) -> bytes:
-        """Return the batch as it travels, with the shuffler's signature at the end.
-
-        Parameters
-        ----------
-        key : Ed25519PrivateKey
-            The shuffler's key.
-
-        Returns
-        -------
-        bytes
-            Header, round, envelopes and signature.
-        """
+        """Return the batch as it travels, with the shuffler's signature at the end."""
         head = _BATCH.pack(b"CRPB", VERSION, TRANSPORTS[self.transport], 0, self.dim, self.users)
         data = head + self.round + self.sealed.tobytes()
         return data + key.sign(signed_bytes(BATCH, data))
 
     @classmethod
     def from_bytes(cls, data: bytes, messages: int, key: Ed25519PublicKey) -> Self:
-        """Read a batch that this shuffler signed, strictly.
-
-        Parameters
-        ----------
-        data : bytes
-            What came over the wire.
-        messages : int
-            Messages per user and coordinate, by the round's plan.
-        key : Ed25519PublicKey
-            The shuffler's key.
-
-        Returns
-        -------
-        SealedBatch
-            The batch.
-
-        Raises
-        ------
-        WireError
-            Where the header or the signature is wrong, or the length is not what the header says.
-        """
+        """Read a batch that this shuffler signed, strictly."""
         number, zero, dim, users = header(_BATCH, b"CRPB", data)
         transport = transport_of(number)
         token = tokens_in(transport, len(data) - batch_bytes(transport, dim, users, messages), users)
@@ -723,70 +428,18 @@ class SealedBatch:
 
 
 def batch_bytes(transport: str, dim: int, users: int, messages: int) -> int:
-    """Return the length of the batch of so many users.
-
-    Parameters
-    ----------
-    transport : {"messages", "masked-sum", "verified-sum"}
-        How reports travel.
-    dim : int
-        Coordinates.
-    users : int
-        How many reports are in it.
-    messages : int
-        Messages per user and coordinate.
-
-    Returns
-    -------
-    int
-        Bytes, the signature included.
-    """
+    """Return the length of the batch of so many users."""
     body = dim * messages * SEALED_BIT if transport == "messages" else part_bytes(transport, dim, messages)
     return _BATCH.size + DIGEST_BYTES + users * body + SIGNATURE_BYTES
 
 
 def part_bytes(transport: str, dim: int, messages: int) -> int:
-    """Return the length of what the analyzer checks of one report, in a transport whose reports are checked.
-
-    Parameters
-    ----------
-    transport : {"masked-sum", "verified-sum"}
-        How reports travel.
-    dim : int
-        Coordinates.
-    messages : int
-        Messages per user and coordinate.
-
-    Returns
-    -------
-    int
-        Bytes.
-    """
+    """Return the length of what the analyzer checks of one report, in a transport whose reports are checked."""
     return VerifiedSizes(dim, messages).part if transport == "verified-sum" else SEALED_SEED
 
 
 def verified_bytes(kind: int, data: bytes, key: Ed25519PublicKey) -> bytes:
-    """Return what the shuffler signed, without the signature at its end.
-
-    Parameters
-    ----------
-    kind : int
-        What is signed.
-    data : bytes
-        What came over the wire.
-    key : Ed25519PublicKey
-        The shuffler's key.
-
-    Returns
-    -------
-    bytes
-        The signed bytes.
-
-    Raises
-    ------
-    WireError
-        Where the signature is another's.
-    """
+    """Return what the shuffler signed, without the signature at its end."""
     content = data[:-SIGNATURE_BYTES]
     try:
         key.verify(data[-SIGNATURE_BYTES:], signed_bytes(kind, content))
@@ -796,23 +449,7 @@ def verified_bytes(kind: int, data: bytes, key: Ed25519PublicKey) -> bytes:
 
 
 def transport_of(number: int) -> str:
-    """Return the name of a transport, as headers number them.
-
-    Parameters
-    ----------
-    number : int
-        The number in a header.
-
-    Returns
-    -------
-    str
-        The name.
-
-    Raises
-    ------
-    WireError
-        Where no transport has the number.
-    """
+    """Return the name of a transport, as headers number them."""
     name = next((name for name, known in TRANSPORTS.items() if known == number), None)
     if name is None:
         raise WireError(f"transport {number}, which is not known")
@@ -860,42 +497,13 @@ class Exclusions:
     places: tuple[int, ...]
 
     def document(self, key: Ed25519PrivateKey) -> Document:
-        """Return the commitment as a document that the analyzer signs.
-
-        Parameters
-        ----------
-        key : Ed25519PrivateKey
-            The analyzer's key.
-
-        Returns
-        -------
-        Document
-            The signed commitment.
-        """
+        """Return the commitment as a document that the analyzer signs."""
         values = {"task": self.task, "round": self.round, "batch": self.batch, "places": list(self.places)}
         return Document.signed(EXCLUSIONS, values, key)
 
     @classmethod
     def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
-        """Read a commitment of this analyzer.
-
-        Parameters
-        ----------
-        document : Document
-            What came over the wire.
-        key : Ed25519PublicKey
-            The analyzer's key.
-
-        Returns
-        -------
-        Exclusions
-            The commitment.
-
-        Raises
-        ------
-        WireError
-            Where the signature is not the analyzer's, or the places are no ascending whole numbers.
-        """
+        """Read a commitment of this analyzer."""
         values = document.verified(EXCLUSIONS, key)
         places = values.pop("places")
         if any(after <= before for before, after in pairwise(places)):
@@ -931,18 +539,7 @@ class Release:
     width: int = _WORD
 
     def to_bytes(self, key: Ed25519PrivateKey) -> bytes:
-        """Return the release as it travels, with the shuffler's signature at the end.
-
-        Parameters
-        ----------
-        key : Ed25519PrivateKey
-            The shuffler's key.
-
-        Returns
-        -------
-        bytes
-            Header, digests, sums and signature.
-        """
+        """Return the release as it travels, with the shuffler's signature at the end."""
         head = _RELEASE.pack(b"CRPS", VERSION, TRANSPORTS[self.transport], self.width, len(self.sums), self.users)
         sums = self.sums.astype("<u8").tobytes() if self.width == _WORD else packed(self.sums, self.width)
         data = head + self.round + self.exclusions + sums
@@ -950,25 +547,7 @@ class Release:
 
     @classmethod
     def from_bytes(cls, data: bytes, key: Ed25519PublicKey) -> Self:
-        """Read a release that this shuffler signed, strictly.
-
-        Parameters
-        ----------
-        data : bytes
-            What came over the wire.
-        key : Ed25519PublicKey
-            The shuffler's key.
-
-        Returns
-        -------
-        Release
-            The release.
-
-        Raises
-        ------
-        WireError
-            Where the header or the signature is wrong, or the length is not what the header says.
-        """
+        """Read a release that this shuffler signed, strictly."""
         number, width, dim, users = header(_RELEASE, b"CRPS", data)
         if not (width == _WORD or 1 <= width <= MOST_WIDTH) or len(data) != release_bytes(dim, width):
             raise WireError("a release of another length than its header says")
@@ -983,18 +562,5 @@ class Release:
 
 
 def release_bytes(dim: int, width: int = _WORD) -> int:
-    """Return the length of a release.
-
-    Parameters
-    ----------
-    dim : int
-        Coordinates.
-    width : int, default 64
-        Bits of a number.
-
-    Returns
-    -------
-    int
-        Bytes, the signature included.
-    """
+    """Return the length of a release."""
     return _RELEASE.size + 2 * DIGEST_BYTES + packed_bytes(dim, width) + SIGNATURE_BYTES

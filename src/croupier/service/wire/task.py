@@ -49,92 +49,30 @@ class SecretRounds:
         For how long a round takes reports, from its opening. It ends then and no sooner, whoever came.
     cover : bool, default False
         Whether every client sends a report in every round, of which the shuffler throws away all but those of the round's lot.
-
-    Examples
-    --------
-    >>> SecretRounds(60.0).leaves(opened=1000.0)
-    1063.0
     """
 
     seconds: float
     cover: bool = False
 
     def ends(self, opened: float) -> float:
-        """Return when a round ends.
-
-        Parameters
-        ----------
-        opened : float
-            When it was opened, in seconds since 1970 by the shuffler's clock.
-
-        Returns
-        -------
-        float
-            By the same clock.
-        """
+        """Return when a round ends."""
         return opened + self.seconds
 
     def leaves(self, opened: float) -> float:
-        """Return when a round's batch is forwarded: a fixed time after its end, in which the batch is made.
-
-        Parameters
-        ----------
-        opened : float
-            When the round was opened.
-
-        Returns
-        -------
-        float
-            By the same clock.
-        """
+        """Return when a round's batch is forwarded: a fixed time after its end, in which the batch is made."""
         return opened + _LEAVES * self.seconds
 
     def offered(self, opened: float, pace: float) -> float:
-        """Return until when clients are given a round: later they would answer in vain.
-
-        Parameters
-        ----------
-        opened : float
-            When the round was opened.
-        pace : float
-            Seconds that a client takes to answer.
-
-        Returns
-        -------
-        float
-            By the same clock.
-        """
+        """Return until when clients are given a round: later they would answer in vain."""
         return self.ends(opened) - _LAST_PACES * pace
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the words of a task document.
-
-        Returns
-        -------
-        dict
-            What `from_dict` reads.
-        """
+        """Return the words of a task document."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Read the words of a task document.
-
-        Parameters
-        ----------
-        values : dict
-            What `to_dict` gave.
-
-        Returns
-        -------
-        SecretRounds
-            Checked, but for the task's pace.
-
-        Raises
-        ------
-        ArgumentError
-            Where a word is unknown or missing, or a value is impossible.
-        """
+        """Read the words of a task document."""
         if set(values) != {"seconds", "cover"} or not isinstance(values["cover"], bool):
             raise ArgumentError("secret", values, "seconds and cover, a number and a truth value", "Use the same version.")
         return cls(real("secret.seconds", values["seconds"], above=0, remedy="Give seconds."), values["cover"])
@@ -150,47 +88,18 @@ class Lot:
         The number of the round that the client is asked in; None where it is asked in none.
     wait : float, default 0.0
         Seconds until that round can begin at the soonest; 0 where it may have begun, or there is none.
-
-    Examples
-    --------
-    >>> Lot.from_bytes(Lot(7, 60.5).to_bytes())
-    Lot(round=7, wait=60.5)
-    >>> len(Lot(7, 60.5).to_bytes()) == len(Lot(None).to_bytes())
-    True
     """
 
     round: int | None
     wait: float = 0.0
 
     def to_bytes(self) -> bytes:
-        """Return the lot as it travels: of one length, whatever it is, since lengths can be seen.
-
-        Returns
-        -------
-        bytes
-            A JSON object, filled up with spaces.
-        """
+        """Return the lot as it travels: of one length, whatever it is, since lengths can be seen."""
         return json.dumps({"round": self.round, "wait": round(self.wait, 3)}).ljust(_LOT_BYTES).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read a lot, strictly.
-
-        Parameters
-        ----------
-        data : bytes
-            What `to_bytes` gave.
-
-        Returns
-        -------
-        Lot
-            The lot.
-
-        Raises
-        ------
-        WireError
-            Where it is something else.
-        """
+        """Read a lot, strictly."""
         try:
             values = json.loads(data)
             if len(data) != _LOT_BYTES or set(values) != {"round", "wait"}:
@@ -204,24 +113,7 @@ class Lot:
 
 
 def check_secrecy(secret: SecretRounds | None, lots: bool, patience: float | None, pace: float) -> None:
-    """Refuse rounds that would tell by their end who came, or leave clients no time.
-
-    Parameters
-    ----------
-    secret : SecretRounds or None
-        What the task says of its rounds.
-    lots : bool
-        Whether its schedule draws users' rounds by secret lots.
-    patience : float or None
-        What the task says of rounds that end when enough have come.
-    pace : float
-        Seconds that a client takes to answer.
-
-    Raises
-    ------
-    ArgumentError
-        Where these do not belong together.
-    """
+    """Refuse rounds that would tell by their end who came, or leave clients no time."""
     if (secret is not None) != lots:
         allowed = "given where lots are secret, and only there"
         raise ArgumentError("secret", secret, allowed, "Say for how many seconds a round of secret lots takes reports.")
@@ -239,18 +131,7 @@ def check_secrecy(secret: SecretRounds | None, lots: bool, patience: float | Non
 
 
 def problem_words(problem: Problem | AskedQuery) -> dict[str, Any]:
-    """Return the words of what is asked.
-
-    Parameters
-    ----------
-    problem : Problem or AskedQuery
-        What is asked.
-
-    Returns
-    -------
-    dict
-        In plain JSON types.
-    """
+    """Return the words of what is asked."""
     if isinstance(problem, AskedQuery):
         return {"query": problem.words}
     return {
@@ -262,23 +143,7 @@ def problem_words(problem: Problem | AskedQuery) -> dict[str, Any]:
 
 
 def problem_of(words: dict[str, Any]) -> Problem | AskedQuery:
-    """Return what the words ask; nothing but losses, domains and questions of this library can be named.
-
-    Parameters
-    ----------
-    words : dict
-        As `problem_words` gave them.
-
-    Returns
-    -------
-    Problem or AskedQuery
-        What is asked.
-
-    Raises
-    ------
-    ArgumentError
-        Where the words name something else.
-    """
+    """Return what the words ask; nothing but losses, domains and questions of this library can be named."""
     if set(words) == {"query"}:
         return AskedQuery(words["query"])
     return Problem(
@@ -392,34 +257,12 @@ class Task:
         return isinstance(parameters, dict) and parameters.get("invalid") == "blank"
 
     def rounds_of(self, phase: int) -> range:
-        """Return the numbers of a phase's rounds.
-
-        Parameters
-        ----------
-        phase : int
-            The phase, counted from 1.
-
-        Returns
-        -------
-        range
-            The numbers, counted from 1 over all phases.
-        """
+        """Return the numbers of a phase's rounds."""
         before = sum(earlier.rounds for earlier in self.schedule.phases[: phase - 1])
         return range(before + 1, before + 1 + self.schedule.phases[phase - 1].rounds)
 
     def document(self, key: Ed25519PrivateKey) -> Document:
-        """Return the task as a document that the analyzer signs.
-
-        Parameters
-        ----------
-        key : Ed25519PrivateKey
-            The analyzer's key.
-
-        Returns
-        -------
-        Document
-            The signed task, its id included.
-        """
+        """Return the task as a document that the analyzer signs."""
         return Document.signed(TASK, {"id": self.id, **self._words()}, key)
 
     def _words(self) -> dict[str, Any]:
@@ -440,23 +283,6 @@ class Task:
     @classmethod
     def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
         """Read the task in a document of this analyzer, and prove its plans again. What cannot be proved is refused.
-
-        Parameters
-        ----------
-        document : Document
-            What came over the wire.
-        key : Ed25519PublicKey
-            The analyzer's key.
-
-        Returns
-        -------
-        Task
-            The task, checked.
-
-        Raises
-        ------
-        WireError
-            Where the signature is not the analyzer's, a value is impossible, a plan has no proof, or a batch would be too long.
 
         Guarantee
         ---------
@@ -496,18 +322,7 @@ class Task:
         return task
 
     def most_batch_bytes(self) -> int:
-        """Return the length of the longest batch of the task's rounds.
-
-        Returns
-        -------
-        int
-            Bytes.
-
-        Raises
-        ------
-        WireError
-            Where that is more than a database keeps.
-        """
+        """Return the length of the longest batch of the task's rounds."""
         plans = [phase.plan for phase in self.schedule.phases]
         longest = max(batch_length(self.transport, plan) + plan.users * self.token_bytes for plan in plans)
         if longest > MOST_BATCH_BYTES:
@@ -515,18 +330,7 @@ class Task:
         return longest
 
     def slot(self, round_id: str) -> str:
-        """Return the name of what a user has once: the task where each user is asked once, otherwise each round.
-
-        Parameters
-        ----------
-        round_id : str
-            The round's id.
-
-        Returns
-        -------
-        str
-            "task", or the round's id where users are asked in every round.
-        """
+        """Return the name of what a user has once: the task where each user is asked once, otherwise each round."""
         return round_id if self.schedule.interactivity == "full" else "task"
 
 
@@ -558,18 +362,7 @@ class TaskRound:
     key: X25519PublicKey
 
     def document(self, key: Ed25519PrivateKey) -> Document:
-        """Return the round as a document that the analyzer signs.
-
-        Parameters
-        ----------
-        key : Ed25519PrivateKey
-            The analyzer's key.
-
-        Returns
-        -------
-        Document
-            The signed round.
-        """
+        """Return the round as a document that the analyzer signs."""
         values = {
             "task": self.task,
             "id": self.id,
@@ -582,27 +375,7 @@ class TaskRound:
 
     @classmethod
     def read(cls, document: Document, task: Task, key: Ed25519PublicKey) -> Self:
-        """Read the round in a document of this analyzer and this task.
-
-        Parameters
-        ----------
-        document : Document
-            What came over the wire.
-        task : Task
-            The task that the round has to belong to.
-        key : Ed25519PublicKey
-            The analyzer's key.
-
-        Returns
-        -------
-        TaskRound
-            The round, checked.
-
-        Raises
-        ------
-        WireError
-            Where the signature is not the analyzer's, a value is impossible, or the round is not one of the task's.
-        """
+        """Read the round in a document of this analyzer and this task."""
         values = document.verified(ROUND, key)
         try:
             theta = np.array(values["theta"], dtype=np.float64)
@@ -621,23 +394,6 @@ class TaskRound:
         """What a user with these rows answers: the mean of their gradients at theta, not yet clipped or randomized.
 
         In a task that blanks, a row that is not valid has gradient 0, whatever is in it.
-
-        Parameters
-        ----------
-        task : Task
-            The round's.
-        X, y : ndarray
-            The user's rows and targets.
-
-        Returns
-        -------
-        ndarray
-            One entry per coordinate of theta.
-
-        Raises
-        ------
-        ArgumentError
-            Where the loss does not take these rows, in a task that does not blank.
         """
         if isinstance(task.problem, AskedQuery):
             return task.problem.vector(X, y)
@@ -649,18 +405,7 @@ class TaskRound:
         return mean
 
     def phase_of(self, task: Task) -> Phase:
-        """Return the phase of the round, with the plan that its users follow.
-
-        Parameters
-        ----------
-        task : Task
-            The round's task.
-
-        Returns
-        -------
-        Phase
-            The phase.
-        """
+        """Return the phase of the round, with the plan that its users follow."""
         return task.schedule.phases[self.phase - 1]
 
 
@@ -681,31 +426,6 @@ def report_of(
     token: bytes = b"",
 ) -> SealedReport:
     """Randomize a vector under the round's plan, and seal it for the round's key.
-
-    Parameters
-    ----------
-    task : Task
-        The round's task, which names the transport.
-    task_round : TaskRound
-        The round, as it was read.
-    document : Document
-        The round, as it was signed: the report is bound to its digest.
-    vector : ndarray of shape (dim,)
-        The user's gradient; zeros for a blank. It is clipped to the plan's norm.
-    random : RandomSource
-        Where the coins come from.
-    token : bytes, default b""
-        In a task with an enroller, the token of this user and slot.
-
-    Returns
-    -------
-    SealedReport
-        What travels. Seals are random: keep the bytes for a retry.
-
-    Raises
-    ------
-    WireError
-        Where nothing can be sealed for the round's key.
 
     Guarantee
     ---------

@@ -22,62 +22,19 @@ _REQUESTS = struct.Struct("<4sBBHII")  # CRPT, version, 0, 0, slots, bytes of a 
 
 
 def slot_of(task: Task, task_round: TaskRound) -> int:
-    """Return which of its tokens a person uses in a round.
-
-    Parameters
-    ----------
-    task : Task
-        The round's task.
-    task_round : TaskRound
-        The round.
-
-    Returns
-    -------
-    int
-        1 where each user is asked once; otherwise the round's place in its phase, counted from 1.
-    """
+    """Return which of its tokens a person uses in a round."""
     if task.schedule.interactivity != "full":
         return 1
     return task_round.number - task.rounds_of(task_round.phase)[0] + 1
 
 
 def signed_message(prefix: bytes, task: str, slot: int) -> bytes:
-    """Return what the enroller signs, unseen: the token's random prefix, the task and the slot.
-
-    Parameters
-    ----------
-    prefix : bytes
-        32 random bytes.
-    task : str
-        The task's id.
-    slot : int
-        The slot, counted from 1.
-
-    Returns
-    -------
-    bytes
-        The prepared message of RFC 9474.
-    """
+    """Return what the enroller signs, unseen: the token's random prefix, the task and the slot."""
     return prefix + b"croupier token v1" + bytes.fromhex(task) + slot.to_bytes(4, "little")
 
 
 def is_token(token: bytes, task: Task, slot: int) -> bool:
-    """Return whether the task's enroller has signed this token, for this task and slot.
-
-    Parameters
-    ----------
-    token : bytes
-        What came in an envelope.
-    task : Task
-        The task, with an enroller.
-    slot : int
-        The slot, counted from 1.
-
-    Returns
-    -------
-    bool
-        True where it has. Whether the token was used before is another question.
-    """
+    """Return whether the task's enroller has signed this token, for this task and slot."""
     if task.enroller is None or len(token) != TOKEN_BYTES:
         return False
     message = signed_message(token[:PREFIX_BYTES], task.id, slot)
@@ -103,18 +60,6 @@ class TokenRequests:
     def drawn(cls, task: str, enroller: EnrollerKeys) -> Self:
         """Draw prefixes, salts and blinding factors for all slots of a task.
 
-        Parameters
-        ----------
-        task : str
-            The task's id.
-        enroller : EnrollerKeys
-            The task's enroller.
-
-        Returns
-        -------
-        TokenRequests
-            Keep it until the tokens are here: another one will not be signed.
-
         Guarantee
         ---------
         The requests tell the enroller nothing about the tokens: each is uniformly random, whatever the token is.
@@ -124,38 +69,12 @@ class TokenRequests:
         return cls(prefixes, tuple(blinded(message, key) for message, key in zip(messages, enroller.keys, strict=True)))
 
     def to_bytes(self) -> bytes:
-        """Return the requests as they travel.
-
-        Returns
-        -------
-        bytes
-            A header, and the blinded messages.
-        """
+        """Return the requests as they travel."""
         head = _REQUESTS.pack(b"CRPT", VERSION, 0, 0, len(self.blinded), SIGNED_BYTES)
         return head + b"".join(one.request for one in self.blinded)
 
     def tokens(self, answer: bytes, task: str, enroller: EnrollerKeys) -> list[bytes]:
-        """Take the blinding off the enroller's answer.
-
-        Parameters
-        ----------
-        answer : bytes
-            What the enroller has signed.
-        task : str
-            The task's id.
-        enroller : EnrollerKeys
-            The task's enroller.
-
-        Returns
-        -------
-        list of bytes
-            One token a slot, each verified.
-
-        Raises
-        ------
-        WireError
-            Where one of them is not signed by its slot's key.
-        """
+        """Take the blinding off the enroller's answer."""
         if len(answer) != SIGNED_BYTES * len(self.prefixes):
             raise WireError(f"{len(answer)} bytes of the enroller's for {len(self.prefixes)} tokens")
         parts = [answer[start : start + SIGNED_BYTES] for start in range(0, len(answer), SIGNED_BYTES)]
@@ -167,41 +86,12 @@ class TokenRequests:
 
 
 def requests_bytes(slots: int) -> int:
-    """Return the length of a client's requests.
-
-    Parameters
-    ----------
-    slots : int
-        How many tokens are asked for.
-
-    Returns
-    -------
-    int
-        Bytes.
-    """
+    """Return the length of a client's requests."""
     return _REQUESTS.size + slots * SIGNED_BYTES
 
 
 def read_requests(data: bytes, slots: int) -> Sequence[bytes]:
-    """Read a client's requests, strictly.
-
-    Parameters
-    ----------
-    data : bytes
-        What came over the wire.
-    slots : int
-        How many there must be.
-
-    Returns
-    -------
-    sequence of bytes
-        One blinded message a slot.
-
-    Raises
-    ------
-    WireError
-        Where the header or the length is wrong.
-    """
+    """Read a client's requests, strictly."""
     kind, zero, count, length = header(_REQUESTS, b"CRPT", data)
     if kind or zero or (count, length) != (slots, SIGNED_BYTES) or len(data) != requests_bytes(slots):
         raise WireError(f"requests of another shape than {slots} of {SIGNED_BYTES} bytes")

@@ -58,31 +58,6 @@ def sealed_report(
 ) -> SealedReport:
     """Seal a user's labelled bits, as they leave its device. Seals are random: keep the bytes for a retry.
 
-    Parameters
-    ----------
-    transport : {"messages", "masked-sum", "verified-sum"}
-        How reports travel.
-    round_digest : bytes
-        Digest of the round's signed document; every envelope is bound to it.
-    bits : Report
-        The randomizer's labelled bits.
-    key : X25519PublicKey
-        The round's key.
-    width : int, default 0
-        For "masked-sum": bits of a masked count, `width_for` of the round's plan.
-    token : bytes, default b""
-        For "masked-sum" in a task with an enroller: the user's token, which is sealed beside the seed.
-
-    Returns
-    -------
-    SealedReport
-        What the device sends.
-
-    Raises
-    ------
-    WireError
-        Where nothing can be sealed for this key.
-
     Guarantee
     ---------
     The report by itself shows the shuffler nothing of the bits: envelopes open with the round's private key alone. What a role can
@@ -117,24 +92,7 @@ def _sealed(transport: str, round_digest: bytes, bits: Bits, key: X25519PublicKe
 
 
 def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan: SumPlan) -> None:
-    """Refuse a report that is not of this round, or has not exactly the messages that the plan says.
-
-    Parameters
-    ----------
-    report : SealedReport
-        A user's report.
-    transport : {"messages", "masked-sum", "verified-sum"}
-        The task's transport.
-    round_digest : bytes
-        Digest of the round's signed document.
-    plan : SumPlan
-        The round's plan.
-
-    Raises
-    ------
-    WireError
-        Where transport, round or shape differ.
-    """
+    """Refuse a report that is not of this round, or has not exactly the messages that the plan says."""
     if report.transport != transport:
         raise WireError(f"a report by {report.transport} in a task by {transport}")
     if report.round != round_digest:
@@ -147,55 +105,17 @@ def check_shape(report: SealedReport, transport: str, round_digest: bytes, plan:
 
 
 def report_length(transport: str, plan: SumPlan) -> int:
-    """Return the length of every report of a round.
-
-    Parameters
-    ----------
-    transport : {"messages", "masked-sum", "verified-sum"}
-        How reports travel.
-    plan : SumPlan
-        The round's plan.
-
-    Returns
-    -------
-    int
-        Bytes.
-    """
+    """Return the length of every report of a round."""
     return report_bytes(transport, plan.dim, plan.bits_per_coordinate, width_for(transport, plan))
 
 
 def batch_length(transport: str, plan: SumPlan) -> int:
-    """Return the length of the batch of a round in which all users have answered.
-
-    Parameters
-    ----------
-    transport : {"messages", "masked-sum", "verified-sum"}
-        How reports travel.
-    plan : SumPlan
-        The round's plan.
-
-    Returns
-    -------
-    int
-        Bytes, the signature included.
-    """
+    """Return the length of the batch of a round in which all users have answered."""
     return batch_bytes(transport, plan.dim, plan.users, plan.bits_per_coordinate)
 
 
 def shuffled(reports: Sequence[SealedReport], random: RandomSource) -> SealedBatch:
     """Return the batch of these reports by "messages", in uniformly random order: nothing in it says who sent what.
-
-    Parameters
-    ----------
-    reports : sequence of SealedReport
-        At least one; all of one round, by "messages".
-    random : RandomSource
-        Where the order comes from.
-
-    Returns
-    -------
-    SealedBatch
-        What is forwarded to the analyzer.
 
     Guarantee
     ---------
@@ -233,22 +153,6 @@ def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Execu
 
     An envelope that does not open, holds something else than a bit or repeats an encapsulated key counts as a zero: a cheat who
     sends it could have sent a zero. It is a function of what the analyzer sees anyway, and no second release.
-
-    Parameters
-    ----------
-    batch : SealedBatch
-        What the shuffler forwarded.
-    plan : SumPlan
-        The round's plan.
-    key : X25519PrivateKey
-        The round's private key.
-    pool : Executor, optional
-        Shares the work of opening many envelopes.
-
-    Returns
-    -------
-    OpenedBatch
-        The ones of each coordinate, and what was found.
     """
     private, labels = key.private_bytes_raw(), range(batch.dim)
     work = [batch.sealed[label].tobytes() for label in labels], [private] * batch.dim, [batch.round] * batch.dim, labels
@@ -259,22 +163,7 @@ def opened(batch: SealedBatch, plan: SumPlan, key: X25519PrivateKey, pool: Execu
 
 
 def mask(seed: bytes, dim: int, width: int) -> NDArray[np.uint64]:
-    """Return numbers modulo 2^width that look random to whoever has not got the seed: its keystream.
-
-    Parameters
-    ----------
-    seed : bytes
-        32 secret bytes.
-    dim : int
-        How many numbers.
-    width : int
-        Bits of each.
-
-    Returns
-    -------
-    ndarray of uint64, shape (dim,)
-        The mask: the first `dim` x `width` bits of the keystream, read as masked counts are.
-    """
+    """Return numbers modulo 2^width that look random to whoever has not got the seed: its keystream."""
     return unpacked(KeyedRandom(seed, private=True).draw_bytes(packed_bytes(dim, width)), dim, width)
 
 
@@ -292,22 +181,7 @@ def _opened_label(envelopes: bytes, private: bytes, round_digest: bytes, label: 
 
 
 def open_envelope(envelope: bytes, key: X25519PrivateKey, info: bytes) -> bytes | None:
-    """Return what is in an envelope.
-
-    Parameters
-    ----------
-    envelope : bytes
-        An encapsulated key and what is sealed.
-    key : X25519PrivateKey
-        The round's private key.
-    info : bytes
-        What it has to be bound to.
-
-    Returns
-    -------
-    bytes or None
-        None where it does not open.
-    """
+    """Return what is in an envelope."""
     try:
         return _SUITE.decrypt(envelope, key, info=info)
     except (InvalidTag, ValueError):
@@ -315,20 +189,7 @@ def open_envelope(envelope: bytes, key: X25519PrivateKey, info: bytes) -> bytes 
 
 
 def seed_info(transport: str, round_digest: bytes) -> bytes:
-    """Return what the envelope of a seed is bound to.
-
-    Parameters
-    ----------
-    transport : str
-        How the report travels.
-    round_digest : bytes
-        Digest of the round's signed document.
-
-    Returns
-    -------
-    bytes
-        For `open_envelope`.
-    """
+    """Return what the envelope of a seed is bound to."""
     return _info(transport, round_digest, _SEED)
 
 
@@ -371,76 +232,20 @@ class CheckedTransport(ABC):
     name: str
 
     def width(self, plan: SumPlan) -> int:
-        """Return the bits of a number in a release.
-
-        Parameters
-        ----------
-        plan : SumPlan
-            The round's plan.
-
-        Returns
-        -------
-        int
-            64 unless they are packed.
-        """
+        """Return the bits of a number in a release."""
         return 64
 
     def shuffler_secret(self, key: Ed25519PrivateKey, round_key: X25519PublicKey, round_digest: bytes) -> bytes:
-        """Return the secret of a round that its two servers share, as the shuffler computes it.
-
-        Parameters
-        ----------
-        key : Ed25519PrivateKey
-            The shuffler's key.
-        round_key : X25519PublicKey
-            The round's key.
-        round_digest : bytes
-            Digest of the round's signed document.
-
-        Returns
-        -------
-        bytes
-            Empty where the transport needs none.
-        """
+        """Return the secret of a round that its two servers share, as the shuffler computes it."""
         return b""
 
     def analyzer_secret(self, key: X25519PrivateKey, shuffler: Ed25519PublicKey, round_digest: bytes) -> bytes:
-        """Return the secret of a round that its two servers share, as the analyzer computes it.
-
-        Parameters
-        ----------
-        key : X25519PrivateKey
-            The round's private key.
-        shuffler : Ed25519PublicKey
-            The shuffler's key.
-        round_digest : bytes
-            Digest of the round's signed document.
-
-        Returns
-        -------
-        bytes
-            Empty where the transport needs none.
-        """
+        """Return the secret of a round that its two servers share, as the analyzer computes it."""
         return b""
 
     @abstractmethod
     def parts(self, reports: Sequence[SealedReport], plan: SumPlan, secret: bytes = b"") -> NDArray[np.uint8]:
-        """Return what the analyzer checks of reports; the shuffler makes it, and all are of one length.
-
-        Parameters
-        ----------
-        reports : sequence of SealedReport
-            Users' reports, of the right shape; at least one.
-        plan : SumPlan
-            The round's plan.
-        secret : bytes, default b""
-            From `shuffler_secret`.
-
-        Returns
-        -------
-        ndarray of uint8, shape (reports, part_bytes)
-            One row a report.
-        """
+        """Return what the analyzer checks of reports; the shuffler makes it, and all are of one length."""
 
     @abstractmethod
     def check(
@@ -452,76 +257,19 @@ class CheckedTransport(ABC):
         admits: Callable[[bytes], bool] | None = None,
         secret: bytes = b"",
     ) -> Verdict:
-        """Check all parts of a batch; the analyzer does. The same batch has the same verdict.
-
-        Parameters
-        ----------
-        batch : SealedBatch
-            What the shuffler forwarded.
-        plan : SumPlan
-            The round's plan.
-        key : X25519PrivateKey
-            The round's private key.
-        pool : Executor, optional
-            Shares the work.
-        admits : callable, optional
-            Takes the token of a report that is good otherwise, b"" where it has none, and says whether the report counts.
-        secret : bytes, default b""
-            From `analyzer_secret`.
-
-        Returns
-        -------
-        Verdict
-            Which are bad, and the analyzer's share of the sum of the others.
-        """
+        """Check all parts of a batch; the analyzer does. The same batch has the same verdict."""
 
     @abstractmethod
     def summed(self, reports: Sequence[SealedReport], plan: SumPlan) -> NDArray[np.uint64]:
-        """Add up the shuffler's shares of the reports that are not excluded.
-
-        Parameters
-        ----------
-        reports : sequence of SealedReport
-            At least one.
-        plan : SumPlan
-            The round's plan.
-
-        Returns
-        -------
-        ndarray of uint64
-            One number per coordinate.
-        """
+        """Add up the shuffler's shares of the reports that are not excluded."""
 
     @abstractmethod
     def counts(self, released: NDArray[np.uint64], share: NDArray[np.uint64], users: int, plan: SumPlan) -> Counts | None:
-        """Put both shares of a sum together; the analyzer does.
-
-        Parameters
-        ----------
-        released : ndarray of uint64
-            The shuffler's share.
-        share : ndarray of uint64
-            The analyzer's.
-        users : int
-            How many reports are in the sum.
-        plan : SumPlan
-            The round's plan.
-
-        Returns
-        -------
-        Counts or None
-            None where no users could have sent such counts.
-        """
+        """Put both shares of a sum together; the analyzer does."""
 
 
 class MaskedSum(CheckedTransport):
-    """The transport "masked-sum": what can be checked is whether a seed opens, that no envelope is there twice, and its token.
-
-    Examples
-    --------
-    >>> MaskedSum().name
-    'masked-sum'
-    """
+    """The transport "masked-sum": what can be checked is whether a seed opens, that no envelope is there twice, and its token."""
 
     name = "masked-sum"
 
@@ -566,13 +314,7 @@ class MaskedSum(CheckedTransport):
 
 
 class VerifiedSum(CheckedTransport):
-    """The transport "verified-sum": reports prove that their counts are in range, and both servers check it together.
-
-    Examples
-    --------
-    >>> VerifiedSum().name
-    'verified-sum'
-    """
+    """The transport "verified-sum": reports prove that their counts are in range, and both servers check it together."""
 
     name = "verified-sum"
 
@@ -623,43 +365,13 @@ _CHECKED: dict[str, CheckedTransport] = {one.name: one for one in (MaskedSum(), 
 
 
 def checked_transport(name: str) -> CheckedTransport | None:
-    """Return the transport of this name if its reports are checked before a sum is released.
-
-    Parameters
-    ----------
-    name : str
-        The task's transport.
-
-    Returns
-    -------
-    CheckedTransport or None
-        None for "messages".
-    """
+    """Return the transport of this name if its reports are checked before a sum is released."""
     return _CHECKED.get(name)
 
 
 def batch_of(
     reports: Sequence[SealedReport], order: NDArray[np.int64], transport: CheckedTransport, plan: SumPlan, secret: bytes = b""
 ) -> SealedBatch:
-    """Return the batch of the checkable parts of these reports.
-
-    Parameters
-    ----------
-    reports : sequence of SealedReport
-        At least one; all of one round.
-    order : ndarray of int64
-        Which report is in each place.
-    transport : CheckedTransport
-        Theirs.
-    plan : SumPlan
-        The round's plan.
-    secret : bytes, default b""
-        The servers' secret of the round.
-
-    Returns
-    -------
-    SealedBatch
-        What is forwarded to the analyzer.
-    """
+    """Return the batch of the checkable parts of these reports."""
     parts = transport.parts([reports[which] for which in order.tolist()], plan, secret)
     return SealedBatch(transport.name, reports[0].round, plan.dim, len(reports), parts)
