@@ -48,7 +48,7 @@ from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.client import Client
 from croupier.service.wire.outcomes import RefusedTaskError
 from croupier.service.wire.task import Task
-from croupier.statistics.holdout import Part, SetAside
+from croupier.statistics.holdout import HoldOut, Part
 from croupier.table import Schema, TableModel
 from croupier.table.schema import Described
 from croupier.validation import ArgumentError
@@ -400,7 +400,7 @@ def account(made: Made) -> Surface:
 
 def account_of_parts(made: Made) -> Surface:
     """Two sides of a split: what each has, and the worse of both."""
-    aside = Part(SetAside(0.25, "3" * 32), "aside", rows=USERS)
+    aside = Part(HoldOut(0.25, "3" * 32), "aside", rows=USERS)
     counted = PrivacyAccount(delta=made.case.delta)
     counted.of_part(aside).charge("a description", aside.users, made.estimate.guarantee)
     counted.of_part(aside.other).charge("a fit", aside.other.users, made.plan.guarantee)
@@ -428,7 +428,7 @@ def described(made: Made, *options: str) -> Surface:
 
 def described_fit(made: Made) -> Surface:
     """What a fit with a described schema says of both sides."""
-    release = Described(made.case.epsilon, made.case.delta, 8_303, aside=SetAside(0.5, "3" * 32), rows=USERS)
+    release = Described(made.case.epsilon, made.case.delta, 8_303, aside=HoldOut(0.5, "3" * 32), rows=USERS)
     everybody = Described(made.case.epsilon, made.case.delta, USERS)
     twice = {"epsilon": (made.case.epsilon, 2 * made.case.epsilon), "delta": (made.case.delta, 2 * made.case.delta)}
     lines = [release.origin, everybody.origin, *release.lines((1.0, 1e-6))]

@@ -20,7 +20,7 @@ from .records import Generated, generated
 from .rounds import question_for
 
 
-def beside(request: dict[str, Any]) -> dict[str, Any]:
+def run_in_thread(request: dict[str, Any]) -> dict[str, Any]:
     """What a run costs beside the work of full rounds."""
     return {name: work(request[name]) for name, work in (("dealing", dealing), ("sequential", sequential), ("overhead", overhead))}
 

@@ -35,7 +35,7 @@ from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.net import database as store
 from croupier.service.net.server import Served
 from croupier.service.shuffler.app import shuffler_app
-from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import ARRIVALS, ROUND, Document, WireError
 from croupier.service.wire.outcomes import Answered
@@ -294,7 +294,7 @@ def test_arrivals_reach_the_analyzer_over_the_network(started):
         expected = {"round": 1, "arrived": 4, "wanted": plan.users, "minimum": plan.honest_users}
         assert got(shuffler, "/v1/arrivals") == expected
         assert got(analyzer, "/v1/state")["arrivals"]["arrived"] is None
-        with Errands(made.shuffler, analyzer.url):
+        with AnalyzerRelay(made.shuffler, analyzer.url):
             assert eventually(lambda: got(analyzer, "/v1/state")["arrivals"]["arrived"] == 4)
             made.arrive(1)
             assert eventually(lambda: got(analyzer, "/v1/state")["arrivals"]["arrived"] == 5)
@@ -480,7 +480,7 @@ def test_a_browser_shows_a_round_when_it_ends(started, chromium):
         assert tab.text_content("#rounds-done") == "0"
         assert tab.is_disabled("#pick")
         assert "no round has ended yet" in tab.text_content("#curve")
-        with Errands(made.shuffler, served.url):
+        with AnalyzerRelay(made.shuffler, served.url):
             made.arrive(4)
             shown(tab, "#arrivals-now", "^4$")
             assert "Reported by the shuffler." in tab.text_content("#arrivals-note")

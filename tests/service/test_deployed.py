@@ -35,7 +35,7 @@ from croupier.service.net.database import SHUFFLER, Database, enrol
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served, development_certificate, signing_key
 from croupier.service.shuffler.app import shuffler_app
-from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.table import TableModel
 from croupier.table.encode import Encoder
 from croupier.table.read import Source
@@ -114,7 +114,7 @@ def deployed(world: World, tls: tuple[Path, Path] | None = None):
         training(world) as running,
         Served(analyzer_app(running.population), tls=tls) as analyzer,
         Served(web, tls=tls) as served,
-        Errands(shuffler, analyzer.url, ca=None if tls is None else tls[0]),
+        AnalyzerRelay(shuffler, analyzer.url, ca=None if tls is None else tls[0]),
     ):
         soon(lambda: shuffler.document)
         world.seat()

@@ -46,7 +46,7 @@ from croupier.service.shuffler import role as on_time
 from croupier.service.shuffler import role as shuffler
 from croupier.service.shuffler import rounds as drawing
 from croupier.service.shuffler.app import shuffler_app
-from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document, WireError, sha256
 from croupier.service.wire.outcomes import Arrivals, RefusedTaskError
@@ -344,7 +344,7 @@ def deployed(world: World):
         training(world) as running,
         Served(analyzer_app(running.population)) as analyzer,
         Served(shuffler_app(role)) as served,
-        Errands(role, analyzer.url),
+        AnalyzerRelay(role, analyzer.url),
     ):
         soon(lambda: role.document)
         world.seat()
@@ -466,8 +466,8 @@ def test_shufflers_on_one_database_share_secret_rounds_and_whoever_leads_ends_th
         analyzer = stack.enter_context(Served(analyzer_app(running.population)))
         urls = [stack.enter_context(Served(shuffler_app(role))).url for role in roles]
 
-        def errands_of(role: ShufflerRole) -> Errands:
-            return stack.enter_context(Errands(role, analyzer.url))
+        def errands_of(role: ShufflerRole) -> AnalyzerRelay:
+            return stack.enter_context(AnalyzerRelay(role, analyzer.url))
 
         leader = errands_of(roles[0])
         soon(roles[0].current)
@@ -574,7 +574,7 @@ def seen(world: World, clock: Clock, caplog) -> dict[str, object]:
     """All that the analyzer and the public can see of a run in which everybody comes to the round of its lot."""
     began, sent, looks = clock.now, [], []
 
-    class Noted(Errands):
+    class Noted(AnalyzerRelay):
         def _sent(self, path, body=None):
             answer = super()._sent(path, body)
             if body is not None:

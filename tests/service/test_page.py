@@ -29,7 +29,7 @@ from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
 from croupier.service.shuffler.app import add_page, allow_origins, copy_page, page_files, shuffler_app
-from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 
 SCHEMA = """
@@ -81,7 +81,7 @@ class World:
         add_page(web, lambda: self.enroller and self.enroller.address)
 
         training = threading.Thread(target=self.ask, args=[population])
-        with Served(analyzer_app(population)) as analyzer, Served(web) as served, Errands(shuffler, analyzer.url):
+        with Served(analyzer_app(population)) as analyzer, Served(web) as served, AnalyzerRelay(shuffler, analyzer.url):
             training.start()
             soon(lambda: shuffler.document)
             order = seats(kept)  # users are counted in the order of the rounds that they were drawn for

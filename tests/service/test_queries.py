@@ -26,7 +26,7 @@ from croupier.service.net.database import ANALYZER, SHUFFLER, Database, enrol
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
 from croupier.service.shuffler.app import shuffler_app
-from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.queries import AskedQuery
@@ -123,7 +123,7 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
         ThreadPoolExecutor(1) as analyst,
         Served(analyzer_app(population)) as analyzer,
         Served(shuffler_app(shuffler)) as served,
-        Errands(shuffler, analyzer.url),
+        AnalyzerRelay(shuffler, analyzer.url),
     ):
         try:
             running = analyst.submit(write_answer, asked, population, tmp_path / "saved.json", analyzer.url)

@@ -30,7 +30,7 @@ from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
 from croupier.service.shuffler.app import shuffler_app
-from croupier.service.shuffler.relay import Errands
+from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.enrolment import PREFIX_BYTES, EnrollerKeys, new_signer
 from croupier.service.wire.reports import TOKEN_BYTES, SealedReport, modulo, width_for
 from croupier.service.wire.tokens import TokenRequests, slot_of
@@ -69,7 +69,7 @@ class Deployment:
             training(self.world) as running,
             Served(analyzer_app(running.population)) as analyzer,
             Served(shuffler_app(shuffler)) as served,
-            Errands(shuffler, analyzer.url),
+            AnalyzerRelay(shuffler, analyzer.url),
         ):
             soon(lambda: shuffler.document)
             self.world.seat()

@@ -16,7 +16,7 @@ from croupier.protocol import Report as Bits
 from croupier.service.analyzer.dashboard import Dashboard, page
 from croupier.service.analyzer.population import most_excluded
 from croupier.service.prio3.field import FIELD64
-from croupier.service.wire.outcomes import RefusedError, SpoiledError
+from croupier.service.wire.outcomes import RefusedError, TooManyBadReportsError
 from croupier.service.wire.reports import SealedReport, VerifiedSizes, shared_counts, vdaf_for
 from croupier.service.wire.transports import sealed_report
 
@@ -201,7 +201,7 @@ def test_more_cheats_than_the_margin_allows_end_the_task_and_nothing_is_released
         running.population.take(batch)
         shuffler.forwarded(name)
         assert running.next_round(after=1) is None
-        assert isinstance(running.error, SpoiledError)
+        assert isinstance(running.error, TooManyBadReportsError)
         assert "more than" in str(running.error)
     assert world.rows("analyzer", "SELECT ones, key FROM asked") == [(None, None)]
     world.close()

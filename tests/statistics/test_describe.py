@@ -22,7 +22,7 @@ from croupier.statistics import LevelGuess, NumberGuess, check
 from croupier.statistics.asking import plan_for
 from croupier.statistics.columns import NumberSummary
 from croupier.statistics.describing import Summaries, numbers_of
-from croupier.statistics.holdout import SetAside, name_number
+from croupier.statistics.holdout import HoldOut, name_number
 from croupier.table import describe_table
 from croupier.table.describe import range_of
 from croupier.table.guess import TableGuess
@@ -198,7 +198,7 @@ def test_the_account_adds_the_description_up():
 
 
 def test_people_are_set_aside_by_place_or_name_alone():
-    aside = SetAside.fresh(0.25)
+    aside = HoldOut.fresh(0.25)
     whole = aside.places(0, 10_000)
     assert np.array_equal(
         whole, np.concatenate([aside.places(first, 7) for first in range(0, 9_996, 7)] + [aside.places(9_996, 4)])
@@ -208,7 +208,7 @@ def test_people_are_set_aside_by_place_or_name_alone():
     chosen = aside.names(names)
     assert abs(chosen.mean() - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 10_000)
     assert np.array_equal(chosen[::-1], aside.names(names[::-1]))
-    assert not np.array_equal(whole, SetAside.fresh(0.25).places(0, 10_000))
+    assert not np.array_equal(whole, HoldOut.fresh(0.25).places(0, 10_000))
 
 
 def test_in_memory_nobody_has_rows_on_both_sides():

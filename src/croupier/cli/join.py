@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ..privacy._rounding import exact
 from ..service.client.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
-from ..service.client.client import TOO_LATE, Client, beside
+from ..service.client.client import TOO_LATE, Client, run_in_thread
 from ..service.client.policy import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
 from ..service.client.records import Reader, reader_of
 from ..service.client.state import Memory
@@ -137,7 +137,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
         _tell_lot(client, task, lot, deadline)
         first_ask += 0.0 if task.secret.cover else lot.wait
     reader = _reader(task, data)
-    reading = beside(lambda: reader.of_file(data, dialect))
+    reading = run_in_thread(lambda: reader.of_file(data, dialect))
     # From here on every request is at a time that does not depend on what is in the file. Only a file that is refused ends this.
     time.sleep(max(0.0, first_ask - time.monotonic()))
     if reading.done() and not task.blanks:

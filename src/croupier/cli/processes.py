@@ -66,11 +66,11 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
     """One process, until it is stopped."""
     from ..service.net.server import Served  # noqa: PLC0415
     from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
-    from ..service.shuffler.relay import Errands  # noqa: PLC0415
+    from ..service.shuffler.relay import AnalyzerRelay  # noqa: PLC0415
     from .serve import _until_stopped  # noqa: PLC0415
 
     role = opened_role(options)
-    errands = Errands(role, options.analyzer, ca=options.ca)
+    errands = AnalyzerRelay(role, options.analyzer, ca=options.ca)
     web = shuffler_app(role, errands.loop)
     if options.page:
         add_page(web, lambda: role.task.enroller.address if role.task and role.task.enroller else None)

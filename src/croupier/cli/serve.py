@@ -182,7 +182,7 @@ def analyzer(
     from ..service.net import database as store  # noqa: PLC0415
     from ..service.net.server import Served, signing_key  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
-    from ..service.wire.outcomes import EndedError  # noqa: PLC0415
+    from ..service.wire.outcomes import TaskEndedError  # noqa: PLC0415
 
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
     saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")
@@ -217,7 +217,7 @@ def analyzer(
             estimator = task_file.estimator.fit_population(population, features, checkpoint=folder / "run.journal")
         except KeyboardInterrupt:
             raise Stopped("stopped; the same command goes on where it was") from None
-        except EndedError as end:
+        except TaskEndedError as end:
             _finish(population, folder, stopped, linger, str(end))
             raise Stopped(f"{end}.", ENDED) from None
         model = TableModel(task_file.facts, estimator)
@@ -266,11 +266,11 @@ class _until_stopped:  # noqa: N801  (a context, used like a function)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> threading.Event:
-        from ..service.net.server import Seldom  # noqa: PLC0415
+        from ..service.net.server import RateLimitedLog  # noqa: PLC0415
 
         handler = logging.StreamHandler()
         handler.setFormatter(JsonLines())
-        handler.addFilter(Seldom())
+        handler.addFilter(RateLimitedLog())
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}

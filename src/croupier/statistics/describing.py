@@ -21,7 +21,7 @@ from ..validation import ArgumentError, Found
 from .asking import Account, Answer, PartAccount, ask
 from .columns import ColumnSummary, Guess, LevelGuess, LevelSummary, NumberGuess, NumberSummary
 from .histogram import known_total, possible_shares, to_simplex, unit_root
-from .holdout import LABELS, Part, SetAside, name_number
+from .holdout import LABELS, HoldOut, Part, name_number
 
 # All columns of a table in one private round: the query, by bins of public guesses.
 #
@@ -146,7 +146,7 @@ class Description:
         The private round, with its plan and guarantee.
     promise : str
         The guarantee in words, or that there is none.
-    aside : SetAside, optional
+    aside : HoldOut, optional
         Who was asked, where not everybody was.
     of : int, optional
         How many people there are in all, where a share of them was set aside; None where that is not public.
@@ -180,7 +180,7 @@ class Description:
     columns: dict[str, ColumnSummary]
     answer: Answer
     promise: str
-    aside: SetAside | None = None
+    aside: HoldOut | None = None
     of: int | None = None
     asked: NDArray[np.bool_] | None = field(default=None, repr=False)
     names: str | None = None
@@ -342,7 +342,7 @@ def describe(
         remedy = 'Name every column with what is guessed of it: {"age": (0, 200), "city": ["Rome", "Paris"], "income": None}.'
         raise ArgumentError("columns", columns, "a mapping from a column's name to a guess", remedy)
     query = Summaries({name: as_guess(name, guess) for name, guess in columns.items()})
-    aside = None if share is None else SetAside.fresh(share)
+    aside = None if share is None else HoldOut.fresh(share)
     asked = of = None
     if hasattr(type(data), "answer") and hasattr(data, "users"):
         if aside is not None:
@@ -371,7 +371,7 @@ def describe(
     return described(answer, aside, of, asked, names)
 
 
-def part_of(aside: SetAside, of: int | None, names: str | None) -> Part:
+def part_of(aside: HoldOut, of: int | None, names: str | None) -> Part:
     """Those who were set aside, by the places of so many rows or by names."""
     return Part(aside, "aside", of if names is None else None, names)
 
@@ -382,7 +382,7 @@ def on_part(account: Account | None, part: Part) -> Account | None:
 
 
 def described(
-    answer: Answer, aside: SetAside | None = None, of: int | None = None, asked: Any = None, names: str | None = None
+    answer: Answer, aside: HoldOut | None = None, of: int | None = None, asked: Any = None, names: str | None = None
 ) -> Description:
     """The description that an answer to `Summaries` gives."""
     promise = words.brief(answer.plan.epsilon, answer.plan.delta, answer.plan.neighbours)
@@ -443,7 +443,7 @@ def _place(places: dict[Any, int], value: Any) -> float:
         return -1.0
 
 
-def _chosen(aside: SetAside, rows: int, labels: Any) -> tuple[NDArray[np.bool_], int]:
+def _chosen(aside: HoldOut, rows: int, labels: Any) -> tuple[NDArray[np.bool_], int]:
     """The rows that are asked, and of how many people: by places, or by names, whose order may depend on what others hold."""
     if labels is None:
         return aside.places(0, rows), rows

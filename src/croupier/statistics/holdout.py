@@ -25,7 +25,7 @@ _WORD = 1 << 64
 
 
 @dataclass(frozen=True)
-class SetAside:
+class HoldOut:
     """A share of the people, chosen by a seed and by where they stand, or by their names: never by what their records hold.
 
     Whoever is set aside answers one release and no other; the others answer any other. A release about the first, followed by one
@@ -56,7 +56,7 @@ class SetAside:
             raise ArgumentError("seed", self.seed, "32 hexadecimal digits", "Leave the table as croupier describe wrote it.")
 
     @classmethod
-    def fresh(cls, share: float) -> SetAside:
+    def fresh(cls, share: float) -> HoldOut:
         """Choose by a new seed."""
         return cls(share, secrets.token_hex(16))
 
@@ -123,7 +123,7 @@ class Part:
 
     Parameters
     ----------
-    aside : SetAside
+    aside : HoldOut
         How people were set aside.
     side : {"aside", "rest"}
         Which of the two this is.
@@ -139,15 +139,15 @@ class Part:
     both (accounting, section 4). Sides of different splits overlap, and are added up.
     """
 
-    aside: SetAside
+    aside: HoldOut
     side: str
     rows: int | None = None
     names: str | None = None
 
     def __post_init__(self) -> None:
         one_of("side", self.side, SIDES, _REMEDY)
-        if not isinstance(self.aside, SetAside):
-            raise ArgumentError("aside", self.aside, "a SetAside", _REMEDY)
+        if not isinstance(self.aside, HoldOut):
+            raise ArgumentError("aside", self.aside, "a HoldOut", _REMEDY)
         if (self.rows is None) == (self.names is None) or not isinstance(self.names, str | None):
             raise ArgumentError("rows, names", (self.rows, self.names), "a number of rows or a column of names", _REMEDY)
         if self.rows is not None:
@@ -194,7 +194,7 @@ class Part:
         by = {"rows", "names"} & set(values) if isinstance(values, Mapping) else set()
         if len(by) != 1 or set(values) != {"side", "share", "seed"} | by:
             raise ArgumentError("part", values, "side, share, seed, and rows or names", _REMEDY)
-        return cls(SetAside(values["share"], values["seed"]), values["side"], values.get("rows"), values.get("names"))
+        return cls(HoldOut(values["share"], values["seed"]), values["side"], values.get("rows"), values.get("names"))
 
     def __str__(self) -> str:
         count = "" if self.users is None else f"{self.users:,} "
@@ -213,7 +213,7 @@ def by_split(counted: list[tuple[Part | None, Counted]]) -> tuple[list[Counted],
 
 
 @functools.lru_cache(maxsize=64)
-def _chosen(aside: SetAside, rows: int) -> int:
+def _chosen(aside: HoldOut, rows: int) -> int:
     """How many of so many places are set aside; piece by piece, so that a long table needs little memory."""
     step = 1 << 22
     return sum(int(aside.places(first, min(step, rows - first)).sum()) for first in range(0, rows, step))

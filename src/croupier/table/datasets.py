@@ -196,10 +196,10 @@ def population_loss(theta: Floats, truth: Floats) -> float:
     """
     dim, length = len(truth), float(np.linalg.norm(truth))
     along = float(theta @ truth) / length
-    beside = math.sqrt(max(0.0, float(theta @ theta) - along**2))
+    run_in_thread = math.sqrt(max(0.0, float(theta @ theta) - along**2))
     nodes, weights = roots_jacobi(80, dim / 2 - 2, 0.0)
     radius = np.sqrt((1 + nodes) / 2)[:, np.newaxis]
     angles = np.arange(160) * (2 * math.pi / 160)
-    score = radius * (along * np.cos(angles) + beside * np.sin(angles))
+    score = radius * (along * np.cos(angles) + run_in_thread * np.sin(angles))
     loss = np.logaddexp(0.0, score) - score * expit(length * radius * np.cos(angles))
     return float(weights @ loss.mean(axis=1) / weights.sum())

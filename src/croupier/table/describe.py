@@ -16,7 +16,7 @@ from ..statistics import Description, LevelGuess, ask
 from ..statistics.columns import LEAST_TAIL, NumberSummary
 from ..statistics.describing import Summaries, on_part, part_of
 from ..statistics.describing import described as description_of
-from ..statistics.holdout import SetAside
+from ..statistics.holdout import HoldOut
 from ..validation import ArgumentError, Found
 from .draft import outwards
 from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
@@ -107,7 +107,7 @@ def describe_table(
     (True, 1.0)
     """
     source = source if isinstance(source, Source) else Source(source)
-    query, aside = Summaries(guess.columns), None if share is None else SetAside.fresh(share)
+    query, aside = Summaries(guess.columns), None if share is None else HoldOut.fresh(share)
     types = {name: pa.binary() for name in [*guess.columns, *([guess.user] if guess.user else [])]}
     source.require(list(types))
     place = 0
@@ -267,8 +267,8 @@ def range_of(summary: NumberSummary) -> tuple[float, float, str]:
     high = min(high, float(guess.high))
     if not low < high:  # nearly all are the same: the bin that they are in, and those beside it
         low, high = summary.interval(tail)[0], summary.interval(1 - tail)[1]
-        beside = max(1.0, 1e-6 * abs(middle))
-        low, high = (low, high) if low < high else (middle - beside, middle + beside)
+        run_in_thread = max(1.0, 1e-6 * abs(middle))
+        low, high = (low, high) if low < high else (middle - run_in_thread, middle + run_in_thread)
     low, high = outwards(low, high)
     low = max(low, 0.0) if positive else low
     return low, high if low < high else low + 1.0, "log" if log else "linear"

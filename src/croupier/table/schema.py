@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..privacy._rounding import round_up
-from ..statistics.holdout import Part, SetAside
+from ..statistics.holdout import HoldOut, Part
 from ..validation import ArgumentError, FileError, Found, one_of, real, whole
 
 __all__ = [
@@ -249,7 +249,7 @@ class Described:
         How many people were asked.
     private : bool, default True
         False where the release was seeded: NOT private.
-    aside : SetAside, optional
+    aside : HoldOut, optional
         Who was asked, where a share of the people was set aside: fits leave them out.
     rows : int, optional
         Rows of the table from which they were set aside by their places; None where they were by their names.
@@ -259,7 +259,7 @@ class Described:
     delta: float
     users: int
     private: bool = True
-    aside: SetAside | None = None
+    aside: HoldOut | None = None
     rows: int | None = None
 
     @classmethod
@@ -278,7 +278,7 @@ class Described:
             raise ArgumentError(name, values, "share and seed together, or neither", _REMEDY)
         if rows is not None:
             whole(f"{name}.rows", rows, at_least=2, remedy=_REMEDY)
-        return cls(epsilon, delta, users, private, None if share is None else SetAside(share, seed), rows)
+        return cls(epsilon, delta, users, private, None if share is None else HoldOut(share, seed), rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for TOML and JSON."""

@@ -34,7 +34,7 @@ from ..net import database as tables
 from ..net.database import Database, Result
 from ..wire.documents import Document, End, WireError, refusal_reason, require_heard, sha256
 from ..wire.enrolment import PREFIX_BYTES
-from ..wire.outcomes import Answered, LostError, SpoiledError
+from ..wire.outcomes import Answered, RoundLostError, TooManyBadReportsError
 from ..wire.queries import AskedQuery
 from ..wire.reports import Exclusions, Release, SealedBatch, batch_bytes
 from ..wire.task import Task, TaskRound
@@ -145,7 +145,7 @@ log = logging.getLogger("croupier")
 _IMPOSSIBLE = "counts that no users could have sent: a report was not made by the protocol"
 
 
-def look_into(
+def open_batch(
     store: Database,
     task: Task,
     task_round: TaskRound,
@@ -351,10 +351,10 @@ class RemotePopulation:
         with self.store.look() as connection:
             row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
         if row is not None:
-            return str(SpoiledError(row.number, row.spoiled))
+            return str(TooManyBadReportsError(row.number, row.spoiled))
         return None if (lost := self._lost()) is None else str(lost)
 
-    def _lost(self) -> LostError | None:
+    def _lost(self) -> RoundLostError | None:
         """The end of a question whose only round had counts that no users could have sent. A sum of 0 would be a false answer."""
         if not isinstance(self.task.problem, AskedQuery):
             return None
@@ -362,7 +362,7 @@ class RemotePopulation:
         query = select(tables.asked.c.number, found.dropped).join_from(tables.found, tables.asked)
         with self.store.look() as connection:
             row = connection.execute(query.where(found.dropped.is_not(None))).first()
-        return None if row is None else LostError(row.number, row.dropped, self.task.transport)
+        return None if row is None else RoundLostError(row.number, row.dropped, self.task.transport)
 
     def waiting(self) -> TaskRound | None:
         """Return the round that is waited for, read from its document."""
@@ -430,7 +430,7 @@ class RemotePopulation:
                 with self.store.look() as connection:
                     row = connection.execute(query).one()
                 if row.spoiled is not None:
-                    raise SpoiledError(row.number, row.spoiled)
+                    raise TooManyBadReportsError(row.number, row.spoiled)
                 if row.batch is not None or row.ones is not None:
                     return None if row.batch is None else bytes(row.batch)
                 if self._stopped:
@@ -445,7 +445,7 @@ class RemotePopulation:
         if private is None:  # it was opened: the database was gone before it could say so
             return
         task_round = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key())
-        look_into(self.store, self.task, task_round, data, X25519PrivateKey.from_private_bytes(private), self._key, self._pool)
+        open_batch(self.store, self.task, task_round, data, X25519PrivateKey.from_private_bytes(private), self._key, self._pool)
 
     def stop(self) -> None:
         """Let `answer` end: nothing is lost, since all of it is on disk."""

@@ -24,7 +24,7 @@ from ...validation import ArgumentError, one_of, real, whole
 from ..client.records import clients_schema, words_of_records
 from ..wire.documents import WireError
 from ..wire.enrolment import EnrollerKeys, check_enroller
-from ..wire.queries import AskedQuery, model_words, words_of_schema
+from ..wire.queries import AskedQuery, model_to_dict, schema_to_dict
 from ..wire.reports import TRANSPORTS
 from ..wire.task import LONGEST_PACE, PACE, ROUND_SECONDS, TURNOUT, SecretRounds, Task, check_secrecy
 
@@ -374,8 +374,8 @@ def _words(kind: str, values: dict[str, Any], folder: Path) -> tuple[dict[str, A
         bins = values.get("bins", 20)
         return {"kind": kind, "bins": bins} | {name: values[name] for name in ("column", "low", "high")}, None
     if kind == "regression":
-        return {"kind": kind, "schema": words_of_schema(clients_schema(folder / values["schema"]))}, None
+        return {"kind": kind, "schema": schema_to_dict(clients_schema(folder / values["schema"]))}, None
     model = TableModel.load(folder / values["model"])
     # How the model was trained, on whom and by which schema, is nothing that its scores depend on.
     facts = replace(model.schema, user=None, described=None)
-    return {"kind": kind, "model": model_words(model) | {"schema": words_of_schema(facts)}}, None
+    return {"kind": kind, "model": model_to_dict(model) | {"schema": schema_to_dict(facts)}}, None

@@ -28,7 +28,7 @@ from ..wire.outcomes import RefusedTaskError, Sent
 from ..wire.task import Lot, Task, TaskRound, report_of
 from ..wire.tokens import slot_of
 from .budget import DeviceBudget
-from .policy import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, Demands
+from .policy import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, ClientPolicy
 from .state import Memory, Wallet
 
 # A user's mean gradient, computed on its device: refused or blanked where a record is not valid, in a thread of its own.
@@ -67,7 +67,7 @@ def blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray
     return None
 
 
-def beside(work: Callable[[], T]) -> Future[T]:
+def run_in_thread(work: Callable[[], T]) -> Future[T]:
     """What a thread of its own makes of the work. The process ends without waiting for it."""
     future: Future[T] = Future()
 
@@ -89,7 +89,7 @@ def mean_when_due(task: Task, task_round: TaskRound, records: Records, due: floa
 
     if due is None:
         return computed()
-    gradient = beside(computed)
+    gradient = run_in_thread(computed)
     wait_for([gradient], timeout=max(0.0, due - time.monotonic()))
     if not gradient.done():
         return None
@@ -189,7 +189,7 @@ class Client:
             raise ArgumentError("analyzer_key", analyzer_key, "64 hex digits", remedy) from None
         require_private_way(shuffler)
         self._memory = Memory(Path(folder).expanduser())
-        self.demands = Demands.of(max_epsilon, max_delta, max_epsilon_if_watched, max_report_bytes, enroller)
+        self.demands = ClientPolicy.of(max_epsilon, max_delta, max_epsilon_if_watched, max_report_bytes, enroller)
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
         self._at_once = at_once

@@ -22,7 +22,7 @@ MAX_REPORT_BYTES = 4_000_000
 
 
 @dataclass(frozen=True)
-class Demands:
+class ClientPolicy:
     """The weakest promises that are accepted for everything a task will ask, and what else a task has to be.
 
     Parameters

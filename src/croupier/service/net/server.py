@@ -84,7 +84,7 @@ _QUIET = 60.0
 _LINES = 1000
 
 
-class ImpatientProtocol(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """A connection that is dropped if a request does not arrive in time, an answer is not read in time, or there are too many."""
 
     most_connections = 1 << 30
@@ -204,7 +204,7 @@ def room_for_connections() -> int:
     return _MOST if soft == resource.RLIM_INFINITY else max(1, soft - _OTHERS)
 
 
-class Seldom(logging.Filter):
+class RateLimitedLog(logging.Filter):
     """Lets a line that comes again and again through once a minute, with how often it came."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -367,10 +367,10 @@ class Served:
             date_header=False,
             timeout_graceful_shutdown=5,
             timeout_keep_alive=KEEP_SECONDS,
-            http=ImpatientProtocol,
+            http=TimeoutProtocol,
             ws="none",
         )
-        ImpatientProtocol.most_connections = room_for_connections()
+        TimeoutProtocol.most_connections = room_for_connections()
         self._app, self._server, self._host = app, ClosingServer(config), host
         self._scheme = "http" if tls is None else "https"
         sockets = [shared_socket(host, port)] if shared else None  # otherwise the server opens its own

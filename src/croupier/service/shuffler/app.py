@@ -136,8 +136,12 @@ def shuffler_app(shuffler: ShufflerRole, loop: Loop | None = None) -> FastAPI:
     taken = Counter("croupier_reports_taken", "Reports that were taken, retries included", registry=registry)
     refused = Counter("croupier_reports_refused", "Reports that were refused", ["status"], registry=registry)
     arrived = Gauge("croupier_reports_arrived", "Reports in the present round", registry=registry)
-    allowance, tokens = Allowance(), Together(shuffler.clients_of)
-    rounds, reports, lots = Together(shuffler.rounds_for), Together(shuffler.receive_all), Together(shuffler.lots_for)
+    allowance, tokens = Allowance(), RequestBatcher(shuffler.clients_of)
+    rounds, reports, lots = (
+        RequestBatcher(shuffler.rounds_for),
+        RequestBatcher(shuffler.receive_all),
+        RequestBatcher(shuffler.lots_for),
+    )
 
     def counts() -> bool:
         """Whether it is anybody's business how many have come: not where their lots are secret."""
@@ -205,7 +209,7 @@ def shuffler_app(shuffler: ShufflerRole, loop: Loop | None = None) -> FastAPI:
     return app
 
 
-class Together(Generic[Item, Outcome]):
+class RequestBatcher(Generic[Item, Outcome]):
     """What is asked while an answer is being found is answered next, together: one transaction, one wait for the disk."""
 
     def __init__(self, answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]]) -> None:

@@ -91,7 +91,7 @@ class Leadership:
 log = logging.getLogger("croupier")
 
 
-class Errands:
+class AnalyzerRelay:
     """What the shuffler does by itself: fetch the analyzer's task and rounds, and bring it batches until it has them."""
 
     def __init__(self, shuffler: ShufflerRole, analyzer: str, *, ca: Path | None = None) -> None:
@@ -105,7 +105,7 @@ class Errands:
         self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
         self.loop = Loop("errands", self._turn, pause=_PAUSE, longest=_LONGEST_PAUSE)
 
-    def __enter__(self) -> Errands:
+    def __enter__(self) -> AnalyzerRelay:
         self.loop.start()
         return self
 

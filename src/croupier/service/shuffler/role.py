@@ -21,22 +21,22 @@ from ..analyzer.population import fewest
 from ..net import database as tables
 from ..net.database import Database
 from ..wire.documents import ARRIVALS, Document, End, WireError, heard, refusal
-from ..wire.outcomes import Arrivals, RefusedError, Taken, Written
+from ..wire.outcomes import Accepted, Arrivals, ParsedReport, RefusedError
 from ..wire.reports import SealedReport
 from ..wire.task import Lot, SecretRounds, Task, TaskRound, report_of
 from ..wire.transports import ENCAPSULATED, check_shape, report_length
 from .rounds import (
     Releases,
-    any_place_left,
+    accept_reports,
+    any_reservation_left,
     draw_lots,
     forget_batch,
     lots_of,
     make_batch,
-    promise_places,
+    reserve,
     state_of,
-    take_reports,
     who_answered,
-    who_has_places,
+    who_has_reservations,
     who_is_drawn,
 )
 
@@ -334,7 +334,7 @@ class ShufflerRole:
                 state = state_of(connection, task_round.id)
                 drawn = who_is_drawn(connection, task_round, clients)
                 wanted = drawn - who_answered(connection, self.task, task_round, clients)
-                waited = who_has_places(connection, task_round.id, wanted, self.clock.now())
+                waited = who_has_reservations(connection, task_round.id, wanted, self.clock.now())
             if (secret := self.task.secret) is not None:  # nobody is waited for: the round ends on time
                 offered = state.state == "open" and self.clock.now() < secret.offered(state.opened, self.task.pace)
                 return [document if offered and (secret.cover or client in wanted) else None for client in clients]
@@ -342,7 +342,7 @@ class ShufflerRole:
             new = set() if ends else wanted - waited
             if new:
                 with self.store.begin() as connection:
-                    promise_places(connection, task_round.id, sorted(new), self.clock.now())
+                    reserve(connection, task_round.id, sorted(new), self.clock.now())
         return [document if client in waited | new else None for client in clients]
 
     def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
@@ -377,25 +377,25 @@ class ShufflerRole:
         values = {"task": self._serving.id, "round": arrivals.round, "arrived": arrivals.arrived}
         return Document.signed(ARRIVALS, values, self._key)
 
-    def receive(self, client: str, body: bytes) -> Taken:
+    def receive(self, client: str, body: bytes) -> Accepted:
         """Take a client's report, which is on disk when this returns."""
         [outcome] = self.receive_all([(client, body)])
         if isinstance(outcome, RefusedError):
             raise outcome
         return outcome
 
-    def receive_all(self, reports: Sequence[tuple[str, bytes]]) -> list[Taken | RefusedError]:
+    def receive_all(self, reports: Sequence[tuple[str, bytes]]) -> list[Accepted | RefusedError]:
         """Take reports of several clients in one transaction. Each hears what it would have heard by itself."""
         read = [self._well_shaped(client, body) for client, body in reports]
-        good = [report for report in read if isinstance(report, Written)]
+        good = [report for report in read if isinstance(report, ParsedReport)]
         with self._lock:
             try:
                 outcomes = iter(self._write(good))
             except IntegrityError:  # another process has taken one of them in between: each by itself
                 outcomes = iter([self._written_alone(report) for report in good])
-        return [next(outcomes) if isinstance(report, Written) else report for report in read]
+        return [next(outcomes) if isinstance(report, ParsedReport) else report for report in read]
 
-    def _well_shaped(self, client: str, body: bytes) -> Written | RefusedError:
+    def _well_shaped(self, client: str, body: bytes) -> ParsedReport | RefusedError:
         try:
             task, report = self._serving, SealedReport.from_bytes(body)
             task_round = self._rounds.of_report(report.round, task)
@@ -407,23 +407,23 @@ class ShufflerRole:
             return RefusedError(400, str(problem))
         except RefusedError as refusal:
             return refusal
-        return Written(client, body, task_round, plan, report.sealed.reshape(-1)[:ENCAPSULATED].tobytes().hex())
+        return ParsedReport(client, body, task_round, plan, report.sealed.reshape(-1)[:ENCAPSULATED].tobytes().hex())
 
-    def _written_alone(self, report: Written) -> Taken | RefusedError:
+    def _written_alone(self, report: ParsedReport) -> Accepted | RefusedError:
         try:
             return self._write([report])[0]
         except IntegrityError:
             return RefusedError(409, "this client has taken part already")
 
-    def _write(self, reports: Sequence[Written]) -> list[Taken | RefusedError]:
+    def _write(self, reports: Sequence[ParsedReport]) -> list[Accepted | RefusedError]:
         """What becomes of each. The last report of a round and its batch are one transaction: no crash leaves a round that is full
         and takes more."""
-        outcomes: dict[int, Taken | RefusedError] = {}
+        outcomes: dict[int, Accepted | RefusedError] = {}
         with self.store.begin() as connection:
             for task_round in {report.round.id: report.round for report in reports}.values():
                 here = {place: report for place, report in enumerate(reports) if report.round.id == task_round.id}
-                outcomes |= take_reports(connection, self._serving, task_round, here, self._key, self.clock.now())
-        if any(isinstance(outcome, Taken) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
+                outcomes |= accept_reports(connection, self._serving, task_round, here, self._key, self.clock.now())
+        if any(isinstance(outcome, Accepted) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
             self.store.wipe()
         return [outcomes[place] for place in range(len(reports))]
 
@@ -443,7 +443,7 @@ class ShufflerRole:
                 waits = (
                     state.arrived < enough
                     or not self._is_late(state)
-                    or any_place_left(connection, task_round.id, self.clock.now())
+                    or any_reservation_left(connection, task_round.id, self.clock.now())
                 )
                 if state.state != "open" or waits:
                     return

@@ -19,7 +19,7 @@ from ..analyzer.population import most_excluded
 from ..net import database as tables
 from ..net.database import Database
 from ..wire.documents import Document, WireError, sha256
-from ..wire.outcomes import RefusedError, Taken, Written
+from ..wire.outcomes import Accepted, ParsedReport, RefusedError
 from ..wire.reports import Exclusions, Release, SealedReport
 from ..wire.task import Task, TaskRound
 from ..wire.transports import CheckedTransport, batch_of, checked_transport, shuffled
@@ -97,7 +97,7 @@ def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
 _PROMISED = 60.0
 
 
-def promise_places(connection: Connection, round_id: str, clients: Collection[str], now: float) -> None:
+def reserve(connection: Connection, round_id: str, clients: Collection[str], now: float) -> None:
     """Let the round wait for these clients, as long as it waits for anybody."""
     until = now + _PROMISED
     rows = [{"client": client, "round": round_id, "until": until} for client in clients]
@@ -107,13 +107,13 @@ def promise_places(connection: Connection, round_id: str, clients: Collection[st
     connection.execute(new.on_conflict_do_update(index_elements=["client"], set_={"round": round_id, "until": until}), rows)
 
 
-def who_has_places(connection: Connection, round_id: str, clients: Collection[str], now: float) -> set[str]:
+def who_has_reservations(connection: Connection, round_id: str, clients: Collection[str], now: float) -> set[str]:
     """Return for whom of them the round waits: whoever asks again has what it was promised, and no longer."""
     among = _standing(round_id, now) & tables.places.c.client.in_(clients)
     return set(connection.execute(select(tables.places.c.client).where(among)).scalars())
 
 
-def any_place_left(connection: Connection, round_id: str, now: float) -> bool:
+def any_reservation_left(connection: Connection, round_id: str, now: float) -> bool:
     """Return whether the round waits for anybody."""
     return connection.execute(select(tables.places.c.client).where(_standing(round_id, now)).limit(1)).scalar() is not None
 
@@ -280,9 +280,9 @@ _AMONG_REPORTS = select(tables.reports.c.client, tables.reports.c.body).where(
 )
 
 
-def take_reports(
-    connection: Connection, task: Task, task_round: TaskRound, reports: dict[int, Written], key: Ed25519PrivateKey, now: float
-) -> dict[int, Taken | RefusedError]:
+def accept_reports(
+    connection: Connection, task: Task, task_round: TaskRound, reports: dict[int, ParsedReport], key: Ed25519PrivateKey, now: float
+) -> dict[int, Accepted | RefusedError]:
     """Take reports of one round, and make its batch, signed with the shuffler's key, where it is full.
 
     A report hears how many there are with it; 0 where it was counted in a round that has ended.
@@ -298,14 +298,14 @@ def take_reports(
     covered = task.secret is not None and task.secret.cover
     if covered:  # everybody sends something: what is not of the round's lot is written down all the same, and thrown away later
         answered, drawn, real = (answered & drawn) | who_has(connection, cover, names), names, drawn
-    arrived, new, outcomes = int(state.arrived), [], dict[int, Taken | RefusedError]()
+    arrived, new, outcomes = int(state.arrived), [], dict[int, Accepted | RefusedError]()
     for place, report in reports.items():
         client, body = report.client, report.body
         if state.state != "open" or (arrived == wanted if task.secret is None else now >= task.secret.ends(state.opened)):
             late = client not in answered and not covered
-            outcomes[place] = RefusedError(410, "the round has ended") if late else Taken(0, wanted)
+            outcomes[place] = RefusedError(410, "the round has ended") if late else Accepted(0, wanted)
         elif kept.get(client) == body:
-            outcomes[place] = Taken(arrived, wanted)
+            outcomes[place] = Accepted(arrived, wanted)
         elif client in kept:
             outcomes[place] = RefusedError(409, "another report of this client is here; a retry sends the same bytes")
         elif client in answered:
@@ -320,7 +320,7 @@ def take_reports(
             kept[client] = body
             answered.add(client)
             new.append(report)
-            outcomes[place] = Taken(arrived, wanted)
+            outcomes[place] = Accepted(arrived, wanted)
     if new:
         slots = {report.client: cover if covered and report.client not in real else slot for report in new}
         connection.execute(insert(tables.taken_part), [{"slot": used, "client": client} for client, used in slots.items()])
@@ -370,7 +370,7 @@ def cover_slot(task_round: TaskRound) -> str:
     return f"cover {task_round.id}"
 
 
-def known_seals(connection: Connection, task_round: TaskRound, reports: Iterable[Written]) -> set[str]:
+def known_seals(connection: Connection, task_round: TaskRound, reports: Iterable[ParsedReport]) -> set[str]:
     """Which of the reports' encapsulated keys are here already: who sends one again would count another user's answer twice."""
     seals = tables.seals.c
     among = (seals.round == task_round.id) & seals.seal.in_([report.seal for report in reports])

@@ -20,11 +20,11 @@ class RefusedTaskError(Exception):
     """The task promises less than its owner demands, or asks for more than it may. Nothing was sent."""
 
 
-class EndedError(Exception):
+class TaskEndedError(Exception):
     """The end of a task before its time. To start it again changes nothing."""
 
 
-class SpoiledError(EndedError):
+class TooManyBadReportsError(TaskEndedError):
     """A batch with more bad reports than the task's margin allows: the end of a task, since its premise does not hold."""
 
     def __init__(self, number: int, reason: str) -> None:
@@ -34,7 +34,7 @@ class SpoiledError(EndedError):
         )
 
 
-class LostError(EndedError):
+class RoundLostError(TaskEndedError):
     """A question whose only round came to nothing: the end of its task, since a round is asked once."""
 
     def __init__(self, number: int, reason: str, transport: str) -> None:
@@ -96,7 +96,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Accepted:
     """That a report was taken.
 
     Parameters
@@ -112,7 +112,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Written:
+class ParsedReport:
     """A report that has the right shape.
 
     Parameters

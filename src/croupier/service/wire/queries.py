@@ -338,7 +338,7 @@ class NumberModel(LinearScores):
         return self.scores(X)[:, 0]
 
 
-def model_words(model: TableModel) -> dict[str, Any]:
+def model_to_dict(model: TableModel) -> dict[str, Any]:
     """Return what a client needs to know of a model to score it, but for its schema."""
     estimator = model.estimator
     proba = hasattr(estimator, "predict_proba")
@@ -358,7 +358,7 @@ def model_words(model: TableModel) -> dict[str, Any]:
     return words
 
 
-def model_of(words: Any, schema: Schema) -> ProbabilityModel | MarginModel | NumberModel:
+def model_from_dict(words: Any, schema: Schema) -> ProbabilityModel | MarginModel | NumberModel:
     """Return the model that words mean."""
     if not isinstance(words, dict) or "answers" not in words:
         raise ArgumentError("model", type(words).__name__, "an object with its answers", _REMEDY)
@@ -485,7 +485,7 @@ class _Evaluate:
 
     def __init__(self, words: dict[str, Any]) -> None:
         schema = schema_of(words["model"]["schema"])
-        self.model = model_of({name: word for name, word in words["model"].items() if name != "schema"}, schema)
+        self.model = model_from_dict({name: word for name, word in words["model"].items() if name != "schema"}, schema)
         self.encoder = Encoder(schema)
         self.statistic = evaluation_query(self.model)
         self.types = self.encoder.types(target=True)
@@ -508,7 +508,7 @@ _KINDS: dict[str, Callable[[dict[str, Any]], QuestionKind]] = {
 }
 
 
-def words_of_schema(schema: Schema) -> dict[str, Any]:
+def schema_to_dict(schema: Schema) -> dict[str, Any]:
     """The words of a schema, its columns in a list, since names in a JSON object have no order."""
     plain = schema.to_dict()
     return plain | {"columns": [{"name": name, **facts} for name, facts in plain["columns"].items()]}

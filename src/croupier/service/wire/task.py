@@ -130,7 +130,7 @@ def check_secrecy(secret: SecretRounds | None, lots: bool, patience: float | Non
 # What a task asks, as words that travel: a problem by its loss and domain, or a question of one round.
 
 
-def problem_words(problem: Problem | AskedQuery) -> dict[str, Any]:
+def problem_to_dict(problem: Problem | AskedQuery) -> dict[str, Any]:
     """Return the words of what is asked."""
     if isinstance(problem, AskedQuery):
         return {"query": problem.words}
@@ -142,7 +142,7 @@ def problem_words(problem: Problem | AskedQuery) -> dict[str, Any]:
     }
 
 
-def problem_of(words: dict[str, Any]) -> Problem | AskedQuery:
+def problem_from_dict(words: dict[str, Any]) -> Problem | AskedQuery:
     """Return what the words ask; nothing but losses, domains and questions of this library can be named."""
     if set(words) == {"query"}:
         return AskedQuery(words["query"])
@@ -272,7 +272,7 @@ class Task:
             "name": self.name,
             "transport": self.transport,
             "users": self.users,
-            "problem": problem_words(self.problem),
+            "problem": problem_to_dict(self.problem),
             "schedule": self.schedule.to_dict(),
             "shuffler": self.shuffler.public_bytes_raw().hex(),
             "records": self.records,
@@ -290,7 +290,7 @@ class Task:
         """
         values = document.verified(TASK, key)
         try:
-            problem = problem_of(values["problem"])
+            problem = problem_from_dict(values["problem"])
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
             about = {name: values[name] for name in ("records", "patience", "name", "pace")}
