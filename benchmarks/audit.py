@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from croupier.privacy.rounding import round_down, round_up
+from croupier.privacy._rounding import round_down, round_up
 
 from .command import read
 from .pages import section
@@ -49,7 +49,7 @@ Deployed rounds run through a real shuffler with its database, and real reports,
 is the analyzer. Where it cheats, a fifth of all users are cheats who add no noise, all but the person tell it which reports are
 theirs, and it leaves out as many honest ones as the shuffler lets it.
 
-`croupier.game` plays them from Python. It stands above service, estimators and optimizers, which it runs; `croupier.privacy.audit`
+`croupier.audit` plays them from Python. It stands above service, estimators and optimizers, which it runs; `croupier.audit`
 has the mathematics of the game and shares no code with what is audited.
 """
 

@@ -15,8 +15,7 @@ import numpy as np
 from style import GREY, PLAIN, PRIVATE, plt, save
 
 import croupier as cr
-from croupier.population import Question
-from croupier.population.population import Test
+from croupier.population.population import Question, Test
 from croupier.problem import Domain
 from croupier.protocol import Counts, SumEstimate
 

@@ -14,10 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
-from croupier.service.enroller import read_invitations
-from croupier.service.on_time import hidden_among
-from croupier.service.query_file import FIELDS as QUERY_FIELDS
-from croupier.service.task_file import FIELDS, TaskFile
+from croupier.service.analyzer.task_file import FIELDS, QUERY_FIELDS, TaskFile
+from croupier.service.enroller.enroller import read_invitations
+from croupier.service.shuffler.role import hidden_among
 from croupier.table import Schema
 
 ROOT = Path(__file__).parent.parent
@@ -146,7 +145,7 @@ def test_the_task_table_of_the_page_is_the_commands():
 
 
 def test_the_sizes_of_reports_that_the_page_states():
-    from croupier.service.wire import report_bytes  # noqa: PLC0415
+    from croupier.service.wire.reports import report_bytes  # noqa: PLC0415
 
     text = (ROOT / "docs" / "deploy.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| a report, d coordinates |"))
@@ -268,7 +267,7 @@ def test_no_page_says_that_rounds_are_filled_in_the_order_of_arrival(page):
 
 
 def test_the_pages_state_the_pace_of_the_code():
-    from croupier.service.task import LONGEST_PACE, PACE  # noqa: PLC0415
+    from croupier.service.wire.task import LONGEST_PACE, PACE  # noqa: PLC0415
 
     row = next(row for row in (ROOT / "docs" / "deploy.md").read_text().splitlines() if row.startswith("| `pace` |"))
     assert row.endswith(f"| {PACE:g} |")

@@ -12,12 +12,13 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge, ShuffleScaler
-from croupier.optimizer import Phase, Schedule
-from croupier.population import ArrayPopulation, ParallelQuery, Population, ProductQuery
-from croupier.population.population import BlankTest
+from croupier.optimizer import Schedule
+from croupier.optimizer.phases import Phase
+from croupier.population import ArrayPopulation, Population
+from croupier.population.population import BlankTest, ParallelQuery, ProductQuery
 from croupier.privacy import ArgumentError
 from croupier.problem import Ball, CustomProblem, Logistic, Problem
-from croupier.service.task_file import TaskFile
+from croupier.service.analyzer.task_file import TaskFile
 
 ROOMS = ("estimator", "optimizer", "population", "privacy", "problem", "protocol")
 PROBLEM = Problem(loss=Logistic(), domain=Ball(dim=2, radius=1.0))
@@ -103,8 +104,10 @@ def test_a_population_says_its_unit_and_whether_it_is_private():
 
 
 def test_what_a_query_and_a_test_can_do_is_declared():
-    from croupier.optimizer.blank import Shape  # noqa: PLC0415
-    from croupier.optimizer.gradients import Gradients  # noqa: PLC0415
+    from croupier.optimizer._gradients import (  # noqa: PLC0415
+        Gradients,
+        Shape,
+    )
 
     own = CustomProblem(lambda theta, X, y: X, Ball(dim=2, radius=1.0), lipschitz=1.0)
     for objective, fast in ((PROBLEM, True), (own, False)):

@@ -27,7 +27,7 @@ STOREYS = [
     {"estimator"},
     {"table"},
     {"service", "report"},
-    {"game"},
+    {"audit"},
     {"cli"},
 ]
 # `problem` stands beside the stair from `population` down: what is asked of users is not known to whoever asks.
@@ -37,7 +37,7 @@ FRONTS = {"client": {"service"}, "__main__": {"cli"}}
 # Who may import a module by its name in a text: the package's front imports rooms when they are first used, the command's front all
 # commands once it is known that one is wanted, and a round and verified reports their compiled passes, of the same room, where
 # numba is installed.
-BY_TEXT = {"__init__.py", "cli/__init__.py", "protocol/fused.py", "service/verified/kernels.py"}
+BY_TEXT = {"__init__.py", "cli/__init__.py", "protocol/_fused.py", "service/prio3/kernels.py"}
 
 
 def allowed() -> dict[str, set[str]]:
@@ -93,19 +93,21 @@ def test_the_arrows_would_notice_a_wrong_import():
         "from ..report import html_report": "report",
         "from .. import estimator": "estimator",
         "import croupier.cli.app": "cli",
-        "def f():\n    from croupier.service.task import Task": "service",
+        "def f():\n    from croupier.service.wire.task import Task": "service",
         "from ..cli.fit import promise": "cli",
     }
     for text, room in cases.items():
         found = [target for _, target in imported(PACKAGE / "privacy" / "plan.py", ast.parse(text))]
         assert found == [room]
         assert room not in allowed()["privacy"]
-    assert list(imported(PACKAGE / "privacy" / "audit" / "pld.py", ast.parse("from ...validation import x"))) == [(1, "validation")]
+    assert list(imported(PACKAGE / "service" / "prio3" / "field.py", ast.parse("from ...validation import x"))) == [
+        (1, "validation")
+    ]
     assert list(imported(PACKAGE / "report" / "html.py", ast.parse("from .. import __version__"))) == []
 
 
-def test_only_the_command_line_imports_the_game():
-    assert [room for room, others in allowed().items() if "game" in others] == ["cli"]
+def test_only_the_command_line_imports_the_audit():
+    assert [room for room, others in allowed().items() if "audit" in others] == ["cli"]
 
 
 def test_no_two_classes_have_one_name():

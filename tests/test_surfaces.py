@@ -31,23 +31,26 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rich.console import Console
 
 import croupier as cr
+from croupier.audit import EmpiricalAudit, empirical_audit
 from croupier.cli import main
 from croupier.cli.progress import rounds_shown
 from croupier.cli.serve import JsonLines
-from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError
 from croupier.estimator import BudgetWarning, PrivacyAccount, ShuffleLogisticRegression, WeakPrivacyWarning
-from croupier.optimizer import Round
+from croupier.optimizer.result import Round
 from croupier.privacy import Guarantee, LotsPlan, SumPlan, plan_sum
-from croupier.privacy.audit import EmpiricalAudit, empirical_audit
-from croupier.privacy.filter import Caps, gaussian_bound
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._filter import Caps, gaussian_bound
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.protocol import VectorSum
 from croupier.protocol.shuffler import BatchTooSmallError
 from croupier.report import html_report
-from croupier.service.dashboard import page, run_state
-from croupier.service.task import Task
-from croupier.statistics import Part, SetAside
-from croupier.table import Described, Schema, TableModel
+from croupier.service.analyzer.dashboard import page, run_state
+from croupier.service.client.budget import BudgetLimit, DeviceBudget
+from croupier.service.client.client import Client
+from croupier.service.wire.outcomes import RefusedTaskError
+from croupier.service.wire.task import Task
+from croupier.statistics.holdout import HoldOut, Part
+from croupier.table import Schema, TableModel
+from croupier.table.schema import Described
 from croupier.validation import ArgumentError
 
 SOURCE = Path(cr.__file__).parent
@@ -397,7 +400,7 @@ def account(made: Made) -> Surface:
 
 def account_of_parts(made: Made) -> Surface:
     """Two sides of a split: what each has, and the worse of both."""
-    aside = Part(SetAside(0.25, "3" * 32), "aside", rows=USERS)
+    aside = Part(HoldOut(0.25, "3" * 32), "aside", rows=USERS)
     counted = PrivacyAccount(delta=made.case.delta)
     counted.of_part(aside).charge("a description", aside.users, made.estimate.guarantee)
     counted.of_part(aside.other).charge("a fit", aside.other.users, made.plan.guarantee)
@@ -425,7 +428,7 @@ def described(made: Made, *options: str) -> Surface:
 
 def described_fit(made: Made) -> Surface:
     """What a fit with a described schema says of both sides."""
-    release = Described(made.case.epsilon, made.case.delta, 8_303, aside=SetAside(0.5, "3" * 32), rows=USERS)
+    release = Described(made.case.epsilon, made.case.delta, 8_303, aside=HoldOut(0.5, "3" * 32), rows=USERS)
     everybody = Described(made.case.epsilon, made.case.delta, USERS)
     twice = {"epsilon": (made.case.epsilon, 2 * made.case.epsilon), "delta": (made.case.delta, 2 * made.case.delta)}
     lines = [release.origin, everybody.origin, *release.lines((1.0, 1e-6))]
@@ -653,7 +656,7 @@ def test_an_unsafe_figure_is_noticed(text, values):
     assert unsafe(text, values)
 
 
-# --- nobody formats such a figure but privacy/rounding.py -------------------------------------------------------------------------
+# --- nobody formats such a figure but privacy/_rounding.py ----------------------------------------------------------------
 
 # Names of privacy figures, alone or as a part of a longer name.
 PRIVATE = re.compile(r"(?:^|_)(?:epsilon|delta|mu|slack|honest|guess|spent|revealed)(?:_|$)")
@@ -692,7 +695,7 @@ def test_no_module_formats_a_privacy_figure_by_itself():
     modules = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "privacy" / "rounding.py"]
     assert len(modules) > 100
     found = {str(path.relative_to(SOURCE)): lines for path in modules if (lines := formatted_by_themselves(path.read_text()))}
-    assert not found, "use croupier.privacy.rounding"
+    assert not found, "use croupier.privacy._rounding"
 
 
 @pytest.mark.parametrize(
@@ -714,7 +717,7 @@ def test_a_module_that_formats_by_itself_is_noticed(line):
 
 
 def test_the_dashboards_script_prints_texts_of_the_promise_as_they_are():
-    script = (SOURCE / "service" / "dashboard.html").read_text()
+    script = (SOURCE / "service" / "analyzer" / "dashboard.html").read_text()
     for line in script.splitlines():
         if re.search(r"\b(?:privacy|promise)[.[]", line):
             assert not re.search(r"toFixed|toPrecision|Math\.|Number\(|parseFloat", line), line

@@ -29,11 +29,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "table": ("Tables", ("croupier.table",)),
     "report": ("Reports", ("croupier.report",)),
     "client": ("The client", ("croupier.client",)),
-    "service": (
-        "The deployed roles",
-        tuple(f"croupier.service.{name}" for name in ("task", "analyzer", "shuffler", "outcomes", "transport", "wire")),
-    ),
-    "audit": ("The audit", ("croupier.privacy.audit", "croupier.game")),
+    "audit": ("The audit", ("croupier.audit",)),
 }
 
 

@@ -18,11 +18,11 @@ from rich.progress import track
 from scipy.stats import binom
 
 import croupier as cr
+from croupier.audit.pld import loss_distribution
 from croupier.estimator import MostlyNoiseWarning, ShuffleScaler
 from croupier.optimizer import schedule
 from croupier.privacy import Guarantee, SumPlan, certify, plan_scalar_sum, plan_sum
-from croupier.privacy.audit import loss_distribution
-from croupier.privacy.tight import TAIL_SHARE
+from croupier.privacy._tight import TAIL_SHARE
 from croupier.problem import Ball, Hinge, Logistic, Problem
 
 from ..protocol import Results

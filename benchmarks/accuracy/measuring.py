@@ -14,8 +14,8 @@ from rich.progress import track
 from scipy.special import expit
 
 import croupier as cr
-from croupier.optimizer import run
-from croupier.optimizer.accelerated import acsa
+from croupier.optimizer.algorithms import acsa
+from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
 
 from ..datasets import loader
@@ -46,7 +46,7 @@ ROWS: list[tuple[str, int, float, float | None, str, tuple[float, ...], dict[str
 ]
 
 
-def problem_of(features: int, classes: int, radius: float) -> cr.Problem:
+def problem_from_dict(features: int, classes: int, radius: float) -> cr.Problem:
     """The radius is per class: theta of ten classes lies in a ball sqrt(10) times as large."""
     if classes == 2:
         return cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=features, radius=radius), feature_norm=1.0)
@@ -65,7 +65,7 @@ def accuracies(load: Any, rows: list[Any], seeds: int) -> list[dict[str, Any]]:
     table = []
     for (task, classes, radius, delta, interactivity, _, overrides, _), epsilon, asked in track(jobs, description="accuracy"):
         X, y, X_test, y_test = load(task)
-        problem = problem_of(X.shape[1], classes, radius)
+        problem = problem_from_dict(X.shape[1], classes, radius)
         budget = {"epsilon": epsilon, "delta": delta or 1 / len(X) ** 2, "interactivity": interactivity}
         found, seconds = [], []
         for _ in range(seeds):
@@ -92,7 +92,7 @@ def cost_of_privacy(load: Any, repeats: int) -> dict[str, float]:
     with open lots, both by the practical rule and with planning.
     """
     X, y, *_ = load("covtype")
-    problem = problem_of(X.shape[1], 2, 50.0)
+    problem = problem_from_dict(X.shape[1], 2, 50.0)
     budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
     chosen = {lots: cr.schedule(problem, len(X), **budget | BOUND | {"lots": lots}) for lots in ("secret", "open")}
 

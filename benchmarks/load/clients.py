@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.progress import track
 
-from croupier.service import store as tables
-from croupier.service.http import Server
-from croupier.service.store import Database
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.http import Server
 
 from .sizes import Sizes
 from .world import world

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from croupier.service import store as tables
-from croupier.service.store import Database
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
 
 from . import watching
 from .postgres import Postgres, found, postgres

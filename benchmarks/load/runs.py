@@ -19,14 +19,17 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from croupier.client import Client, ServerError
-from croupier.population import Question
-from croupier.protocol import Counts, Secret, SumEstimate, VectorSum
-from croupier.service.roles import signing_key
-from croupier.service.task import Task
-from croupier.service.transport import report_length
-from croupier.service.wire import Document
-from croupier.table import Request, Schema, TableModel
+from croupier.population.population import Question
+from croupier.protocol import Counts, SumEstimate, VectorSum
+from croupier.protocol.randomness import Secret
+from croupier.service.client.client import Client
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import signing_key
+from croupier.service.wire.documents import Document
+from croupier.service.wire.task import Task
+from croupier.service.wire.transports import report_length
+from croupier.table import Schema, TableModel
+from croupier.table.model import Request
 
 from .sizes import Sizes
 from .world import CLI, Shuffling, enrolled, got

@@ -21,12 +21,10 @@ from rich.progress import track
 
 import croupier as cr
 from croupier.protocol import SecureRandom, VectorSum
-from croupier.service import store as tables
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.checked import MaskedSum
-from croupier.service.packing import width_for
-from croupier.service.transport import opened, sealed_report
-from croupier.service.wire import SealedBatch
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.net import database as tables
+from croupier.service.wire.reports import SealedBatch, width_for
+from croupier.service.wire.transports import MaskedSum, opened, sealed_report
 
 from .sending import delivering
 from .sizes import DIM, Sizes

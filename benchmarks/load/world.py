@@ -22,18 +22,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import insert
 
 import croupier as cr
-from croupier.optimizer import run
+from croupier.optimizer.training import run
 from croupier.protocol import SecureRandom, VectorSum
-from croupier.service import store as tables
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.certificates import development_certificate
-from croupier.service.packing import width_for
-from croupier.service.roles import Served, signing_key
-from croupier.service.store import Database
-from croupier.service.task import Task, TaskRound
-from croupier.service.transport import sealed_report
-from croupier.service.web import analyzer_app
-from croupier.service.wire import Document
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.server import Served, development_certificate, signing_key
+from croupier.service.wire.documents import Document
+from croupier.service.wire.reports import width_for
+from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.transports import sealed_report
 
 from .sizes import DIM
 

@@ -20,7 +20,7 @@ import sklearn
 from threadpoolctl import threadpool_limits
 
 import croupier as cr
-from croupier.privacy.tight import parameters as plans
+from croupier.privacy._tight import parameters as plans
 
 from ..cells import Cells, fingerprint
 from ..datasets import loader

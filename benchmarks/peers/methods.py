@@ -30,7 +30,7 @@ from sklearn.svm import LinearSVC
 
 import croupier as cr
 from croupier.estimator import MostlyNoiseWarning, ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleRidge
-from croupier.estimator.linear import LinearModel
+from croupier.estimator._linear import LinearModel
 from croupier.optimizer import Schedule, acsa
 from croupier.privacy import central_noise_std
 from croupier.protocol import NotPrivateWarning

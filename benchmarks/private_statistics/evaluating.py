@@ -9,8 +9,8 @@ from scipy.special import expit, ndtri, softmax
 from sklearn.metrics import roc_auc_score
 
 import croupier as cr
-from croupier.population import SurrogatePopulation
-from croupier.statistics import Errors
+from croupier.population.arrays import SurrogatePopulation
+from croupier.statistics.scores import Errors
 
 from .judging import POINTS_AT
 

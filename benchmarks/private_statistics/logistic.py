@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from croupier.estimator import ShuffleLogisticRegression, ShuffleLogit
-from croupier.population import SurrogatePopulation
+from croupier.population.arrays import SurrogatePopulation
 
 DELTA, FITS, QUICK_FITS = 1e-6, 5, 2
 

@@ -18,7 +18,10 @@ import croupier as cr
 from croupier.estimator import ShuffleLinearRegression
 from croupier.estimator.scaler import ColumnMoments
 from croupier.protocol import NotPrivateWarning
-from croupier.statistics import Moments, Newton, least_squares, plan_for
+from croupier.statistics import Moments
+from croupier.statistics.asking import plan_for
+from croupier.statistics.moments import least_squares
+from croupier.statistics.newton import Newton
 
 from ..cells import Cells, fingerprint
 from ..datasets import loader

@@ -15,8 +15,7 @@ import numpy as np
 
 from croupier import __version__, plan_sum
 from croupier.privacy import ArgumentError, NoCertificateError, certify
-from croupier.privacy.ball import constants
-from croupier.privacy.proof import SHIFT_FACTOR
+from croupier.privacy.proof import SHIFT_FACTOR, ball_constants
 
 from .. import cells
 from ..protocol import Results
@@ -72,7 +71,7 @@ def sweep_corners(trials: int) -> dict[str, Any]:
             found[REFUSED] += 1
             continue
         window = {"low": fast.low, "high": fast.high}
-        ball = constants(trials, probability, shift=reach * SHIFT_FACTOR, reach=reach, dim=dim, **window)
+        ball = ball_constants(trials, probability, shift=reach * SHIFT_FACTOR, reach=reach, dim=dim, **window)
         found["mu scanned" if ball.step is not None else "mu in blocks"].append(headroom(fast.mu, ball.mu))
         found["tau"].append(headroom(fast.tau, ball.tau))
     return found

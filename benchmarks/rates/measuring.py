@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import croupier as cr
-from croupier.optimizer import run
+from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
 from croupier.protocol import NotPrivateWarning
 

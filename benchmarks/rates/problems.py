@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import croupier as cr
-from croupier.optimizer.accelerated import Iterate
+from croupier.optimizer.algorithms import Iterate
 from croupier.optimizer.phases import objective_of
 from croupier.protocol import Randomizer
 

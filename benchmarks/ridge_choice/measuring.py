@@ -12,8 +12,8 @@ import numpy as np
 
 from croupier import __version__
 from croupier.estimator import ShuffleRidge
-from croupier.estimator.one_round import plan_once
-from croupier.population import SurrogatePopulation
+from croupier.estimator._base import plan_once
+from croupier.population.arrays import SurrogatePopulation
 from croupier.protocol import SumEstimate
 from croupier.statistics.moments import PRODUCTS, ROWS, SQUARES
 

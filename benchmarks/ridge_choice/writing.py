@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from croupier.estimator.ridge import LARGEST_EDGE
+from croupier.estimator.regression import LARGEST_EDGE
 
 from ..protocol import Results, Verdict
 from ..tables import table

@@ -11,7 +11,8 @@ from rich.progress import track
 
 from croupier import SecureRandom, VectorSum, __version__, plan_sum
 from croupier.privacy import certify
-from croupier.protocol import binomial, fused
+from croupier.protocol import _fused as fused
+from croupier.protocol.sampling import binomial
 from croupier.validation import how_to_install
 
 from ..protocol import Results

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from croupier.population import BlockPopulation, Population, RayPopulation, deal
-from croupier.population.blocks import BLOCK_USERS
-from croupier.population.dealing import Seats
-from croupier.protocol import Secret
+from croupier.population import Population, RayPopulation
+from croupier.population.blocks import BLOCK_USERS, BlockPopulation
+from croupier.population.dealing import Seats, deal
+from croupier.protocol.randomness import Secret
 
 from ..timing import turns
 from .grid import ROUNDS
@@ -20,7 +20,7 @@ from .records import Generated, generated
 from .rounds import question_for
 
 
-def beside(request: dict[str, Any]) -> dict[str, Any]:
+def run_in_thread(request: dict[str, Any]) -> dict[str, Any]:
     """What a run costs beside the work of full rounds."""
     return {name: work(request[name]) for name, work in (("dealing", dealing), ("sequential", sequential), ("overhead", overhead))}
 

@@ -12,9 +12,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import croupier as cr
-from croupier.optimizer.gradients import Gradients
-from croupier.population import Batch, BlockPopulation, ParquetPopulation, Population, Question, RayPopulation
-from croupier.protocol import Secret
+from croupier.optimizer._gradients import Gradients
+from croupier.population import ParquetPopulation, Population, RayPopulation
+from croupier.population.blocks import BlockPopulation
+from croupier.population.dealing import Batch
+from croupier.population.population import Question
+from croupier.protocol.randomness import Secret
 
 from ..timing import turns
 from .grid import FUSED, KEPT, RAY, READ, STREAMED, THREADS, Cell

@@ -19,10 +19,14 @@ from rich.console import Console
 from rich.progress import track
 
 from croupier import __version__, minimize, plan_sum
-from croupier.optimizer.gradients import Gradients
-from croupier.population import ArrayPopulation, Batch, Question
+from croupier.optimizer._gradients import Gradients
+from croupier.population import ArrayPopulation
+from croupier.population.dealing import Batch
+from croupier.population.population import Question
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret, SecureRandom, fused
+from croupier.protocol import SecureRandom
+from croupier.protocol import _fused as fused
+from croupier.protocol.randomness import Secret
 
 from ..protocol import Results
 from ..round.measuring import unit_rows

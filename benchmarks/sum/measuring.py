@@ -14,7 +14,7 @@ import croupier as cr
 from croupier.privacy import ArgumentError, SumPlan
 from croupier.protocol import NotPrivateWarning, SeededRandom
 from croupier.report import central
-from croupier.service.packing import count_width
+from croupier.service.wire.reports import count_width
 
 from ..cells import Cells
 from ..protocol import Results

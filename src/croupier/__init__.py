@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from . import report as report
     from . import statistics as statistics
     from . import table as table
+    from .estimator import (
+        PrivacyAccount,
+        ShuffleHuberRegressor,
+        ShuffleLinearRegression,
+        ShuffleLinearSVC,
+        ShuffleLogisticRegression,
+        ShuffleLogit,
+        ShuffleQuantileRegressor,
+        ShuffleRidge,
+        ShuffleScaler,
+        load_model,
+    )
     from .optimizer import PanPrivate, Result, Schedule, minimize, schedule
     from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
     from .problem import CustomProblem, Problem, domains, losses
@@ -38,12 +50,21 @@ __all__ = [
     "Guarantee",
     "NoCertificateError",
     "PanPrivate",
+    "PrivacyAccount",
     "Problem",
     "Result",
     "ScalarSum",
     "Schedule",
     "SecureRandom",
     "SeededRandom",
+    "ShuffleHuberRegressor",
+    "ShuffleLinearRegression",
+    "ShuffleLinearSVC",
+    "ShuffleLogisticRegression",
+    "ShuffleLogit",
+    "ShuffleQuantileRegressor",
+    "ShuffleRidge",
+    "ShuffleScaler",
     "SumEstimate",
     "SumPlan",
     "VectorSum",
@@ -51,6 +72,7 @@ __all__ = [
     "describe",
     "domains",
     "evaluate",
+    "load_model",
     "losses",
     "minimize",
     "plan_scalar_sum",
@@ -61,7 +83,18 @@ __all__ = [
 # The rooms, and what each of them lends to the top.
 _ROOMS: dict[str, tuple[str, ...]] = {
     "client": (),
-    "estimator": (),
+    "estimator": (
+        "PrivacyAccount",
+        "ShuffleHuberRegressor",
+        "ShuffleLinearRegression",
+        "ShuffleLinearSVC",
+        "ShuffleLogisticRegression",
+        "ShuffleLogit",
+        "ShuffleQuantileRegressor",
+        "ShuffleRidge",
+        "ShuffleScaler",
+        "load_model",
+    ),
     "optimizer": ("PanPrivate", "Result", "Schedule", "minimize", "schedule"),
     "population": (),
     "privacy": ("ArgumentError", "Guarantee", "NoCertificateError", "SumPlan", "plan_scalar_sum", "plan_sum"),

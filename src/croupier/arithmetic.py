@@ -20,55 +20,19 @@ _SINGLE, _SINGLE_COLUMNS = (1e-10, 1e15), 1024
 
 
 def single_tells(norm: float) -> bool:
-    """Tell whether lengths about `norm` can be told in single precision.
-
-    Parameters
-    ----------
-    norm : float
-        A length.
-
-    Returns
-    -------
-    bool
-        Whether single precision can hold its square, and tell it from 0.
-    """
+    """Tell whether lengths about `norm` can be told in single precision."""
     return _SINGLE[0] <= norm <= _SINGLE[1]
 
 
 def in_single(rows: Any, norm: float) -> bool:
-    """Tell whether these are rows in single precision that can stay so: with few enough columns, and of a length that it can tell.
-
-    Parameters
-    ----------
-    rows : Any
-        A table.
-    norm : float
-        What their lengths are about.
-
-    Returns
-    -------
-    bool
-        Whether sums over their entries may be computed in single precision.
-    """
+    """Tell whether these are rows in single precision that can stay so: with few enough columns, and of a length that it can
+    tell."""
     narrow = getattr(rows, "dtype", None) == np.float32 and rows.ndim == 2 and rows.shape[1] <= _SINGLE_COLUMNS
     return bool(narrow and single_tells(norm))
 
 
 def row_dots(rows: NDArray[Any], weights: Floats) -> Floats:
-    """Compute each row's inner product with the weights.
-
-    Parameters
-    ----------
-    rows : numpy.ndarray of shape (rows, columns)
-        In single or double precision.
-    weights : numpy.ndarray of float64, shape (columns,)
-        The other factor.
-
-    Returns
-    -------
-    numpy.ndarray of float64, shape (rows,)
-        Each row's product, which does not depend on the other rows.
-    """
+    """Compute each row's inner product with the weights."""
     weights = np.asarray(weights, dtype=np.float64)
     if rows.dtype == np.float32 and not np.max(np.abs(weights), initial=0.0) <= _SINGLE[1]:
         rows = rows.astype(np.float64)
@@ -132,12 +96,6 @@ class LinearVectors:
     squares : numpy.ndarray of float64, shape (users,), optional
         The squared lengths of these very rows, where somebody has them from `row_squares` already; privacy rests on their being
         right.
-
-    Examples
-    --------
-    >>> vectors = LinearVectors(np.array([[1.0, 2.0]]), np.array([[0.5]]), shift=np.array([[0.0, 1.0]]))
-    >>> np.asarray(vectors).tolist(), vectors.dim, len(vectors)
-    ([[0.5, 2.0]], 2, 1)
     """
 
     rows: NDArray[Any]  # float64 or float32
@@ -147,18 +105,7 @@ class LinearVectors:
 
     @classmethod
     def of(cls, vectors: NDArray[Any]) -> LinearVectors:
-        """Take any vectors: as their own product with 1.
-
-        Parameters
-        ----------
-        vectors : numpy.ndarray of shape (users, dim)
-            One row per user.
-
-        Returns
-        -------
-        LinearVectors
-            The same vectors.
-        """
+        """Take any vectors: as their own product with 1."""
         return cls(vectors, np.ones((len(vectors), 1)))
 
     def __post_init__(self) -> None:
@@ -181,18 +128,7 @@ class LinearVectors:
         return int(self.rows.shape[1] * self.coefficients.shape[1])
 
     def of_users(self, users: NDArray[np.bool_]) -> LinearVectors:
-        """Take the vectors of some users; their lengths are measured anew.
-
-        Parameters
-        ----------
-        users : numpy.ndarray of bool, shape (users,)
-            Which users.
-
-        Returns
-        -------
-        LinearVectors
-            Theirs alone.
-        """
+        """Take the vectors of some users; their lengths are measured anew."""
         return LinearVectors(self.rows[users], self.coefficients[users], self.shift)  # odd ones are few: measured anew
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
@@ -201,20 +137,7 @@ class LinearVectors:
 
 
 def products(rows: NDArray[Any], coefficients: Floats) -> Floats:
-    """Compute each row's outer product with its coefficients, as one vector.
-
-    Parameters
-    ----------
-    rows : numpy.ndarray of shape (users, features)
-        In single or double precision.
-    coefficients : numpy.ndarray of float64, shape (users, outputs)
-        What each row is multiplied by.
-
-    Returns
-    -------
-    numpy.ndarray of float64, shape (users, outputs * features)
-        One row per user.
-    """
+    """Compute each row's outer product with its coefficients, as one vector."""
     entries = coefficients.shape[1] * rows.shape[1]
     return np.asarray((coefficients[:, :, np.newaxis] * rows[:, np.newaxis]).reshape(len(rows), entries))
 

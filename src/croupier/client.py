@@ -1,4 +1,4 @@
-"""What runs on a device: the public way to `croupier.service.client`. It needs the plain package, not the extra `service`.
+"""What runs on a device: the public way to `croupier.service.client.client`. It needs the plain package, not the extra `service`.
 
 from croupier.client import Client
 
@@ -6,10 +6,9 @@ client = Client("https://shuffler.example", token, analyzer_key, folder="~/.crou
 client.take_part(x, y)       # once, or after each `client.round()` that is new
 """
 
-from .service.budget import BudgetLimit, DeviceBudget
-from .service.client import Client
-from .service.http import ServerError
-from .service.outcomes import RefusedTaskError, Sent
-from .service.secrecy import Lot
+from .service.client.budget import BudgetLimit, DeviceBudget
+from .service.client.client import Client
+from .service.net.http import ServerError
+from .service.wire.outcomes import RefusedTaskError
 
-__all__ = ["BudgetLimit", "Client", "DeviceBudget", "Lot", "RefusedTaskError", "Sent", "ServerError"]
+__all__ = ["BudgetLimit", "Client", "DeviceBudget", "RefusedTaskError", "ServerError"]

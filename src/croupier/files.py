@@ -6,11 +6,14 @@ What these functions have written is on the disk when they return, its name in t
 from __future__ import annotations
 
 import errno
+import json
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self
 
 try:
     import fcntl
@@ -20,30 +23,7 @@ except ImportError:  # Windows has no such locks
 
 @contextmanager
 def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """A file to write to, which takes its name only once it is complete: nobody ever sees half of it.
-
-    Parameters
-    ----------
-    path : Path
-        The name that it is to take. A file of that name is replaced; of a link, the file that it leads to.
-    private : bool, default False
-        For its owner alone (mode 0600). Otherwise the mode is what the umask leaves.
-
-    Yields
-    ------
-    Path
-        The file to write to, beside `path`. If the block raises, it is deleted, and `path` is left as it was.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> place = Path(tempfile.mkdtemp()) / "numbers.txt"
-    >>> with written_whole(place) as part:
-    ...     _ = part.write_text("1 2 3")
-    >>> place.read_text()
-    '1 2 3'
-    """
+    """A file to write to, which takes its name only once it is complete: nobody ever sees half of it."""
     path = path.resolve()
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
@@ -61,36 +41,13 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write a file that is there with all of these bytes, or not at all; one of the same name is replaced.
-
-    Parameters
-    ----------
-    path : Path
-        Where it goes.
-    data : bytes
-        All that is in it.
-    private : bool, default False
-        For its owner alone (mode 0600).
-    """
+    """Write a file that is there with all of these bytes, or not at all; one of the same name is replaced."""
     with written_whole(path, private=private) as part:
         part.write_bytes(data)
 
 
 def create_private(path: Path, data: bytes) -> None:
-    """Write a new file for its owner alone, such as a key.
-
-    Parameters
-    ----------
-    path : Path
-        Where it goes.
-    data : bytes
-        All that is in it.
-
-    Raises
-    ------
-    FileExistsError
-        Where there is a file of that name: it is left as it is.
-    """
+    """Write a new file for its owner alone, such as a key."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
@@ -99,54 +56,21 @@ def create_private(path: Path, data: bytes) -> None:
 
 
 def append(handle: int, data: bytes, path: Path) -> None:
-    """Write these bytes at once to a file that is open for appending.
-
-    Parameters
-    ----------
-    handle : int
-        The open file (O_APPEND).
-    data : bytes
-        What is appended.
-    path : Path
-        The file's name, for the error.
-
-    Raises
-    ------
-    OSError
-        Where not all of it could be written.
-    """
+    """Write these bytes at once to a file that is open for appending."""
     if os.write(handle, data) != len(data):
         raise OSError(errno.ENOSPC, "could not be written in full", str(path))
     os.fsync(handle)
 
 
 def lock(handle: int) -> None:
-    """Lock an open file until it is closed, so that one process at a time has it. Does nothing where the system has no such locks.
-
-    Parameters
-    ----------
-    handle : int
-        The open file.
-
-    Raises
-    ------
-    BlockingIOError
-        Another process has it.
-    OSError
-        The file system has no locks.
-    """
+    """Lock an open file until it is closed, so that one process at a time has it. Does nothing where the system has no such
+    locks."""
     if fcntl is not None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that the names in a folder survive a power cut, as the files' content does.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder in which a file was made or renamed.
-    """
+    """Make sure that the names in a folder survive a power cut, as the files' content does."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -159,3 +83,67 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+# Values that travel as JSON: text is made of a dictionary and read as one, in one place.
+
+
+class JsonText(ABC):
+    """A value that has a dictionary of plain JSON types, and so a text."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Give the value in plain JSON types.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read a value from its dictionary.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` gave.
+
+        Returns
+        -------
+        Self
+            The value, checked.
+        """
+
+    def to_json(self) -> str:
+        """Write the value as JSON.
+
+        Returns
+        -------
+        str
+            What `from_json` reads.
+        """
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a value from JSON; see `from_dict`.
+
+        Parameters
+        ----------
+        text : str
+            What `to_json` gave.
+
+        Returns
+        -------
+        Self
+            The value, checked as `from_dict` does.
+
+        Raises
+        ------
+        ArgumentError
+            Where `from_dict` refuses it.
+        """
+        return cls.from_dict(json.loads(text))

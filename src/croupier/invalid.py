@@ -20,23 +20,7 @@ Mask = NDArray[np.bool_]
 
 
 def blanks(invalid: Any) -> bool:
-    """Tell whether records that are not valid count as blanks.
-
-    Parameters
-    ----------
-    invalid : Any
-        What a caller gave.
-
-    Returns
-    -------
-    bool
-        True for "blank", False for "refuse".
-
-    Raises
-    ------
-    ArgumentError
-        Where it is neither.
-    """
+    """Tell whether records that are not valid count as blanks."""
     remedy = "'refuse' stops at a record that is not valid, before anybody is asked; 'blank' counts it as a public default."
     return one_of("invalid", invalid, INVALID, remedy) == "blank"
 
@@ -46,21 +30,6 @@ def numbers_or_nan(values: Any) -> Any:
 
     A list is taken value by value, too: as an array of numpy's own choosing, one text in it would make texts of all numbers.
     A data frame's columns of dates or complex numbers are refused, since types are public: each of their rows would be blank.
-
-    Parameters
-    ----------
-    values : Any
-        A table or a column: an array, a data frame, a list or a sparse matrix.
-
-    Returns
-    -------
-    numpy.ndarray or sparse matrix
-        Numbers in the same shape.
-
-    Raises
-    ------
-    ArgumentError
-        Where a data frame has a column of dates or complex numbers.
     """
     if hasattr(values, "indptr"):
         return values
@@ -77,18 +46,7 @@ def numbers_or_nan(values: Any) -> Any:
 
 
 def one_by_one(values: Any) -> NDArray[Any]:
-    """Make an array in which no value is another because of those beside it: lists are objects, and what is masked is None.
-
-    Parameters
-    ----------
-    values : Any
-        A table or a column.
-
-    Returns
-    -------
-    numpy.ndarray
-        The values in the same shape.
-    """
+    """Make an array in which no value is another because of those beside it: lists are objects, and what is masked is None."""
     if np.ma.isMaskedArray(values):
         objects: NDArray[Any] = np.ma.getdata(values).astype(object)
         objects[np.ma.getmaskarray(values)] = None
@@ -106,20 +64,7 @@ def _number(value: Any) -> float:
 
 
 def known_place(places: dict[Any, int], label: Any) -> int:
-    """Find where a label stands among known ones, by Python's equality.
-
-    Parameters
-    ----------
-    places : dict
-        The known labels with their places.
-    label : Any
-        What is looked up.
-
-    Returns
-    -------
-    int
-        Its place; -1 for any other label, also one that cannot be looked up.
-    """
+    """Find where a label stands among known ones, by Python's equality."""
     try:
         return places.get(label, -1)
     except Exception:  # not hashable, though its type says so, or not to be compared
@@ -127,18 +72,7 @@ def known_place(places: dict[Any, int], label: Any) -> int:
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a value says that there is none.
-
-    Parameters
-    ----------
-    value : Any
-        A label or a level.
-
-    Returns
-    -------
-    bool
-        True for None, NaN, NaT and pandas.NA.
-    """
+    """Tell whether a value says that there is none."""
     try:
         return value is None or bool(value != value)  # noqa: PLR0124  (NaN and NaT, alone, differ from themselves)
     except (TypeError, ArithmeticError):  # pandas.NA does not say whether it differs, nor does a signalling NaN
@@ -146,18 +80,7 @@ def is_missing(value: Any) -> bool:
 
 
 def name_of(label: Any) -> Any:
-    """Take a label as something that can be compared and hashed.
-
-    Parameters
-    ----------
-    label : Any
-        Whose a row is.
-
-    Returns
-    -------
-    Any
-        Bytes as text; None for what is no name of anybody.
-    """
+    """Take a label as something that can be compared and hashed."""
     try:
         hash(label)
         return label.decode() if isinstance(label, bytes) else label
@@ -166,18 +89,7 @@ def name_of(label: Any) -> Any:
 
 
 def finite_rows(X: Any) -> Mask:
-    """Find which rows, or entries of a column, are finite throughout.
-
-    Parameters
-    ----------
-    X : numpy.ndarray or sparse matrix
-        Numbers.
-
-    Returns
-    -------
-    numpy.ndarray of bool, shape (rows,)
-        Each row's answer, which does not depend on the other rows.
-    """
+    """Find which rows, or entries of a column, are finite throughout."""
     entries = X.data if hasattr(X, "indptr") else X
     with np.errstate(all="ignore"):
         if entries.dtype.kind not in "fc" or np.isfinite(np.sum(entries)):  # a sum with NaN or infinity in it is not finite
@@ -191,20 +103,7 @@ def finite_rows(X: Any) -> Mask:
 
 
 def zeroed(X: Any, kept: Mask) -> Any:
-    """Put zeros where nothing is to be kept of a row.
-
-    Parameters
-    ----------
-    X : numpy.ndarray or sparse matrix
-        A table or a column; it is not changed.
-    kept : numpy.ndarray of bool, shape (rows,)
-        Which rows are to be kept.
-
-    Returns
-    -------
-    numpy.ndarray or sparse matrix
-        A copy, or X itself where all rows are kept.
-    """
+    """Put zeros where nothing is to be kept of a row."""
     if kept.all():
         return X
     copy = X.copy()
@@ -219,18 +118,6 @@ def taken(takes: Callable[[slice], object], count: int) -> Mask:
     """Find which of some entries a function takes.
 
     By halves, so that few odd ones among many are found soon.
-
-    Parameters
-    ----------
-    takes : callable
-        Called with a slice; raises ArgumentError, ValueError or TypeError where it does not take one of its entries.
-    count : int
-        How many entries there are.
-
-    Returns
-    -------
-    numpy.ndarray of bool, shape (count,)
-        Each entry's answer.
     """
     is_taken = np.zeros(count, dtype=bool)
     open_slices = [slice(0, count)] if count else []

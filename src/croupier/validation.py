@@ -54,26 +54,7 @@ class ArgumentError(ValueError):
 
 
 class RecordError(ArgumentError):
-    """A record that is refused. Whoever holds it is told what it is and where; once it has left the process, it says neither.
-
-    Parameters
-    ----------
-    name : str
-        The argument; it may say where the record is.
-    value : object
-        What was wrong; it may be what is in the record.
-    allowed : str
-        What it must be; it must not tell the record.
-    remedy : str
-        What to do; it must not tell the record.
-    public : str, optional
-        The name without the record's place, as whoever does not hold the record sees it.
-
-    Attributes
-    ----------
-    public : str
-        The same; `name` where it was left out.
-    """
+    """A record that is refused. Whoever holds it is told what it is and where; once it has left the process, it says neither."""
 
     def __init__(self, name: str, value: object, allowed: str, remedy: str, public: str | None = None) -> None:
         super().__init__(name, value, allowed, remedy)
@@ -84,19 +65,7 @@ class RecordError(ArgumentError):
 
 
 class FileError(ArgumentError):
-    """Something in a file that cannot be used, in the words of whoever looks at the file.
-
-    Parameters
-    ----------
-    name : str
-        The place: a file, or a file with a row or a column.
-    value : str
-        What was found there. It must not be a record's value.
-    allowed, remedy : str
-        What should be there, and what to do.
-    text : str, optional
-        The whole line; made of the others unless given.
-    """
+    """Something in a file that cannot be used, in the words of whoever looks at the file."""
 
     def __init__(self, name: str, value: str, allowed: str, remedy: str, text: str | None = None) -> None:
         self._line = text
@@ -153,36 +122,7 @@ def real(
     at_most: float = math.inf,
     remedy: str,
 ) -> float:
-    """Take a value as a finite float within limits.
-
-    Parameters
-    ----------
-    name : str
-        What an error calls it.
-    value : Any
-        What a caller gave; booleans and texts are no numbers.
-    above, at_least : float, default -inf
-        Limits below, the first not allowed itself.
-    below, at_most : float, default inf
-        Limits above, the first not allowed itself.
-    remedy : str
-        What an error tells to do.
-
-    Returns
-    -------
-    float
-        The value.
-
-    Raises
-    ------
-    ArgumentError
-        Where it is not a finite number within the limits.
-
-    Examples
-    --------
-    >>> real("delta", 1e-6, above=0, below=1, remedy="Choose delta well below 1 / users.")
-    1e-06
-    """
+    """Take a value as a finite float within limits."""
     limits = (("greater than", above), ("at least", at_least), ("less than", below), ("at most", at_most))
     allowed = " and ".join(["a finite number", *(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))])
     try:
@@ -195,36 +135,7 @@ def real(
 
 
 def whole(name: str, value: Any, *, at_least: int, at_most: int | None = None, remedy: str) -> int:
-    """Take a value as an int within limits; 3.0 counts as whole, 3.5 and True do not.
-
-    Parameters
-    ----------
-    name : str
-        What an error calls it.
-    value : Any
-        What a caller gave.
-    at_least : int
-        The smallest that is allowed.
-    at_most : int, optional
-        The largest that is allowed.
-    remedy : str
-        What an error tells to do.
-
-    Returns
-    -------
-    int
-        The value.
-
-    Raises
-    ------
-    ArgumentError
-        Where it is not a whole number within the limits.
-
-    Examples
-    --------
-    >>> whole("users", 3.0, at_least=1, remedy="Count the users.")
-    3
-    """
+    """Take a value as an int within limits; 3.0 counts as whole, 3.5 and True do not."""
     allowed = f"a whole number of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -238,53 +149,14 @@ def whole(name: str, value: Any, *, at_least: int, at_most: int | None = None, r
 
 
 def one_of(name: str, value: object, choices: tuple[str, ...], remedy: str) -> str:
-    """Take a value that has to be one of some words.
-
-    Parameters
-    ----------
-    name : str
-        What an error calls it.
-    value : object
-        What a caller gave.
-    choices : tuple of str
-        What is allowed.
-    remedy : str
-        What an error tells to do.
-
-    Returns
-    -------
-    str
-        The value.
-
-    Raises
-    ------
-    ArgumentError
-        Where it is none of them.
-    """
+    """Take a value that has to be one of some words."""
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(name, value, "one of " + ", ".join(map(repr, choices)), remedy)
     return value
 
 
 def refuse_renamed(where: str, given: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """Refuse keyword arguments that `where` does not have, with a hint where one has another name now.
-
-    Parameters
-    ----------
-    where : str
-        What was called, as an error calls it.
-    given : Mapping[str, Any]
-        The keyword arguments that it does not know.
-    names : Mapping[str, str]
-        Old names, and those that they have now.
-
-    Raises
-    ------
-    ArgumentError
-        Where one is given by its old name.
-    TypeError
-        Where one has never been there.
-    """
+    """Refuse keyword arguments that `where` does not have, with a hint where one has another name now."""
     for name, value in given.items():
         if name in names:
             raise ArgumentError(name, value, "left out", f"{name}= is now {names[name]}=.")
@@ -292,24 +164,7 @@ def refuse_renamed(where: str, given: Mapping[str, Any], names: Mapping[str, str
 
 
 def how_to_install(extra: str) -> str:
-    """The command that adds an extra to this copy of croupier, from where this copy came and never by its name from an index.
-
-    Parameters
-    ----------
-    extra : str
-        The extra, as in pyproject.toml.
-
-    Returns
-    -------
-    str
-        For a checkout, an editable install of it; for a wheel, a folder or a repository, that one with the extra; where its origin
-        is unknown or gone, the packages that the extra consists of.
-
-    Examples
-    --------
-    >>> "[proof]" in how_to_install("proof") or "python-flint" in how_to_install("proof")
-    True
-    """
+    """The command that adds an extra to this copy of croupier, from where this copy came and never by its name from an index."""
     # Imported when something is missing, not by every program that checks an argument.
     import json  # noqa: PLC0415
     import re  # noqa: PLC0415

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import audit, command
-from croupier.game import KINDS, runs_of
+from croupier.audit.play import KINDS, runs_of
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -22,8 +22,9 @@ from scipy.stats import beta, binom, chi2, kstest
 import croupier as cr
 from benchmarks import command, datasets, protocol
 from benchmarks.peers import catalogue, judging, measuring, methods, writing
-from croupier.privacy import central_noise_std, gaussian_delta, gaussian_mu
-from croupier.problem import Smoothed
+from croupier.privacy import central_noise_std
+from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
+from croupier.problem.problem import Smoothed
 
 ALARM = 1e-6
 make_environments = methods.make_environments
@@ -38,7 +39,7 @@ def made(loss="logistic", users=400, features=6, classes=2, seed=0):
     return methods.Task(loss, X, y, classes)
 
 
-def problem_of(task):
+def problem_from_dict(task):
     return cr.Problem(loss=task.model, domain=cr.domains.Ball(dim=task.dim, radius=100.0), feature_norm=1.0)
 
 
@@ -58,7 +59,7 @@ def test_clipped_sums_are_those_of_the_library_gradients(loss, classes):
     task = made(loss, classes=classes)
     theta = np.random.default_rng(1).normal(size=task.dim)
     clip = 0.4  # some gradients are longer
-    expected = clipped_gradients(problem_of(task), task, theta, clip).sum(axis=0)
+    expected = clipped_gradients(problem_from_dict(task), task, theta, clip).sum(axis=0)
     assert np.allclose(methods.clipped_sum(task, methods.EVERYONE, theta, clip), expected)
     some = np.arange(0, 400, 3)
     few = methods.Task(loss, task.X[some], task.y[some], classes)
@@ -68,7 +69,7 @@ def test_clipped_sums_are_those_of_the_library_gradients(loss, classes):
 def test_smoothed_sums_are_those_of_the_moreau_envelope():
     task = made("svm")
     theta = np.random.default_rng(1).normal(size=task.dim)
-    expected = clipped_gradients(Smoothed(problem_of(task), 3.0), task, theta, 1.0).sum(axis=0)
+    expected = clipped_gradients(Smoothed(problem_from_dict(task), 3.0), task, theta, 1.0).sum(axis=0)
     assert np.allclose(methods.clipped_sum(task, methods.EVERYONE, theta, 1.0, smoothing=3.0), expected)
 
 
@@ -87,7 +88,7 @@ def test_dp_gd_adds_that_noise(loss, classes):
     """One round of step 1 from 0 is minus the noisy mean gradient; the noise is a chi-square's worth of 2000 coordinates."""
     task = made(loss, features=2000 // (classes if classes > 2 else 1), classes=classes)
     fit = methods.central(task, 1.0, 1e-6, {"rounds": 1, "step": 1.0}, seed=3)
-    exact = clipped_gradients(problem_of(task), task, np.zeros(task.dim), task.clip).sum(axis=0)
+    exact = clipped_gradients(problem_from_dict(task), task, np.zeros(task.dim), task.clip).sum(axis=0)
     noise = -len(task.X) * fit.theta - exact
     squares = np.sum(noise**2) / central_noise_std(1.0, 1e-6, 2 * task.clip) ** 2
     assert chi2.ppf(ALARM / 2, task.dim) < squares < chi2.isf(ALARM / 2, task.dim)
@@ -106,7 +107,7 @@ def test_simulated_noise_is_that_of_the_plan(interactivity, calibration):
         squares = np.sum((first - second) ** 2) * phase.batch**2 / (2 * phase.plan.noise_std**2)
         assert chi2.ppf(ALARM / 2, task.dim) < squares < chi2.isf(ALARM / 2, task.dim)
     else:  # all users, once
-        exact = clipped_gradients(problem_of(task), task, theta, phase.plan.norm).sum(axis=0)
+        exact = clipped_gradients(problem_from_dict(task), task, theta, phase.plan.norm).sum(axis=0)
         squares = np.sum((phase.mean_of * (first + second) - exact) ** 2) / (2 * phase.plan.noise_std**2)
         assert chi2.ppf(ALARM / 2, task.dim) < squares < chi2.isf(ALARM / 2, task.dim)
 
@@ -167,7 +168,7 @@ def test_local_messages_are_unbiased_for_clipped_gradients(loss, classes):
     mechanism, rng = methods.PrivUnit.best(4.0, task.dim), np.random.default_rng(13)
     sent = methods.messages(task, np.zeros(20_000, dtype=int), theta, mechanism, rng)
     assert np.allclose(np.linalg.norm(sent, axis=1), task.clip / mechanism.shrink)  # whatever the gradient: nothing leaks by length
-    assert_mean_is(sent, clipped_gradients(problem_of(task), task, theta, task.clip)[0])
+    assert_mean_is(sent, clipped_gradients(problem_from_dict(task), task, theta, task.clip)[0])
 
 
 def assert_mean_is(rows, expected):

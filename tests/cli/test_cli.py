@@ -230,8 +230,8 @@ def test_audit_of_everything_is_one_table_with_claim_estimate_and_bound():
 
 
 def test_audit_of_everything_refutes_with_exit_code_1(monkeypatch):
+    from croupier.audit.play import KINDS  # noqa: PLC0415
     from croupier.cli import audit  # noqa: PLC0415
-    from croupier.game import KINDS  # noqa: PLC0415
     from croupier.protocol import randomizer  # noqa: PLC0415
 
     real, some = audit.play_all, KINDS[:2]
@@ -286,7 +286,7 @@ def test_what_cannot_be_proved_is_refused_in_one_line(extra, said):
 
 def test_prove_without_its_extra_says_which_one():
     with mock.patch.dict(sys.modules, {"flint": None}):
-        for name in ("croupier.privacy.ball", "croupier.privacy.proof"):
+        for name in ("croupier.privacy.proof", "croupier.privacy.proof"):
             sys.modules.pop(name, None)
         result = croupier(*PLAN, "--prove")
     assert result.returncode == 2

@@ -77,7 +77,7 @@ def test_options_of_the_other_engine_and_people_over_several_shards_are_refused(
 DYING = """
 import os, signal, sys
 from croupier.cli import main
-from croupier.optimizer.journal import Journal
+from croupier.optimizer._journal import Journal
 
 left = int(sys.argv.pop(1))
 write = Journal._append

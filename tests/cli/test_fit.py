@@ -20,7 +20,9 @@ from pyarrow import parquet
 
 from croupier.cli import main
 from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
-from croupier.table import Encoder, Source, TableModel
+from croupier.table import TableModel
+from croupier.table.encode import Encoder
+from croupier.table.read import Source
 
 FACTS = """
 [target]

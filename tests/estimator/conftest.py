@@ -29,7 +29,7 @@ def remembered_plan(*, norm=1.0, diameter=None, **request):
 @pytest.fixture(autouse=True)
 def _fast_plans(monkeypatch):
     """Plans are remembered: scikit-learn's checks alone fit hundreds of times on data of few shapes. Every run proves its plans."""
-    for module in ("croupier.optimizer.budget", "croupier.estimator.scaler"):
+    for module in ("croupier.optimizer.planning", "croupier.estimator.scaler"):
         monkeypatch.setattr(importlib.import_module(module), "plan_sum", remembered_plan)
 
 
@@ -46,7 +46,7 @@ class ExactPopulation(ArrayPopulation):
 @pytest.fixture
 def without_noise(monkeypatch):
     """Fits that see exact sums: what the estimators compute when privacy costs nothing."""
-    monkeypatch.setattr(importlib.import_module("croupier.estimator.private"), "ArrayPopulation", ExactPopulation)
+    monkeypatch.setattr(importlib.import_module("croupier.estimator._base"), "ArrayPopulation", ExactPopulation)
 
 
 @pytest.fixture(scope="session")

@@ -24,8 +24,8 @@ from croupier.estimator import (
     total_guarantee,
 )
 from croupier.privacy import Guarantee, plan_lots, plan_sum
-from croupier.privacy.filter import first_cap, gaussian_bound, odometer
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._filter import first_cap, gaussian_bound, odometer
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.validation import ArgumentError
 
 BINARY = {"classes": [False, True]}

@@ -14,16 +14,19 @@ from typer.testing import CliRunner
 import croupier as cr
 from croupier.cli.app import app
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression, ShuffleScaler, total_guarantee
-from croupier.privacy import Guarantee, plan_sum, round_up
-from croupier.privacy.ledger import BudgetExceededError
-from croupier.statistics import LevelGuess, NumberGuess, Part, SetAside
-from croupier.table import TableGuess, describe_table, fit_table, schema_from
+from croupier.privacy import Guarantee, plan_sum
+from croupier.privacy._ledger import BudgetExceededError
+from croupier.privacy._rounding import round_up
+from croupier.statistics import LevelGuess, NumberGuess
+from croupier.statistics.holdout import HoldOut, Part
+from croupier.table import describe_table, fit_table, schema_from
+from croupier.table.guess import TableGuess
 from croupier.validation import ArgumentError
 
-ASIDE = Part(SetAside(0.1, "0" * 32), "aside", rows=10_000)
+ASIDE = Part(HoldOut(0.1, "0" * 32), "aside", rows=10_000)
 REST = ASIDE.other
-OTHER = Part(SetAside(0.1, "1" * 32), "aside", rows=10_000)
-NAMED = Part(SetAside(0.1, "0" * 32), "aside", names="person")
+OTHER = Part(HoldOut(0.1, "1" * 32), "aside", rows=10_000)
+NAMED = Part(HoldOut(0.1, "0" * 32), "aside", names="person")
 GUARANTEE = Guarantee(mu=0.2, slack=1e-9, theorem="a theorem")
 WEAKER = Guarantee(mu=0.3, slack=2e-9, theorem="a theorem")
 
@@ -56,9 +59,9 @@ def test_the_two_sides_of_a_split_are_the_worse_of_both():
 def test_more_splits_than_can_be_counted_are_refused():
     account = PrivacyAccount()
     for number in range(8):
-        charged((GUARANTEE, Part(SetAside(0.1, f"{number:032x}"), "aside", rows=100)), account=account)
+        charged((GUARANTEE, Part(HoldOut(0.1, f"{number:032x}"), "aside", rows=100)), account=account)
     with pytest.raises(ArgumentError, match="at most 8 splits"):
-        charged((GUARANTEE, Part(SetAside(0.1, "8" * 32), "aside", rows=100)), account=account)
+        charged((GUARANTEE, Part(HoldOut(0.1, "8" * 32), "aside", rows=100)), account=account)
     assert len(account.fits) == 8
 
 
@@ -74,7 +77,7 @@ def test_whatever_is_not_disjoint_is_added_up(others):
 def test_no_user_has_more_than_what_is_counted():
     """Users one by one, each on a side of every split by the splits' own masks: the account has the worst of them."""
     rng = np.random.default_rng(0)
-    splits = [Part(SetAside(0.4, f"{number:032x}"), "aside", rows=200) for number in range(3)]
+    splits = [Part(HoldOut(0.4, f"{number:032x}"), "aside", rows=200) for number in range(3)]
     for _ in range(10):
         choices = [None, *splits, *(split.other for split in splits)]
         parts = [choices[number] for number in rng.integers(len(choices), size=6)]
@@ -114,7 +117,7 @@ def test_different_splits_use_up_a_limit_together():
     charged((plan, ASIDE), (plan, REST), account=account)
     charged((plan, OTHER), account=account)
     with pytest.raises(BudgetExceededError):
-        charged((plan, Part(SetAside(0.2, "0" * 32), "rest", rows=10_000)), account=account)
+        charged((plan, Part(HoldOut(0.2, "0" * 32), "rest", rows=10_000)), account=account)
 
 
 @pytest.mark.parametrize(

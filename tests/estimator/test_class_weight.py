@@ -9,8 +9,9 @@ from sklearn.linear_model import LogisticRegression
 
 from croupier import ArgumentError
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, load_model
-from croupier.population import SurrogatePopulation
-from croupier.problem import CappedLogistic, Weighted
+from croupier.population.arrays import SurrogatePopulation
+from croupier.problem import CappedLogistic
+from croupier.problem.classification import Weighted
 
 
 @pytest.fixture(scope="module")

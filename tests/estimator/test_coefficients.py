@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import croupier as cr
 from croupier.estimator import ShuffleLogisticRegression, load_model
-from croupier.population import SurrogatePopulation
+from croupier.population.arrays import SurrogatePopulation
 from croupier.validation import ArgumentError
 
 

@@ -16,13 +16,15 @@ import croupier as cr
 from croupier.cli.app import app
 from croupier.cli.progress import Stopped
 from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, ShuffleLogit, WideIntervalsWarning, load_model
-from croupier.population import SurrogatePopulation
-from croupier.statistics import Moments, MomentSums, least_squares, plan_for
+from croupier.population.arrays import SurrogatePopulation
+from croupier.statistics import Moments
+from croupier.statistics.asking import plan_for
+from croupier.statistics.moments import MomentSums, least_squares
 
 KINDS = {"linear": {"target_range": (-1, 1)}, "logit": {"classes": [False, True]}}
 
 
-def model_of(kind, **options):
+def model_from_dict(kind, **options):
     return {"linear": ShuffleLinearRegression, "logit": ShuffleLogit}[kind](**KINDS[kind] | options)
 
 
@@ -62,24 +64,24 @@ def test_sixty_people_are_warned_about_before_anything_is_spent(kind):
     rng, account = np.random.default_rng(0), PrivacyAccount()
     X, y = rng.uniform(-0.5, 0.5, size=(60, 3)), rng.random(60) < 0.5
     with pytest.warns(WideIntervalsWarning, match="60 people, 3 columns and epsilon 1: the noise hides every slope"):
-        model_of(kind).fit(X, y)
+        model_from_dict(kind).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(WideIntervalsWarning):
-            model_of(kind, account=account).fit(X, y)
+            model_from_dict(kind, account=account).fit(X, y)
     assert not account.fits
-    assert model_of(kind).forecast(60, 3).useless
-    assert not model_of(kind).forecast(20_000, 3).useless
-    assert model_of(kind).forecast(60, 3).to_dict()["half_width"] is None
+    assert model_from_dict(kind).forecast(60, 3).useless
+    assert not model_from_dict(kind).forecast(20_000, 3).useless
+    assert model_from_dict(kind).forecast(60, 3).to_dict()["half_width"] is None
     for wrong in ({"users": 1, "features": 3}, {"users": 900, "features": 0}):
         with pytest.raises(cr.ArgumentError):
-            model_of(kind).forecast(**wrong)
+            model_from_dict(kind).forecast(**wrong)
 
 
 def test_explain_has_the_forecast():
     X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(3_000, 3))
     for kind in KINDS:
-        model = model_of(kind, random_state=0)
+        model = model_from_dict(kind, random_state=0)
         assert "forecast(users, features)" in model.explain()
         model.fit_population(SurrogatePopulation(*model.records(X, X[:, 0] > 0)), 3)
         assert str(model.forecast(3_000, 3)) in model.explain()
@@ -96,9 +98,9 @@ def test_the_forecast_is_what_is_measured(features, users, epsilon):
         y = X @ coef + rng.uniform(-1, 1, size=users) * math.sqrt(0.5)
         low, high = least_squares(noisy_moments(rng, X, y, epsilon)).intervals()[:-1].T
         widths += ((high - low) / 2 / math.sqrt(2 * features)).tolist()
-    forecast = model_of("linear", epsilon=epsilon).forecast(users, features)
+    forecast = model_from_dict("linear", epsilon=epsilon).forecast(users, features)
     assert np.median(widths) == pytest.approx(forecast.half_width, rel=0.2)
-    few = model_of("linear", epsilon=epsilon).forecast(users // 10, features)
+    few = model_from_dict("linear", epsilon=epsilon).forecast(users // 10, features)
     assert few.useless
     assert few.least_spread > 1 > forecast.least_spread
 
@@ -109,10 +111,10 @@ def test_the_forecast_of_logistic_regression_is_what_is_measured(users, epsilon,
     rng, widths = np.random.default_rng(5), []
     for seed in range(3):
         X = columns_of(rng, "even", users, 6)
-        model = model_of("logit", epsilon=epsilon, random_state=seed)
+        model = model_from_dict("logit", epsilon=epsilon, random_state=seed)
         model.fit_population(SurrogatePopulation(*model.records(X, rng.random(users) < expit(3 * X[:, 0]))), 6)
         widths += (np.diff(model.intervals()[:-1], axis=1)[:, 0] / 2 / math.sqrt(6)).tolist()
-    ratio = np.median(widths) / model_of("logit", epsilon=epsilon).forecast(users, 6).half_width
+    ratio = np.median(widths) / model_from_dict("logit", epsilon=epsilon).forecast(users, 6).half_width
     assert 0.85 < ratio < wider
 
 
@@ -173,7 +175,7 @@ def test_with_a_declared_bound_logistic_intervals_are_finite_and_hold_the_truth(
         rng = np.random.default_rng(run)
         X, coef = columns_of(rng, kind, users, 5), rng.uniform(-bound, bound, size=5)
         y = rng.random(users) < expit(X @ coef + 0.3)
-        model = model_of("logit", random_state=run, coef_bound=bound)
+        model = model_from_dict("logit", random_state=run, coef_bound=bound)
         table = model.fit_population(SurrogatePopulation(*model.records(X, y)), 5).summary()
         assert np.isfinite(table.intervals).all()
         assert (np.abs(table.intervals)[~table.determined] <= bound + 1e-9).all()
@@ -205,7 +207,7 @@ def test_a_bound_is_in_the_units_of_the_data_and_leaves_decided_coefficients_alo
     for bad in (0, -1, math.inf, math.nan, "5"):
         for kind in KINDS:
             with pytest.raises(cr.ArgumentError, match="coef_bound"):
-                model_of(kind, coef_bound=bad).fit(X, y > 500)
+                model_from_dict(kind, coef_bound=bad).fit(X, y > 500)
 
 
 @pytest.mark.parametrize(

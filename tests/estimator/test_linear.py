@@ -10,8 +10,10 @@ from scipy.stats import binom, norm
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, load_model
-from croupier.privacy.ledger import BudgetExceededError
-from croupier.statistics import Moments, least_squares, plan_for
+from croupier.privacy._ledger import BudgetExceededError
+from croupier.statistics import Moments
+from croupier.statistics.asking import plan_for
+from croupier.statistics.moments import least_squares
 
 
 def world(rng, users, features, *, spread=0.1):

@@ -11,9 +11,10 @@ from scipy.special import expit
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogit, load_model
-from croupier.estimator.group_rounds import GroupRounds
-from croupier.population import ArrayPopulation, SurrogatePopulation
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.estimator._rounds import GroupRounds
+from croupier.population import ArrayPopulation
+from croupier.population.arrays import SurrogatePopulation
+from croupier.privacy._ledger import BudgetExceededError
 
 
 def world(users=20_000, seed=0):

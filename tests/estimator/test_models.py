@@ -21,7 +21,7 @@ from croupier.estimator import (
 )
 from croupier.optimizer import StopTraining
 from croupier.population import ArrayPopulation
-from croupier.problem.rows import clip_rows
+from croupier.problem.problem import clip_rows
 
 # Full interactivity and the weakest promise allowed: steps large enough to converge. Without noise there is nothing private.
 SOLVE = {"rule": "bound", "epsilon": 100.0, "interactivity": "full", "rounds": 400, "radius": 20.0, "random_state": 0}

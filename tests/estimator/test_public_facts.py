@@ -20,7 +20,8 @@ from croupier.estimator import (
     ShuffleScaler,
     WeakPrivacyWarning,
 )
-from croupier.protocol import Secret, VectorSum
+from croupier.protocol import VectorSum
+from croupier.protocol.randomness import Secret
 from croupier.validation import ArgumentError
 
 REGRESSORS = [ShuffleRidge, ShuffleHuberRegressor, ShuffleQuantileRegressor]

@@ -19,8 +19,9 @@ from croupier.estimator import (
     ShuffleRidge,
     load_model,
 )
-from croupier.population import ArrayPopulation, SurrogatePopulation
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.population import ArrayPopulation
+from croupier.population.arrays import SurrogatePopulation
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.report import html_report
 from croupier.validation import ArgumentError
 

@@ -27,7 +27,7 @@ from croupier.estimator import (
     ShuffleRidge,
     ShuffleScaler,
 )
-from croupier.estimator.checks import EXPECTED_FAILED_CHECKS
+from croupier.estimator._parameters import EXPECTED_FAILED_CHECKS
 from croupier.invalid import INVALID
 from croupier.optimizer.planning import LOTS, RULES
 from croupier.privacy.guarantee import NEIGHBOURS

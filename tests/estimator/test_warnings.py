@@ -15,7 +15,7 @@ from croupier.estimator import (
     ShuffleHuberRegressor,
     ShuffleLogisticRegression,
 )
-from croupier.population import SurrogatePopulation
+from croupier.population.arrays import SurrogatePopulation
 
 
 def people(users, features, seed=0):

@@ -17,12 +17,13 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
-from croupier.optimizer import FinishedRunWarning, StopTraining, run
-from croupier.optimizer.journal import Journal
+from croupier.optimizer import FinishedRunWarning, StopTraining
+from croupier.optimizer._journal import Journal
+from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
-from croupier.privacy.ledger import BudgetExceededError
+from croupier.privacy._ledger import BudgetExceededError
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 
 pytestmark = pytest.mark.filterwarnings("ignore::croupier.optimizer.training.FinishedRunWarning")
 
@@ -149,7 +150,7 @@ DRIVER = """
 import os, signal, sys
 import numpy as np
 import croupier as cr
-from croupier.optimizer.journal import Journal
+from croupier.optimizer._journal import Journal
 from croupier.population import ArrayPopulation
 from croupier.problem import Ball, Logistic, Problem
 

@@ -19,14 +19,16 @@ import croupier as cr
 from croupier.cli.progress import rounds_shown
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
 from croupier.optimizer import Result, Schedule, StopTraining
-from croupier.optimizer.lots import drift, expected_mu, spread
+from croupier.optimizer.planning import drift, expected_mu, spread
 from croupier.optimizer.training import run
-from croupier.population import ArrayPopulation, BlockPopulation, ParquetPopulation, UnreachableError, draw_lots
+from croupier.population import ArrayPopulation, ParquetPopulation, UnreachableError
+from croupier.population.blocks import BlockPopulation
+from croupier.population.dealing import draw_lots
 from croupier.privacy import plan_lots
 from croupier.privacy.calibration import prove
 from croupier.privacy.lots import _largest_mu
 from croupier.problem import Ball, Hinge, Logistic, Problem
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 from croupier.report import html_report
 from croupier.validation import ArgumentError
 

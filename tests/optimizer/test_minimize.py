@@ -15,14 +15,16 @@ import pytest
 import scipy.sparse
 
 import croupier as cr
-from croupier.optimizer import Result, StopTraining, acsa, replay, run
-from croupier.optimizer.methods import METHODS
+from croupier.audit import empirical_audit
+from croupier.optimizer import Result, StopTraining, acsa, replay
+from croupier.optimizer.planning import METHODS
+from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
-from croupier.privacy import Guarantee, honest_in_batch
-from croupier.privacy.audit import empirical_audit
-from croupier.privacy.ledger import BudgetExceededError, Ledger
+from croupier.privacy import Guarantee
+from croupier.privacy._ledger import BudgetExceededError, Ledger
+from croupier.privacy.crowd import honest_in_batch
 from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 
 from .conftest import ExactPopulation, best_loss
 
@@ -43,7 +45,7 @@ CASES = [
 NAMES = [f"{type(loss).__name__}-{l2}-{inter}-{method}" for loss, l2, inter, method in CASES]
 
 
-def problem_of(loss, l2=0.0, radius=3.0, dim=3):
+def problem_from_dict(loss, l2=0.0, radius=3.0, dim=3):
     return Problem(loss=loss, domain=Ball(dim=dim, radius=radius), l2=l2)
 
 
@@ -56,7 +58,7 @@ def rounds_for(interactivity, method):
 def test_without_noise_every_method_is_within_its_bound(binary, loss, l2, interactivity, method):
     """The bound counts noise and sampling; with exact sums of all users in each batch the excess must be below it."""
     X, y = (part[:1000] for part in binary) if method == "phased-gd" else binary
-    problem = problem_of(loss, l2)
+    problem = problem_from_dict(loss, l2)
     chosen = cr.schedule(problem, len(X), **BUDGET, method=method, interactivity=interactivity, **rounds_for(interactivity, method))
     result = run(problem, ExactPopulation(X, y), chosen, start=np.zeros(3), seed=1)
     excess = problem.losses(result.theta, X, y).mean() - best_loss(problem, X, y)
@@ -67,7 +69,7 @@ def test_without_noise_every_method_is_within_its_bound(binary, loss, l2, intera
 def test_accelerated_descent_has_the_accelerated_rate_without_noise(binary):
     """2 beta D^2 / (T (T + 1)): full batches, exact sums, no noise in the steps."""
     X, y = binary
-    problem = problem_of(Logistic())
+    problem = problem_from_dict(Logistic())
     best = best_loss(problem, X, y)
     for rounds in (5, 20, 80):
         chosen = cr.schedule(problem, len(X), **BUDGET, method="acsa", interactivity="full", rounds=rounds)
@@ -79,7 +81,7 @@ def test_accelerated_descent_has_the_accelerated_rate_without_noise(binary):
 @pytest.mark.parametrize(("loss", "l2", "interactivity", "method"), CASES, ids=NAMES)
 def test_with_noise_the_mean_excess_is_within_the_bound_and_the_guarantee_holds(binary, loss, l2, interactivity, method):
     X, y = (part[:600] for part in binary) if method == "phased-gd" else binary
-    problem = problem_of(loss, l2)
+    problem = problem_from_dict(loss, l2)
     options = {**BUDGET, "method": method, "interactivity": interactivity, **rounds_for(interactivity, method)}
     results = [cr.minimize(problem, (X, y), **options) for _ in range(1 if method == "phased-gd" else 3)]
     for result in results:
@@ -109,7 +111,7 @@ def test_every_method_runs_in_the_papers_calibration(interactivity, method):
 
 def test_auto_follows_table_1():
     def chosen(loss, l2, interactivity):
-        return cr.schedule(problem_of(loss, l2), 1000, **BUDGET, interactivity=interactivity)
+        return cr.schedule(problem_from_dict(loss, l2), 1000, **BUDGET, interactivity=interactivity)
 
     assert chosen(Logistic(), 0, "sequential").method == "acsa"
     assert chosen(Hinge(), 0, "sequential").method == "smoothed-acsa"
@@ -124,7 +126,7 @@ def test_auto_follows_table_1():
 
 @pytest.mark.parametrize("method", ["sgd", "acsa"])
 def test_the_number_of_rounds_minimises_the_explicit_bound(method):
-    problem = problem_of(Logistic())
+    problem = problem_from_dict(Logistic())
     best = cr.schedule(problem, 2000, **BUDGET, method=method)
     others = [cr.schedule(problem, 2000, **BUDGET, method=method, rounds=T) for T in (1, best.rounds // 2, best.rounds * 2, 2000)]
     # the true noise differs from the expected one by whole numbers of bits: a per cent
@@ -132,7 +134,7 @@ def test_the_number_of_rounds_minimises_the_explicit_bound(method):
 
 
 def test_more_privacy_or_fewer_users_mean_a_worse_bound():
-    problem = problem_of(Logistic())
+    problem = problem_from_dict(Logistic())
     base = cr.schedule(problem, 10_000, **BUDGET).bound
     assert cr.schedule(problem, 10_000, epsilon=0.5, delta=1e-6).bound > base
     assert cr.schedule(problem, 1_000, **BUDGET).bound > base
@@ -146,13 +148,13 @@ def test_sequential_asks_no_user_twice_and_full_asks_all_in_every_round(binary):
             asked.append(question.batch.members(0, self.users))
             return super().answer(question)
 
-    cr.minimize(problem_of(Logistic()), Watched(*binary), **BUDGET, method="acsa")
+    cr.minimize(problem_from_dict(Logistic()), Watched(*binary), **BUDGET, method="acsa")
     everyone = np.concatenate(asked)
     assert np.unique(everyone).size == everyone.size
     assert not np.array_equal(everyone, np.sort(everyone))  # dealt at random
     assert all(not np.array_equal(users, np.arange(users[0], users[0] + users.size)) for users in asked)
     asked.clear()
-    cr.minimize(problem_of(Logistic()), Watched(*binary), **BUDGET, method="acsa", interactivity="full", rounds=3)
+    cr.minimize(problem_from_dict(Logistic()), Watched(*binary), **BUDGET, method="acsa", interactivity="full", rounds=3)
     assert [users.size for users in asked] == [4000] * 3
 
 
@@ -181,7 +183,7 @@ def test_ledger_refuses_and_records_nothing():
 
 
 def test_a_schedule_that_asks_too_often_is_stopped_before_anything_is_released(binary):
-    problem = problem_of(Logistic())
+    problem = problem_from_dict(Logistic())
     chosen = cr.schedule(problem, 4000, **BUDGET, method="acsa", interactivity="full", rounds=3)
     longer = dataclasses.replace(chosen, phases=(dataclasses.replace(chosen.phases[0], rounds=4),))
     seen = []
@@ -195,14 +197,14 @@ def test_a_callback_can_stop_and_the_guarantee_still_holds(binary):
         if entry.index == 4:
             raise StopTraining
 
-    result = cr.minimize(problem_of(Logistic()), binary, **BUDGET, callbacks=[stop])
+    result = cr.minimize(problem_from_dict(Logistic()), binary, **BUDGET, callbacks=[stop])
     assert result.stopped
     assert result.rounds == 4
     assert result.guarantee.delta(2.0) <= 1e-6
 
 
 def test_result_and_schedule_survive_json_and_the_transcript_replays(binary):
-    problem = problem_of(Logistic(), 0.3)
+    problem = problem_from_dict(Logistic(), 0.3)
     result = cr.minimize(problem, binary, **BUDGET)
     again = Result.from_json(result.to_json())
     assert again.to_dict() == result.to_dict()
@@ -210,11 +212,11 @@ def test_result_and_schedule_survive_json_and_the_transcript_replays(binary):
     np.testing.assert_allclose(replay(problem, again), result.theta, rtol=1e-12)
     assert not {"X", "y", "vectors"} & set(json.loads(result.to_json()))
     with pytest.raises(ValueError, match="other points"):
-        replay(problem_of(Logistic(), 0.3, radius=0.1), again)
+        replay(problem_from_dict(Logistic(), 0.3, radius=0.1), again)
 
 
 def test_seeded_runs_repeat_and_are_marked(binary):
-    first, second, other = (cr.minimize(problem_of(Logistic()), binary, **BUDGET, seed=seed) for seed in (1, 1, 2))
+    first, second, other = (cr.minimize(problem_from_dict(Logistic()), binary, **BUDGET, seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(first.theta, second.theta)
     assert not np.array_equal(first.theta, other.theta)
     assert not first.private
@@ -236,8 +238,8 @@ def test_seeded_runs_repeat_and_are_marked(binary):
 def test_all_containers_give_the_same_theta(binary, convert):
     X, y = binary
     X = X.astype(np.float32).astype(float)
-    expected = cr.minimize(problem_of(Logistic()), (X, y), **BUDGET, seed=3, rounds=5).theta
-    found = cr.minimize(problem_of(Logistic()), (convert(X), pandas.Series(y)), **BUDGET, seed=3, rounds=5).theta
+    expected = cr.minimize(problem_from_dict(Logistic()), (X, y), **BUDGET, seed=3, rounds=5).theta
+    found = cr.minimize(problem_from_dict(Logistic()), (convert(X), pandas.Series(y)), **BUDGET, seed=3, rounds=5).theta
     np.testing.assert_array_equal(found, expected)
 
 
@@ -265,7 +267,7 @@ def test_faithful_and_counting_rounds_lead_to_the_same_law(binary):
     5.5 standard errors: 1e-7.
     """
     X, y = (part[:30] for part in binary)
-    problem = problem_of(Logistic())
+    problem = problem_from_dict(Logistic())
     chosen = cr.schedule(problem, 30, epsilon=8.0, delta=1e-6, method="acsa", rounds=1, interactivity="full")
     runs = {
         mode: np.array(
@@ -327,12 +329,12 @@ def test_bad_arguments_are_named_before_anyone_is_asked(binary, change, words):
             raise AssertionError("a user was asked")
 
     with pytest.raises(cr.ArgumentError, match=words):
-        cr.minimize(problem_of(Logistic()), Silent(*binary), **{**BUDGET, **change})
+        cr.minimize(problem_from_dict(Logistic()), Silent(*binary), **{**BUDGET, **change})
 
 
 def test_bad_records_are_refused_before_anyone_is_asked(binary):
     X, y = binary
-    problem = problem_of(Logistic())
+    problem = problem_from_dict(Logistic())
     holes = X.copy()
     holes[7, 1] = np.nan
     for data, words in [
@@ -351,14 +353,16 @@ def test_bad_records_are_refused_before_anyone_is_asked(binary):
 
 
 def test_paper_constants_run_and_differ(binary):
-    ours, printed = (cr.schedule(problem_of(Logistic()), 4000, **BUDGET, constants=constants) for constants in ("tight", "paper"))
+    ours, printed = (
+        cr.schedule(problem_from_dict(Logistic()), 4000, **BUDGET, constants=constants) for constants in ("tight", "paper")
+    )
     assert printed.phases[0].paper_steps
     assert printed.phases[0].damping != ours.phases[0].damping
-    assert cr.minimize(problem_of(Logistic()), binary, **BUDGET, constants="paper").private
+    assert cr.minimize(problem_from_dict(Logistic()), binary, **BUDGET, constants="paper").private
 
 
 def test_equal_and_doubling_groups():
-    problem = problem_of(Logistic(), 0.3)
+    problem = problem_from_dict(Logistic(), 0.3)
     equal, doubling = (cr.schedule(problem, 4096, **BUDGET, groups=groups) for groups in ("equal", "doubling"))
     assert len({phase.users for phase in equal.phases}) == 1
     assert doubling.phases[-1].users == 2048
@@ -368,7 +372,7 @@ def test_equal_and_doubling_groups():
 
 def test_a_schedule_for_other_users_or_another_problem_is_refused_before_anyone_is_asked(binary):
     X, y = binary
-    problem = problem_of(Logistic())
+    problem = problem_from_dict(Logistic())
     chosen = cr.schedule(problem, 4000, **BUDGET, rounds=4)
 
     class Silent(ArrayPopulation):
@@ -401,7 +405,7 @@ def test_answers_that_are_not_private_make_a_result_that_is_not(binary):
         def answer(self, question):
             return super().answer(dataclasses.replace(question, secret=Secret.of_seed(1)))
 
-    assert cr.minimize(problem_of(Logistic()), Careless(*binary), **BUDGET).guarantee is None
+    assert cr.minimize(problem_from_dict(Logistic()), Careless(*binary), **BUDGET).guarantee is None
 
 
 def test_later_phases_start_within_the_diameter_and_never_worsen_the_bound():
@@ -421,11 +425,11 @@ def test_own_losses_with_kinks_are_not_smoothed_in_name_only():
 
 
 def test_overrides_that_would_be_ignored_are_refused():
-    strong = problem_of(Logistic(), 0.3)
+    strong = problem_from_dict(Logistic(), 0.3)
     for change in ({"rounds": 7}, {"constants": "paper"}):
         with pytest.raises(cr.ArgumentError, match=next(iter(change))):
             cr.schedule(strong, 2000, **BUDGET, **change)
-    assert cr.schedule(problem_of(Logistic()), 2000, **BUDGET, rounds=5.0).rounds == 5
+    assert cr.schedule(problem_from_dict(Logistic()), 2000, **BUDGET, rounds=5.0).rounds == 5
 
 
 def test_stopped_runs_replay_as_far_as_they_went(binary):
@@ -433,13 +437,13 @@ def test_stopped_runs_replay_as_far_as_they_went(binary):
         if entry.index == 3:
             raise StopTraining
 
-    result = cr.minimize(problem_of(Logistic()), binary, **BUDGET, callbacks=[stop])
+    result = cr.minimize(problem_from_dict(Logistic()), binary, **BUDGET, callbacks=[stop])
     assert result.bound is None
-    np.testing.assert_allclose(replay(problem_of(Logistic()), result), result.theta)
+    np.testing.assert_allclose(replay(problem_from_dict(Logistic()), result), result.theta)
 
 
 def test_a_guarantee_pasted_onto_a_seeded_result_is_refused(binary):
-    seeded, private = (cr.minimize(problem_of(Logistic()), binary, **BUDGET, rounds=2, seed=seed) for seed in (1, None))
+    seeded, private = (cr.minimize(problem_from_dict(Logistic()), binary, **BUDGET, rounds=2, seed=seed) for seed in (1, None))
     forged = {**seeded.to_dict(), "guarantee": private.guarantee.to_dict()}
     with pytest.raises(cr.ArgumentError, match="seeded"):
         Result.from_json(json.dumps(forged))
@@ -627,7 +631,7 @@ def test_an_error_in_a_callback_carries_the_rounds_done(binary):
             raise KeyError("a mistake of mine")
 
     with pytest.raises(KeyError) as caught:
-        cr.minimize(problem_of(Logistic()), binary, **BUDGET, rounds=8, callbacks=fail)
+        cr.minimize(problem_from_dict(Logistic()), binary, **BUDGET, rounds=8, callbacks=fail)
     partial = caught.value.result
     assert (partial.rounds, partial.stopped, partial.private) == (3, True, True)
     assert any(".result" in note for note in caught.value.__notes__)
@@ -636,10 +640,10 @@ def test_an_error_in_a_callback_carries_the_rounds_done(binary):
 def test_lists_columns_and_json_of_others_are_told_apart(binary):
     X, y = binary
     with pytest.raises(cr.ArgumentError, match="tuple of features"):
-        cr.minimize(problem_of(Logistic()), [X, y], **BUDGET)
+        cr.minimize(problem_from_dict(Logistic()), [X, y], **BUDGET)
     frame = pandas.DataFrame(X, columns=["users", "answer", "x"])
-    assert cr.minimize(problem_of(Logistic()), (frame, y), **BUDGET, rounds=2).rounds == 2
-    chosen = cr.schedule(problem_of(Logistic()), 4000, **BUDGET)
+    assert cr.minimize(problem_from_dict(Logistic()), (frame, y), **BUDGET, rounds=2).rounds == 2
+    chosen = cr.schedule(problem_from_dict(Logistic()), 4000, **BUDGET)
     plain = chosen.to_dict()
     with pytest.raises(cr.ArgumentError, match="flavour"):
         cr.Schedule.from_dict(plain | {"flavour": 1})
@@ -648,7 +652,7 @@ def test_lists_columns_and_json_of_others_are_told_apart(binary):
 
 
 def test_a_transcript_with_rounds_to_spare_does_not_replay(binary):
-    problem = problem_of(Logistic())
+    problem = problem_from_dict(Logistic())
     result = cr.minimize(problem, binary, **BUDGET, rounds=3)
     longer = dataclasses.replace(result, history=(*result.history, result.history[-1]))
     with pytest.raises(ValueError, match="other rounds"):
@@ -685,7 +689,7 @@ def test_a_transcript_with_rounds_to_spare_does_not_replay(binary):
 )
 def test_an_edited_result_that_claims_more_than_its_plans_prove_is_refused(binary, interactivity, edit):
     options = {"interactivity": interactivity, "rounds": 3, "honest": 0.9}
-    genuine = cr.minimize(problem_of(Logistic()), binary, **BUDGET, **options)
+    genuine = cr.minimize(problem_from_dict(Logistic()), binary, **BUDGET, **options)
     values = json.loads(genuine.to_json())
     assert Result.from_json(json.dumps(values)).guarantee == genuine.guarantee
     edit(values)
@@ -698,7 +702,7 @@ def test_an_edited_result_that_claims_more_than_its_plans_prove_is_refused(binar
 
 
 def test_a_full_run_whose_plan_covers_fewer_rounds_is_refused(binary):
-    values = json.loads(cr.minimize(problem_of(Logistic()), binary, **BUDGET, interactivity="full", rounds=5).to_json())
+    values = json.loads(cr.minimize(problem_from_dict(Logistic()), binary, **BUDGET, interactivity="full", rounds=5).to_json())
     one = cr.plan_sum(**BUDGET, users=4000, dim=3, norm=values["schedule"]["phases"][0]["plan"]["norm"])
     values["schedule"]["phases"][0]["plan"] = one.to_dict()
     values["guarantee"] = one.guarantee.to_dict()
@@ -708,12 +712,12 @@ def test_a_full_run_whose_plan_covers_fewer_rounds_is_refused(binary):
 
 def test_plans_that_count_on_more_honest_users_than_a_batch_surely_holds_are_refused(binary):
     X, y = binary
-    chosen = cr.schedule(problem_of(Logistic()), 400, **BUDGET, interactivity="full", rounds=2, honest=0.5)
+    chosen = cr.schedule(problem_from_dict(Logistic()), 400, **BUDGET, interactivity="full", rounds=2, honest=0.5)
     with pytest.raises(cr.ArgumentError, match="honest users"):  # a random tenth of these people holds fewer
-        run(problem_of(Logistic()), ArrayPopulation(X, y), chosen, start=np.zeros(3))
-    sequential = cr.schedule(problem_of(Logistic()), 4000, **BUDGET, rounds=4, honest=0.5)
+        run(problem_from_dict(Logistic()), ArrayPopulation(X, y), chosen, start=np.zeros(3))
+    sequential = cr.schedule(problem_from_dict(Logistic()), 4000, **BUDGET, rounds=4, honest=0.5)
     with pytest.raises(cr.ArgumentError, match="honest users"):
-        run(problem_of(Logistic()), ArrayPopulation(X, y), dataclasses.replace(sequential, shortfall=0.0), start=np.zeros(3))
+        run(problem_from_dict(Logistic()), ArrayPopulation(X, y), dataclasses.replace(sequential, shortfall=0.0), start=np.zeros(3))
 
 
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
@@ -722,7 +726,7 @@ def test_plans_that_count_on_more_honest_users_than_a_batch_surely_holds_are_ref
 def test_schedules_are_found_for_every_honest_fraction(loss, l2, method, users, calibration):
     for honest in (0.5, 0.99):
         chosen = cr.schedule(
-            problem_of(loss, l2), users, epsilon=0.9, delta=1e-6, method=method, honest=honest, calibration=calibration
+            problem_from_dict(loss, l2), users, epsilon=0.9, delta=1e-6, method=method, honest=honest, calibration=calibration
         )
         if calibration == "tight":
             assert chosen.guarantee.delta(0.9) <= 1e-6
@@ -730,7 +734,7 @@ def test_schedules_are_found_for_every_honest_fraction(loss, l2, method, users, 
 
 
 def test_rounds_are_chosen_with_the_honest_users_that_batches_hold():
-    problem = problem_of(Hinge())
+    problem = problem_from_dict(Hinge())
     chosen = cr.schedule(problem, 10_000, epsilon=1.0, delta=1e-6, honest=0.2)
     others = [cr.schedule(problem, 10_000, epsilon=1.0, delta=1e-6, honest=0.2, rounds=T).bound for T in (5, 10, 25, 50, 100)]
     assert chosen.bound <= 1.03 * min(others)
@@ -755,10 +759,10 @@ def test_stopping_before_the_first_round_leaves_the_start(binary):
             raise StopTraining
 
     start = np.full(3, 0.5)
-    result = cr.minimize(problem_of(Logistic()), Reluctant(*binary), **BUDGET, start=start)
+    result = cr.minimize(problem_from_dict(Logistic()), Reluctant(*binary), **BUDGET, start=start)
     assert (result.rounds, result.stopped) == (0, True)
     assert np.array_equal(result.theta, start)
-    assert np.array_equal(replay(problem_of(Logistic()), Result.from_json(result.to_json())), start)
+    assert np.array_equal(replay(problem_from_dict(Logistic()), Result.from_json(result.to_json())), start)
 
 
 def test_a_stopped_run_gives_what_the_algorithm_makes_of_its_rounds(binary):
@@ -768,17 +772,17 @@ def test_a_stopped_run_gives_what_the_algorithm_makes_of_its_rounds(binary):
         if entry.index == 5:
             raise StopTraining
 
-    chosen = cr.schedule(problem_of(Logistic()), 4000, **BUDGET, rounds=10)
-    stopped = run(problem_of(Logistic()), ArrayPopulation(*binary), chosen, start=np.zeros(3), seed=1, callbacks=stop)
+    chosen = cr.schedule(problem_from_dict(Logistic()), 4000, **BUDGET, rounds=10)
+    stopped = run(problem_from_dict(Logistic()), ArrayPopulation(*binary), chosen, start=np.zeros(3), seed=1, callbacks=stop)
     shorter = dataclasses.replace(chosen, phases=(dataclasses.replace(chosen.phases[0], rounds=5),))
     np.testing.assert_array_equal(
-        stopped.theta, run(problem_of(Logistic()), ArrayPopulation(*binary), shorter, start=np.zeros(3), seed=1).theta
+        stopped.theta, run(problem_from_dict(Logistic()), ArrayPopulation(*binary), shorter, start=np.zeros(3), seed=1).theta
     )
 
 
 def test_only_our_own_gradients_are_asked_by_several_threads_and_as_products():
     """A loss or a problem of one's own may keep something between calls, or say something else than what we know of ours."""
-    from croupier.optimizer.gradients import Gradients  # noqa: PLC0415
+    from croupier.optimizer._gradients import Gradients  # noqa: PLC0415
     from croupier.problem import Ball, Logistic, Problem  # noqa: PLC0415
 
     class OwnLoss(Logistic):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import croupier as cr
-from croupier.privacy.audit import empirical_audit
+from croupier.audit import empirical_audit
 from croupier.problem import Ball, Hinge, Logistic, Problem
-from croupier.protocol import RandomSource
+from croupier.protocol.randomness import RandomSource
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-6}
 VARIANTS = [(Hinge(), 0.0, "smoothed-acsa"), (Logistic(), 0.0, "acsa"), (Hinge(), 0.3, "phased"), (Logistic(), 0.3, "phased")]

@@ -10,8 +10,10 @@ import pytest
 import scipy.sparse
 
 import croupier as cr
-from croupier.population import ArrayPopulation, Batch, Order, Question, blocks
-from croupier.protocol import Secret
+from croupier.population import ArrayPopulation, blocks
+from croupier.population.dealing import Batch, Order
+from croupier.population.population import Question
+from croupier.protocol.randomness import Secret
 
 
 class Listed(Order):

@@ -14,12 +14,15 @@ import scipy.sparse
 from scipy import stats
 
 import croupier as cr
-from croupier.optimizer.gradients import Gradients
-from croupier.population import ArrayPopulation, Batch, BlockPopulation, Question, Records, UnreachableError, blocks, deal
-from croupier.population.blocks import Shard, place
-from croupier.population.records import RowsOfUsers
+from croupier.optimizer._gradients import Gradients
+from croupier.population import ArrayPopulation, UnreachableError, blocks
+from croupier.population.blocks import BlockPopulation, Shard, place
+from croupier.population.dealing import Batch, deal
+from croupier.population.population import Question
+from croupier.population.records import Records, RowsOfUsers
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret, fused
+from croupier.protocol import _fused as fused
+from croupier.protocol.randomness import Secret
 
 SECRET = Secret.of_seed(7)
 SIZES = [5, 1, 40, 7, 100]
@@ -429,7 +432,7 @@ def _little_work_is_shared(monkeypatch):
     monkeypatch.setattr(blocks, "ENTRIES_PER_THREAD", 1)
 
 
-class Together:
+class RequestBatcher:
     """A query that only goes on where two threads have come to it, or whose threads are noted."""
 
     def __init__(self, parallel, meet):
@@ -446,7 +449,7 @@ class Together:
 @pytest.mark.parametrize("keep", [False, True])
 def test_any_number_of_threads_gives_the_same_counts(threads, keep):
     for plain in questions():
-        question = dataclasses.replace(plain, query=Together(True, meet=False))
+        question = dataclasses.replace(plain, query=RequestBatcher(True, meet=False))
         alone, shared = (BlockPopulation(people(), keep=keep, threads=number).answer(question) for number in (1, threads))
         assert shared.sum.tolist() == alone.sum.tolist()
         assert shared.users == alone.users
@@ -455,12 +458,12 @@ def test_any_number_of_threads_gives_the_same_counts(threads, keep):
 @pytest.mark.usefixtures("_little_work_is_shared")
 def test_blocks_are_answered_for_at_the_same_time():
     population = BlockPopulation(people(sizes=[50] * 4), keep=True, threads=2)
-    assert population.answer(about(Batch.everyone(200), query=Together(True, meet=True))).users == 200
+    assert population.answer(about(Batch.everyone(200), query=RequestBatcher(True, meet=True))).users == 200
 
 
 @pytest.mark.usefixtures("_little_work_is_shared")
 def test_a_query_that_does_not_say_so_is_not_called_by_several_threads():
-    query = Together(False, meet=False)
+    query = RequestBatcher(False, meet=False)
     BlockPopulation(people(), keep=True, threads=4).answer(about(Batch.everyone(USERS), query=query))
     assert query.names == {threading.get_ident()}
 
@@ -471,11 +474,11 @@ def test_a_record_that_ends_a_round_ends_it_in_a_thread_too():
     blocks_[3].X[2, 1] = np.nan
     population = BlockPopulation(blocks_, keep=True, threads=2)
     with pytest.raises(cr.ArgumentError, match=r"vectors\[2\] = nan"):
-        population.answer(about(Batch.everyone(USERS), query=Together(True, meet=False)))
+        population.answer(about(Batch.everyone(USERS), query=RequestBatcher(True, meet=False)))
 
 
 def test_little_work_is_not_shared():
-    query = Together(True, meet=False)
+    query = RequestBatcher(True, meet=False)
     BlockPopulation(people(), keep=True, threads=4).answer(about(Batch.everyone(USERS), query=query))
     assert query.names == {threading.get_ident()}
 

@@ -26,21 +26,17 @@ from sklearn.base import clone
 
 import croupier as cr
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogisticRegression, ShuffleLogit, ShuffleRidge
-from croupier.population import (
-    ArrayPopulation,
-    Batch,
-    BlockPopulation,
-    ParquetPopulation,
-    Question,
-    RayPopulation,
-    UnreachableError,
-    WorkerError,
-    deal,
-)
-from croupier.population.connection import TOKEN
+from croupier.population import ArrayPopulation, ParquetPopulation, RayPopulation, UnreachableError, WorkerError
+from croupier.population.blocks import BlockPopulation
+from croupier.population.cluster import TOKEN
+from croupier.population.dealing import Batch, deal
+from croupier.population.population import Question
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Counts, Secret
-from croupier.table import Encoder, Schema, TableBlock
+from croupier.protocol import Counts
+from croupier.protocol.randomness import Secret
+from croupier.table import Schema
+from croupier.table.encode import Encoder
+from croupier.table.population import TableBlock
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from croupier.population import Batch, Order, deal
-from croupier.protocol import Secret
+from croupier.population.dealing import Batch, Order, deal
+from croupier.protocol.randomness import Secret
 
 dealing = importlib.import_module("croupier.population.dealing")
 exactly = settings(deadline=None, derandomize=True, max_examples=60)

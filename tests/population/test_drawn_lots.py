@@ -8,18 +8,13 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from croupier.population import (
-    ArrayPopulation,
-    BlockPopulation,
-    ParquetPopulation,
-    Question,
-    UnreachableError,
-    arrays,
-    deal,
-    draw_lots,
-)
+from croupier.population import ArrayPopulation, ParquetPopulation, UnreachableError, arrays
+from croupier.population.blocks import BlockPopulation
+from croupier.population.dealing import deal, draw_lots
+from croupier.population.population import Question
 from croupier.privacy import plan_lots
-from croupier.protocol import Secret, VectorSum
+from croupier.protocol import VectorSum
+from croupier.protocol.randomness import Secret
 
 SECRET = Secret.of_seed(5)
 PLAN = plan_lots(epsilon=1.0, delta=1e-6, users=3000, rounds=12, dim=2)

@@ -12,18 +12,13 @@ from pyarrow import parquet as pq
 
 import croupier as cr
 from croupier.estimator import ShuffleLogisticRegression
-from croupier.population import (
-    ArrayPopulation,
-    Batch,
-    BlockPopulation,
-    ParquetBlock,
-    ParquetPopulation,
-    Question,
-    UnreachableError,
-    parquet,
-)
+from croupier.population import ArrayPopulation, ParquetPopulation, UnreachableError, parquet
+from croupier.population.blocks import BlockPopulation
+from croupier.population.dealing import Batch
+from croupier.population.parquet import ParquetBlock
+from croupier.population.population import Question
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 
 NAMES = ("age", "height", "weight")
 PROBLEM = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0))

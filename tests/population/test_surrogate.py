@@ -7,10 +7,13 @@ import pytest
 from scipy import stats
 
 import croupier as cr
-from croupier.optimizer.gradients import Gradients
-from croupier.population import ArrayPopulation, Batch, Question, SurrogatePopulation
+from croupier.optimizer._gradients import Gradients
+from croupier.population import ArrayPopulation
+from croupier.population.arrays import SurrogatePopulation
+from croupier.population.dealing import Batch
+from croupier.population.population import Question
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3)) * RNG.choice([0.1, 1.0, 5.0], size=(400, 1))

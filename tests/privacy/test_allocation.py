@@ -13,9 +13,10 @@ from oracles import count_law, hockey_stick, normal_cdf
 from scipy.fft import irfft, rfft
 from scipy.special import ndtr
 
-from croupier.privacy import Allocation, ArgumentError, Guarantee, certify, gaussian_delta
+from croupier.privacy import ArgumentError, Guarantee, certify
 from croupier.privacy import allocation as module
-from croupier.privacy.curve import PowerCurve
+from croupier.privacy.allocation import Allocation, PowerCurve
+from croupier.privacy.gaussian import gaussian_delta
 
 RELATIONS = ("replace-one", "zero-out")
 # (epsilon, rounds, noise) at delta = 1e-6, replace-one: found by importance-sampled simulation before this code was written

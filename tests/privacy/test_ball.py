@@ -21,10 +21,11 @@ from scipy.special import ndtri
 
 from benchmarks.proofs import measuring as proofs
 from croupier import ArgumentError, NoCertificateError, SumPlan, plan_sum
-from croupier.privacy import ball, certificate, certify, is_proved
-from croupier.privacy.ball import constants, gaussian_delta_ball
+from croupier.privacy import certificate, certify
+from croupier.privacy import proof as ball
+from croupier.privacy.calibration import is_proved
 from croupier.privacy.calibration import prove as prove_fast
-from croupier.privacy.proof import SHIFT_FACTOR, Enclosure
+from croupier.privacy.proof import SHIFT_FACTOR, Enclosure, ball_constants, gaussian_delta_ball
 
 ROOT = Path(__file__).parent.parent.parent
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "certificates.json").read_text())
@@ -32,7 +33,9 @@ CORNERS = [corner for corner in proofs.corners() if corner[0] * corner[1] * (1 -
 
 
 def enclosed(fast, trials, probability, shift, reach, dim):
-    return constants(trials, probability, shift=Fraction(shift) * SHIFT_FACTOR, reach=reach, dim=dim, low=fast.low, high=fast.high)
+    return ball_constants(
+        trials, probability, shift=Fraction(shift) * SHIFT_FACTOR, reach=reach, dim=dim, low=fast.low, high=fast.high
+    )
 
 
 def above(figure, enclosure):
@@ -48,7 +51,7 @@ def test_enclosures_hold_the_constants_as_50_digits_have_them(trials, probabilit
     """c, ct, kappa, tau and mu from their definitions: another arithmetic, another way to sum, another inverse."""
     shift, reach, dim = 2.5, 3, 7
     fast = certify(trials, probability, shift=shift, reach=reach, dim=dim, tail=1e-4)
-    found = constants(trials, probability, shift=Fraction(shift), reach=reach, dim=dim, low=fast.low, high=fast.high)
+    found = ball_constants(trials, probability, shift=Fraction(shift), reach=reach, dim=dim, low=fast.low, high=fast.high)
     F, f = exact_binomial(fast.low, fast.high - fast.low, trials, probability)
     with mpmath.workdps(50):
         z = [exact_normal_score(q, guess) for q, guess in zip(F, ndtri([float(q) for q in F]), strict=True)]
@@ -97,7 +100,7 @@ def test_the_gaussian_divergence_is_enclosed_at_both_ends_of_mu(epsilon, mu):
 @pytest.mark.parametrize(("low", "high", "reach"), [(-1, 50, 3), (20, 100, 3), (20, 23, 3), (20, 60, 0)])
 def test_a_window_that_is_none_is_refused(low, high, reach):
     with pytest.raises(NoCertificateError, match="no window"):
-        constants(100, 0.5, shift=Fraction(1), reach=reach, dim=1, low=low, high=high)
+        ball_constants(100, 0.5, shift=Fraction(1), reach=reach, dim=1, low=low, high=high)
 
 
 def test_ends_are_rounded_outward():
@@ -309,7 +312,7 @@ def test_the_vectors_of_constants_hold(vector):
         assert upper <= Fraction(getattr(fast, name)) <= upper * Fraction(close)
         assert getattr(fast, name) == pytest.approx(vector["fast"][name], rel=1e-8, abs=0)
     if fast.high - fast.low < 5_000:
-        found = constants(trials, probability, shift=Fraction(vector["shift"]), low=fast.low, high=fast.high, **given)
+        found = ball_constants(trials, probability, shift=Fraction(vector["shift"]), low=fast.low, high=fast.high, **given)
         brackets = {name: Enclosure.of(figure) for name, figure in found._asdict().items()}
         assert {name: [str(b.lower), str(b.upper)] for name, b in brackets.items()} == vector["brackets"]
 

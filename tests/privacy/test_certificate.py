@@ -21,8 +21,9 @@ from oracles import (
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from croupier.privacy import ArgumentError, NoCertificateError, certificate, certify, gaussian_delta
+from croupier.privacy import ArgumentError, NoCertificateError, certificate, certify
 from croupier.privacy.certificate import BLOCK_LOOSENESS, MAX_TRIALS, SLOPE_MARGIN, presume
+from croupier.privacy.gaussian import gaussian_delta
 
 thorough = settings(max_examples=300, deadline=None, derandomize=True)
 quick = settings(max_examples=60, deadline=None, derandomize=True)

@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 from oracles import composed_delta, exact_delta
 
+from croupier.arithmetic import LinearVectors
 from croupier.optimizer import schedule
-from croupier.optimizer.gradients import Gradients
+from croupier.optimizer._gradients import Gradients
 from croupier.optimizer.phases import check_schedule
-from croupier.population import Batch, Question
-from croupier.privacy import ArgumentError, SumPlan, is_proved, plan_sum
+from croupier.population.dealing import Batch
+from croupier.population.population import Question
+from croupier.privacy import ArgumentError, SumPlan, plan_sum
+from croupier.privacy.calibration import is_proved
 from croupier.problem import Ball, Logistic, Problem
-from croupier.protocol import LinearVectors, Secret
-from croupier.protocol.encoding import clip_to_ball, encode
+from croupier.protocol._encoding import clip_to_ball, encode
+from croupier.protocol.randomness import Secret
 
 ROOT_2 = math.sqrt(2)
 USUAL = {"epsilon": 1.0, "delta": 1e-6, "users": 1_000, "dim": 20}

@@ -14,11 +14,11 @@ from games import branching, gaussian_value, optimal_stopping, slack_value
 from oracles import exact_gaussian_delta, hockey_stick, normal_cdf
 
 from croupier.estimator import PrivacyAccount
-from croupier.privacy import ArgumentError, Guarantee, gaussian_delta, gaussian_mu, plan_lots, plan_sum
-from croupier.privacy.filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
-from croupier.privacy.ledger import BudgetExceededError
-from croupier.statistics import SetAside
-from croupier.statistics.parts import Part
+from croupier.privacy import ArgumentError, Guarantee, plan_lots, plan_sum
+from croupier.privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
+from croupier.privacy._ledger import BudgetExceededError
+from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
+from croupier.statistics.holdout import HoldOut, Part
 
 EPSILON, DELTA = 1.0, 1e-6
 
@@ -200,7 +200,7 @@ def test_a_gaussian_bounds_secret_lots_at_every_epsilon(rounds):
 
 def printed_after(fits, limit):
     """The smallest epsilon in an account's text and JSON for those who were set aside, after each of some fits on them."""
-    aside = Part(SetAside(0.1, "0" * 32), "aside", rows=10_000)
+    aside = Part(HoldOut(0.1, "0" * 32), "aside", rows=10_000)
     account, found = PrivacyAccount(epsilon=limit, delta=DELTA), []
     for fit in fits:
         account.charge("fit", aside.users, fit, part=aside)

@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import exact_gaussian_delta
 
-from croupier.privacy import ArgumentError, central_noise_std, gaussian_delta, gaussian_mu
+from croupier.privacy import ArgumentError, central_noise_std
+from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 
 thorough = settings(max_examples=200, deadline=None, derandomize=True)
 EPSILONS = st.floats(-30, 120)

@@ -16,7 +16,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import exact_gaussian_delta, hockey_stick
 
-from croupier.privacy import ArgumentError, Guarantee, gaussian_delta, round_up
+from croupier.privacy import ArgumentError, Guarantee
+from croupier.privacy._rounding import round_up
+from croupier.privacy.gaussian import gaussian_delta
 
 thorough = settings(max_examples=150, deadline=None, derandomize=True)
 quick = settings(max_examples=40, deadline=None, derandomize=True)

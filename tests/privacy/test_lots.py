@@ -10,20 +10,9 @@ import mpmath
 import pytest
 from scipy.stats import binom
 
-from croupier.privacy import (
-    Allocation,
-    ArgumentError,
-    Guarantee,
-    LotsPlan,
-    NoCertificateError,
-    SumPlan,
-    certify,
-    cheats_in_round,
-    overflow,
-    plan_lots,
-    round_size,
-    smallest_batch,
-)
+from croupier.privacy import ArgumentError, Guarantee, LotsPlan, NoCertificateError, SumPlan, certify, plan_lots
+from croupier.privacy.allocation import Allocation
+from croupier.privacy.crowd import cheats_in_round, overflow, round_size, smallest_batch
 
 ROUNDS = (1, 5, 20, 50, 135, 400)
 # Noise of a round's sum by simulation with Gaussian noise and without error control: delta = 1e-6, replace-one, norm 1

@@ -12,8 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import binomial_law, exact_delta, hockey_stick
 
-from croupier.privacy import ArgumentError, SumPlan, certify, gaussian_delta, plan_scalar_sum, plan_sum
-from croupier.privacy.paper import MAX_ALPHA, MAX_EPSILON
+from croupier.privacy import ArgumentError, SumPlan, certify, plan_scalar_sum, plan_sum
+from croupier.privacy._paper import MAX_ALPHA, MAX_EPSILON
+from croupier.privacy.gaussian import gaussian_delta
 
 VECTOR = {"epsilon": 1.0, "delta": 1e-6, "users": 10_000, "dim": 100, "calibration": "paper"}
 SCALAR = {"epsilon": 1.0, "delta": 1e-6, "users": 100, "calibration": "paper"}

@@ -13,16 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import binomial_law, composed_delta, exact_delta, rounded_law
 
-from croupier.privacy import (
-    ArgumentError,
-    NoCertificateError,
-    SumPlan,
-    central_noise_std,
-    certify,
-    gaussian_delta,
-    plan_scalar_sum,
-    plan_sum,
-)
+from croupier.privacy import ArgumentError, NoCertificateError, SumPlan, central_noise_std, certify, plan_scalar_sum, plan_sum
+from croupier.privacy.gaussian import gaussian_delta
 from croupier.privacy.plan import SumRequest
 
 USUAL = {"epsilon": 1.0, "delta": 1e-6, "users": 1_000, "dim": 10}

@@ -18,7 +18,7 @@ import croupier as cr
 from croupier.cli import main
 from croupier.cli.progress import Interrupt
 from croupier.optimizer import StopTraining
-from croupier.privacy import gaussian_mu
+from croupier.privacy.gaussian import gaussian_mu
 from croupier.problem import Ball, Logistic, Problem
 from croupier.table import TableModel
 

@@ -11,7 +11,8 @@ from oracles import binomial_law, composed_delta, exact_delta
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from croupier.privacy import certify, gaussian_delta
+from croupier.privacy import certify
+from croupier.privacy.gaussian import gaussian_delta
 
 
 def theorem_d(found, shift, dim, epsilon):

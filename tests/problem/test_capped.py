@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import logit, softmax
 
-from croupier.problem import CappedLogistic, CappedMultinomial, Logistic, Multinomial, Weighted
+from croupier.problem import CappedLogistic, CappedMultinomial, Logistic, Multinomial
+from croupier.problem.classification import Weighted
 
 
 @pytest.mark.parametrize("p", [0.001, 0.2, 0.5, 0.9, 0.9999])

@@ -13,7 +13,7 @@ from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
 import croupier as cr
 from croupier import ArgumentError
-from croupier.population import SurrogatePopulation
+from croupier.population.arrays import SurrogatePopulation
 from croupier.problem import Absolute, Ball, Box, L1Ball, Problem, Simplex, WholeSpace
 
 DIM = 4

@@ -13,7 +13,7 @@ import pytest
 
 from croupier import ArgumentError, CustomProblem, minimize
 from croupier.problem import Ball, Logistic, Problem
-from croupier.problem.fingerprint import UndescribableError, fingerprint
+from croupier.problem.custom import UndescribableError, fingerprint
 
 
 def scaled(by, about=None, flags=frozenset("abc")):

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from croupier import ArgumentError
-from croupier.arithmetic import row_dots, row_squares
+from croupier.arithmetic import LinearVectors, row_dots, row_squares
 from croupier.problem import (
     Absolute,
     Ball,
@@ -27,15 +27,14 @@ from croupier.problem import (
     Pinball,
     Problem,
     Simplex,
-    Smoothed,
     SmoothedHinge,
     Squared,
     SquaredHinge,
     WholeSpace,
     check,
 )
-from croupier.protocol import LinearVectors
-from croupier.protocol.encoding import clip_to_ball
+from croupier.problem.problem import Smoothed
+from croupier.protocol._encoding import clip_to_ball
 
 BINARY = [Logistic(), Hinge(), SmoothedHinge(width=0.3), SquaredHinge()]
 REGRESSION = [Squared(target_bound=2.0), Huber(kappa=0.7), Pinball(quantile=0.2), Absolute(), EpsilonInsensitive(width=0.3)]

@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from croupier import ArgumentError
-from croupier.problem import Ball, Hinge, Logistic, Multinomial, Problem, Squared, SquaredHinge, Weighted, check
+from croupier.problem import Ball, Hinge, Logistic, Multinomial, Problem, Squared, SquaredHinge, check
+from croupier.problem.classification import Weighted
 
 WEIGHTS = (0.2, 1.5)
 BINARY = [Logistic(), Hinge(), SquaredHinge()]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from croupier.protocol import RandomSource, SeededRandom
+from croupier.protocol import SeededRandom
+from croupier.protocol.randomness import RandomSource
 
 # The asymptotic p-values below are good to a factor of a few where 25 or more are expected per cell, hence 1e-7 for a rate of 1e-6.
 NOMINAL = 1e-7

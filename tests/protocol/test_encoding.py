@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from croupier import ArgumentError
-from croupier.protocol.encoding import LinearVectors, as_vectors, clip_to_ball, encode, require_finite
+from croupier.arithmetic import LinearVectors
+from croupier.protocol._encoding import as_vectors, clip_to_ball, encode, require_finite
 
 exactly = settings(deadline=None, derandomize=True, max_examples=300)
 

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier import ArgumentError, SecureRandom, SeededRandom, plan_sum
-from croupier.arithmetic import row_squares
-from croupier.protocol import LinearVectors, Randomizer, RandomSource, Secret, fused
-from croupier.protocol.encoding import clip_to_ball, encode
+from croupier.arithmetic import LinearVectors, row_squares
+from croupier.protocol import Randomizer
+from croupier.protocol import _fused as fused
+from croupier.protocol._encoding import clip_to_ball, encode
+from croupier.protocol.randomness import RandomSource, Secret
 
 pytest.importorskip("numba")
 exactly = settings(deadline=None, derandomize=True, max_examples=300)
@@ -249,7 +251,7 @@ def test_asking_whether_the_kernel_is_worth_it_changes_nothing(monkeypatch):
 
 def test_without_numba_numpy_does_it(monkeypatch, patience):
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "croupier.protocol.compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "croupier.protocol._compiled", raising=False)
     fused.kernel.cache_clear()
     try:
         patience(-1)
@@ -264,7 +266,7 @@ def test_without_numba_numpy_does_it(monkeypatch, patience):
 
 def test_where_nothing_can_be_cached_it_is_compiled_all_the_same():
     """A function without a file has no place for a cache, which numba refuses to go without."""
-    from croupier.protocol.compiled import _compiled  # noqa: PLC0415
+    from croupier.protocol._compiled import _compiled  # noqa: PLC0415
 
     names: dict = {}
     exec("def double(x):\n    return 2 * x", names)

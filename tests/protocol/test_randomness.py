@@ -22,7 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier import ArgumentError
-from croupier.protocol import NotPrivateWarning, RandomSource, SecureRandom, SeededRandom, randomness
+from croupier.protocol import NotPrivateWarning, SecureRandom, SeededRandom, randomness
+from croupier.protocol.randomness import RandomSource
 
 exactly = settings(deadline=None, derandomize=True, max_examples=100)
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -335,7 +336,7 @@ def test_a_seeded_source_cannot_be_copied_or_called_private():
 
 def test_a_keyed_stream_does_not_go_on_in_a_forked_process():
     """Parent and child would draw the same bytes: noise used twice."""
-    from croupier.protocol import Secret  # noqa: PLC0415
+    from croupier.protocol.randomness import Secret  # noqa: PLC0415
 
     source = Secret.of_seed(1).source()
     source.draw_bytes(8)

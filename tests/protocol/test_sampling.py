@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from croupier import ArgumentError
-from croupier.protocol import SeededRandom, bernoulli, binomial, fair_binomial, permutation, sampling
-from croupier.protocol.sampling import round_at_random
+from croupier.protocol import SeededRandom, sampling
+from croupier.protocol.sampling import bernoulli, binomial, fair_binomial, permutation, round_at_random
 
 exactly = settings(deadline=None, derandomize=True, max_examples=200)
 

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.protocol import KeyedRandom, Secret, SeededRandom, randomness
+from croupier.protocol import SeededRandom, randomness
+from croupier.protocol.randomness import KeyedRandom, Secret
 
 exactly = settings(deadline=None, derandomize=True, max_examples=300)
 KEY = bytes(range(32))

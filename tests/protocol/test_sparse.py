@@ -10,7 +10,9 @@ from scipy.stats import binom
 
 from croupier.population.records import Records, RowsOfUsers
 from croupier.privacy import ArgumentError, plan_sum
-from croupier.protocol import Randomizer, SeededRandom, SparseVectors, fused
+from croupier.protocol import Randomizer, SeededRandom
+from croupier.protocol import _fused as fused
+from croupier.protocol.sparse import SparseVectors
 from croupier.statistics import Moments
 
 

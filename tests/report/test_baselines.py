@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import chi2
 
 from croupier import plan_sum
-from croupier.report import central, local, simulate_central, simulate_local
+from croupier.report import central, local
+from croupier.report.baselines import simulate_central, simulate_local
 
 RUNS = 400
 

@@ -14,12 +14,13 @@ from scipy.stats import chi2
 
 import croupier as cr
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleQuantileRegressor, ShuffleRidge, ShuffleScaler
-from croupier.optimizer.progress import noise_norms
-from croupier.privacy import round_up
-from croupier.privacy.words import RECORDS
-from croupier.report import Comparison, Method, compare, html_report
-from croupier.report.figures import distance_figure, plans_over_epsilon
-from croupier.report.svg import Axis, Figure, number, thinned
+from croupier.optimizer.training import noise_norms
+from croupier.privacy._rounding import round_up
+from croupier.privacy._statements import RECORDS
+from croupier.report import Comparison, compare, html_report
+from croupier.report._svg import Axis, Figure, number, thinned
+from croupier.report.compare import Method
+from croupier.report.html import distance_figure, plans_over_epsilon
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from croupier import ArgumentError
 from croupier.cli.app import app
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogisticRegression, ShuffleLogit
-from croupier.report import html_report, summaries_of
+from croupier.report import html_report
+from croupier.report.intervals import summaries_of
 
 
 @pytest.fixture(scope="module")

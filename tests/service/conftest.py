@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_roles import World, round_of
 
 import croupier as cr
-from croupier.protocol import Secret, VectorSum
-from croupier.service.task import Task, TaskRound
-from croupier.service.wire import TASK, Document, sha256
+from croupier.protocol import VectorSum
+from croupier.protocol.randomness import Secret
+from croupier.service.wire.documents import TASK, Document, sha256
+from croupier.service.wire.task import Task, TaskRound
 
 USERS, DIM = 8, 2
 PROBLEM = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))

@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_roles import DIM, World, soon
 
 from croupier.protocol import Report as Bits
-from croupier.protocol import SecureRandom, permutation
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.checked import batch_of, checked_transport
-from croupier.service.packing import width_for
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.transport import opened, sealed_report, shuffled
-from croupier.service.wire import Document, SealedBatch, SealedReport
+from croupier.protocol import SecureRandom
+from croupier.protocol.sampling import permutation
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.wire.documents import Document
+from croupier.service.wire.reports import SealedBatch, SealedReport, width_for
+from croupier.service.wire.transports import batch_of, checked_transport, opened, sealed_report, shuffled
 
 
 def batch_made(reports: Sequence[SealedReport], plan: Any, random: Any = None) -> SealedBatch:

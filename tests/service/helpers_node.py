@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "typescript"
-PAGE = ROOT / "src" / "croupier" / "service" / "page"
+PAGE = ROOT / "src" / "croupier" / "service" / "shuffler" / "page"
 
 
 def why_no_node() -> str | None:

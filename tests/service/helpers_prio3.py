@@ -1,6 +1,6 @@
 """Prio3SumVec once more, slowly and in the open: Python's whole numbers, polynomials by Lagrange's formula, one report at a time.
 
-The second route to every byte of `croupier.service.verified`. It shares with it the text of the draft and the hash function.
+The second route to every byte of `croupier.service.prio3`. It shares with it the text of the draft and the hash function.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from croupier.table import Piece, Schema, fit_table
+from croupier.table import Schema, fit_table
+from croupier.table.read import Piece
 
 GUESS = """
 [target]

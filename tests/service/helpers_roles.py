@@ -24,17 +24,18 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sqlalchemy import select
 
 import croupier as cr
-from croupier.optimizer import run
-from croupier.protocol import RandomSource, Secret, VectorSum
-from croupier.service import store as tables
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.outcomes import RefusedError
-from croupier.service.packing import width_for
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import Database
-from croupier.service.task import Task, TaskRound
-from croupier.service.transport import sealed_report
-from croupier.service.wire import Document, SealedReport
+from croupier.optimizer.training import run
+from croupier.protocol import VectorSum
+from croupier.protocol.randomness import RandomSource, Secret
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.wire.documents import Document
+from croupier.service.wire.outcomes import RefusedError
+from croupier.service.wire.reports import SealedReport, width_for
+from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.transports import sealed_report
 from croupier.validation import how_to_install
 
 DIM = 5

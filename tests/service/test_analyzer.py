@@ -25,16 +25,18 @@ from helpers_roles import DIM, Training, Web, World, answer_round, pieces, refus
 from sqlalchemy import event
 
 import croupier as cr
-from croupier.optimizer import run
-from croupier.population import Batch as Users
-from croupier.population import Order, Question
-from croupier.protocol import Secret
-from croupier.service import store as tables
-from croupier.service.outcomes import SpoiledError
-from croupier.service.roles import Errands
-from croupier.service.store import Database
-from croupier.service.web import analyzer_app
-from croupier.service.wire import Document, SealedReport, WireError
+from croupier.optimizer.training import run
+from croupier.population.dealing import Batch as Users
+from croupier.population.dealing import Order
+from croupier.population.population import Question
+from croupier.protocol.randomness import Secret
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.outcomes import TooManyBadReportsError
+from croupier.service.wire.reports import SealedReport
 from croupier.validation import ArgumentError
 
 TRANSPORTS = ["masked-sum", "messages"]
@@ -142,7 +144,7 @@ def test_a_batch_with_more_bad_reports_than_the_margin_is_the_end_of_the_task(ma
         document = running.next_round()
         assert client.post("/v1/batch", wrong(world, document)[1][kind]).status == 200
         soon(lambda: running.ended)
-        assert isinstance(running.error, SpoiledError)
+        assert isinstance(running.error, TooManyBadReportsError)
         assert "round 1 is spoiled: " in str(running.error)
         assert "more than the 0 " in str(running.error)
         good = batch_made([SealedReport.from_bytes(world.report(user, document)) for user in range(4)], world.plan(document))
@@ -155,7 +157,7 @@ def test_a_batch_with_more_bad_reports_than_the_margin_is_the_end_of_the_task(ma
     assert world.rows("analyzer", "SELECT share FROM found") == [(None,)]
     with training(world) as again:  # nor does a restart open it
         soon(lambda: again.ended)
-        assert isinstance(again.error, SpoiledError)
+        assert isinstance(again.error, TooManyBadReportsError)
         assert again.population.current() is None
 
 
@@ -501,7 +503,7 @@ def test_a_batch_that_the_analyzer_refuses_is_not_sent_for_ever(make_world, anal
     analyzer_that_says.says = lambda path: (
         (200, task) if path == "/v1/task" else (400, b"a batch of another shape\n") if path == "/v1/batch" else (200, b"")
     )
-    with Errands(shuffler, analyzer_that_says.url):
+    with AnalyzerRelay(shuffler, analyzer_that_says.url):
         soon(lambda: "the analyzer says 400" in caplog.text)  # or whatever stands before it: that is not for good
         assert shuffler.waiting_batch() is not None
         analyzer_that_says.headers["Croupier-Refused-For-Good"] = "yes"
@@ -529,7 +531,7 @@ def test_errands_that_fail_are_done_less_and_less_often_and_nothing_is_lost(make
             self.pauses.append(timeout)
             return super().wait(0.01)
 
-    errands = Errands(shuffler, analyzer_that_says.url)
+    errands = AnalyzerRelay(shuffler, analyzer_that_says.url)
     errands._stopping = Impatient()
     with errands:
         soon(lambda: len(Impatient.pauses) >= 8)
@@ -547,7 +549,7 @@ def test_a_shuffler_of_another_task_takes_no_rounds_and_sends_no_batch(make_worl
     answer_round(world, shuffler, document, range(4))
     other = replace(world.task, name="another").document(world.analyzer_key).to_bytes()
     analyzer_that_says.says = lambda path: (200, other if path == "/v1/task" else b"")
-    with Errands(shuffler, analyzer_that_says.url):
+    with AnalyzerRelay(shuffler, analyzer_that_says.url):
         soon(lambda: "a new task needs a new folder" in caplog.text)
     assert set(analyzer_that_says.asked) == {"/v1/task", "/v1/refusal"}  # it says why
     assert shuffler.waiting_batch() is not None
@@ -560,7 +562,7 @@ def test_a_redirect_is_not_taken_for_an_analyzer_that_has_the_batch(make_world, 
     task = world.task.document(world.analyzer_key).to_bytes()
     analyzer_that_says.headers["Location"] = "/login"
     analyzer_that_says.says = lambda path: (200, task if path == "/v1/task" else b"") if path != "/v1/batch" else (302, b"")
-    with Errands(shuffler, analyzer_that_says.url):
+    with AnalyzerRelay(shuffler, analyzer_that_says.url):
         soon(lambda: "the analyzer says 302" in caplog.text)
     assert "/login" not in analyzer_that_says.asked
     assert shuffler.waiting_batch() is not None
@@ -569,7 +571,7 @@ def test_a_redirect_is_not_taken_for_an_analyzer_that_has_the_batch(make_world, 
 @pytest.mark.parametrize("address", ["localhost", "localhost:8802", "ftp://host", "http://", "http://host name"])
 def test_an_address_that_is_none_is_refused_at_once(make_world, address):
     with pytest.raises(ArgumentError, match="an address like"):
-        Errands(make_world().shuffler(), address)
+        AnalyzerRelay(make_world().shuffler(), address)
 
 
 def test_what_somebody_reads_is_wiped_later(make_world, caplog):
@@ -587,7 +589,7 @@ def test_what_somebody_reads_is_wiped_later(make_world, caplog):
     shuffler.receive(world.names[3], reports[3])
     assert shuffler.store.unwiped
     assert any(piece in world.files("shuffler") for piece in own)
-    errands = Errands(shuffler, "http://127.0.0.1:9")
+    errands = AnalyzerRelay(shuffler, "http://127.0.0.1:9")
     errands._wipe()
     assert "somebody reads the database" in caplog.text
     reader.execute("COMMIT")

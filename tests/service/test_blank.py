@@ -11,12 +11,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_records import TARGETS, UNSORTED, person
 
-from croupier.service.means import blanked_mean, checked_mean
-from croupier.service.records import Reader, described
-from croupier.service.task import TaskRound
-from croupier.service.task_file import TaskFile
-from croupier.service.wire import WireError, canonical
-from croupier.table import Request, Schema
+from croupier.service.analyzer.task_file import TaskFile
+from croupier.service.client.client import blanked_mean, checked_mean
+from croupier.service.client.records import Reader, words_of_records
+from croupier.service.wire.documents import WireError, canonical
+from croupier.service.wire.task import TaskRound
+from croupier.table import Schema
+from croupier.table.model import Request
 from croupier.validation import ArgumentError
 
 FACTS = 'target = {column = "ill", classes = ["yes", "no"]}\ncolumns = {age = {low = 0, high = 100}}\n'
@@ -44,7 +45,7 @@ def test_a_task_file_may_say_what_becomes_of_records_that_are_not_valid(tmp_path
 
 
 def test_a_word_that_is_not_known_is_refused_by_clients():
-    words = described(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0, "invalid": "blank"}, None))
+    words = words_of_records(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0, "invalid": "blank"}, None))
     Reader(words)
     words["parameters"] = {"epsilon": 1.0, "invalid": "guess"}
     with pytest.raises(WireError, match="invalid"):
@@ -108,7 +109,7 @@ def test_every_kind_of_target_and_column_has_blanks(tmp_path, kind):
     target, labels = TARGETS[kind]
     facts = Schema.from_toml(UNSORTED.format(target=target))
     task = "regress-huber" if kind == "range" else "classify"
-    reader = Reader(json.loads(canonical(described(facts, Request(task, {"epsilon": 1.0, "invalid": "blank"}, None)))))
+    reader = Reader(json.loads(canonical(words_of_records(facts, Request(task, {"epsilon": 1.0, "invalid": "blank"}, None)))))
     head, record = person(1, labels).splitlines()
     values = record.split(",")
     columns = head.split(",")

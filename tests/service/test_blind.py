@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA384
 
-from croupier.service.blind import blind_signature, blinded, is_signed, modulus_bytes, new_signer, unblinded
-from croupier.service.wire import WireError
+from croupier.service.wire.documents import WireError
+from croupier.service.wire.enrolment import blind_signature, blinded, is_signed, modulus_bytes, new_signer, unblinded
 
 RFC = json.loads((Path(__file__).parent / "vectors" / "rfc9474" / "vectors.json").read_text())
 

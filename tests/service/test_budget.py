@@ -18,10 +18,12 @@ from scipy.stats import norm
 
 from croupier import ArgumentError
 from croupier.cli import main
-from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError
-from croupier.privacy import Allocation, Guarantee
-from croupier.service.budget import period_of, period_text
-from croupier.service.memory import Memory
+from croupier.privacy import Guarantee
+from croupier.privacy.allocation import Allocation
+from croupier.service.client.budget import BudgetLimit, DeviceBudget, period_of, period_text
+from croupier.service.client.client import Client
+from croupier.service.client.state import Memory
+from croupier.service.wire.outcomes import RefusedTaskError
 
 DAY = 86400.0
 LIMIT = BudgetLimit(2.0, 1e-5, 30 * DAY)

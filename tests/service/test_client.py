@@ -26,27 +26,30 @@ from sqlalchemy import func, select
 
 import croupier as cr
 from croupier import ArgumentError, SeededRandom
-from croupier.client import BudgetLimit, Client, DeviceBudget, RefusedTaskError, Sent, ServerError
-from croupier.optimizer import run
-from croupier.privacy import round_up
-from croupier.privacy.filter import gaussian_bound
-from croupier.privacy.rounding import exact
+from croupier.optimizer.training import run
+from croupier.privacy._filter import gaussian_bound
+from croupier.privacy._rounding import exact, round_up
 from croupier.protocol import Counts, VectorSum
-from croupier.service import client as client_module
-from croupier.service import means
-from croupier.service import store as tables
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.certificates import development_certificate
-from croupier.service.memory import Memory
-from croupier.service.packing import width_for
-from croupier.service.records import Reader, described
-from croupier.service.roles import Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.task import Task, TaskRound
-from croupier.service.transport import sealed_report
-from croupier.service.web import shuffler_app
-from croupier.service.wire import Document, SealedReport, WireError
-from croupier.table import Request, Schema, Source
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.client import client as client_module
+from croupier.service.client import client as means
+from croupier.service.client.budget import BudgetLimit, DeviceBudget
+from croupier.service.client.client import Client
+from croupier.service.client.records import Reader, words_of_records
+from croupier.service.client.state import Memory
+from croupier.service.net import database as tables
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served, development_certificate
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.outcomes import RefusedTaskError, Sent
+from croupier.service.wire.reports import SealedReport, width_for
+from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.transports import sealed_report
+from croupier.table import Schema
+from croupier.table.model import Request
+from croupier.table.read import Source
 
 join_module = importlib.import_module("croupier.cli.join")
 X, Y = np.array([0.6, -0.3]), 1.0
@@ -652,7 +655,7 @@ def test_a_server_that_says_nothing_is_left_after_a_while(service):
 
 
 def test_an_answer_that_does_not_end_is_cut_off(service, monkeypatch):
-    monkeypatch.setattr("croupier.service.http.MOST_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr("croupier.service.net.http.MOST_DOCUMENT_BYTES", 100)
     with pytest.raises(ServerError, match="does not end"):
         service.client().task()
 
@@ -830,7 +833,7 @@ def joined(tmp_path, roles, monkeypatch):
         monkeypatch.setattr(join_module, "Client", Timed)
         monkeypatch.setattr(Timed, "clock", clock, raising=False)
         monkeypatch.setattr(Timed, "requests", requests, raising=False)
-        with Service(folder, roles, roles.task(records=described(facts, request))) as service:
+        with Service(folder, roles, roles.task(records=words_of_records(facts, request))) as service:
             service.open()
             given = {"token": service.tokens[service.seats[0]], "folder": folder / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
                 "budget_file": folder / "b.json",
@@ -884,7 +887,7 @@ def test_in_a_task_that_blanks_a_file_that_is_not_valid_is_answered_like_any_oth
     facts = Schema.from_toml(FACTS)
     request = Request("classify", {"epsilon": 20.0, "invalid": "blank"}, None)
     (tmp_path / "me.csv").write_text(text)
-    with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=0.2)) as service:
+    with Service(tmp_path, roles, roles.task(records=words_of_records(facts, request), pace=0.2)) as service:
         service.open()
         reader = Reader(service.client().task().records)
         sent = service.client(at_once=False).answer(lambda: reader.of_file(tmp_path / "me.csv"), random=SeededRandom(3))
@@ -899,7 +902,7 @@ def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user
     facts, request, said = Schema.from_toml(FACTS), Request("classify", {"epsilon": 20.0, "invalid": "blank"}, None), []
     (tmp_path / "me.csv").write_text("age\n30\n")
     monkeypatch.setattr(join_module, "say", lambda console, text: said.append(text))
-    with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=0.5)) as service:
+    with Service(tmp_path, roles, roles.task(records=words_of_records(facts, request), pace=0.5)) as service:
         service.open()
         key = roles.analyzer.public_key().public_bytes_raw().hex()
         given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
@@ -918,7 +921,7 @@ def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user
 def test_a_file_that_is_refused_is_refused_before_a_round_is_asked_for(tmp_path, roles, monkeypatch):
     facts, request = Schema.from_toml(FACTS), Request("classify", {"epsilon": 20.0}, None)
     (tmp_path / "me.csv").write_text("age,ill\n30,perhaps\n")
-    with Service(tmp_path, roles, roles.task(records=described(facts, request), pace=1.0)) as service:
+    with Service(tmp_path, roles, roles.task(records=words_of_records(facts, request), pace=1.0)) as service:
         service.open()
         key = roles.analyzer.public_key().public_bytes_raw().hex()
         given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {

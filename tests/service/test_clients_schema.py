@@ -10,9 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
-from croupier.service.query_file import QueryFile
-from croupier.service.task import Task
-from croupier.service.task_file import TaskFile
+from croupier.service.analyzer.task_file import QueryFile, TaskFile
+from croupier.service.wire.task import Task
 from croupier.table import Schema, fit_table
 from croupier.validation import ArgumentError
 

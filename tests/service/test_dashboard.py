@@ -27,19 +27,21 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 import croupier as cr
-from croupier.optimizer import run
+from croupier.optimizer.training import run
 from croupier.protocol import VectorSum
-from croupier.service import store
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.dashboard import MOST_POINTS, POLICY, Dashboard, Heard, curve, page, run_state
-from croupier.service.outcomes import Answered
-from croupier.service.packing import width_for
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.task import Task, TaskRound
-from croupier.service.transport import sealed_report
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import ARRIVALS, ROUND, Document, WireError
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.dashboard import MOST_POINTS, POLICY, Dashboard, Heard, curve, page, run_state
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.net import database as store
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.wire.documents import ARRIVALS, ROUND, Document, WireError
+from croupier.service.wire.outcomes import Answered
+from croupier.service.wire.reports import width_for
+from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.transports import sealed_report
 
 USERS, DIM, ROUNDS, EPSILON, DELTA = 60, 3, 3, 4.0, 1e-3
 
@@ -292,7 +294,7 @@ def test_arrivals_reach_the_analyzer_over_the_network(started):
         expected = {"round": 1, "arrived": 4, "wanted": plan.users, "minimum": plan.honest_users}
         assert got(shuffler, "/v1/arrivals") == expected
         assert got(analyzer, "/v1/state")["arrivals"]["arrived"] is None
-        with Errands(made.shuffler, analyzer.url):
+        with AnalyzerRelay(made.shuffler, analyzer.url):
             assert eventually(lambda: got(analyzer, "/v1/state")["arrivals"]["arrived"] == 4)
             made.arrive(1)
             assert eventually(lambda: got(analyzer, "/v1/state")["arrivals"]["arrived"] == 5)
@@ -323,7 +325,7 @@ def eventually(true, seconds=60.0):
 # --- the page as text -----------------------------------------------------------------------------------------------------------
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
-SOURCE = files("croupier.service").joinpath("dashboard.html").read_text(encoding="utf-8")
+SOURCE = files("croupier.service.analyzer").joinpath("dashboard.html").read_text(encoding="utf-8")
 
 
 class Tags(HTMLParser):
@@ -478,7 +480,7 @@ def test_a_browser_shows_a_round_when_it_ends(started, chromium):
         assert tab.text_content("#rounds-done") == "0"
         assert tab.is_disabled("#pick")
         assert "no round has ended yet" in tab.text_content("#curve")
-        with Errands(made.shuffler, served.url):
+        with AnalyzerRelay(made.shuffler, served.url):
             made.arrive(4)
             shown(tab, "#arrivals-now", "^4$")
             assert "Reported by the shuffler." in tab.text_content("#arrivals-note")
@@ -502,7 +504,7 @@ def test_a_browser_shows_a_round_when_it_ends(started, chromium):
 
 
 def test_a_browser_falls_back_to_asking(started, chromium, monkeypatch):
-    monkeypatch.setattr("croupier.service.web._MOST_STREAMS", 0)
+    monkeypatch.setattr("croupier.service.net.app._MOST_STREAMS", 0)
     made = started()
     with Served(analyzer_app(made.population)) as served:
         tab, _ = opened(chromium, served)

@@ -26,15 +26,19 @@ import pytest
 from helpers_records import TARGETS, UNSORTED, person
 from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
 
-from croupier.client import Client, ServerError
-from croupier.protocol import RandomSource
-from croupier.service.certificates import development_certificate
-from croupier.service.records import Reader
-from croupier.service.roles import Errands, Served, signing_key
-from croupier.service.store import SHUFFLER, Database, enrol
-from croupier.service.task_file import TaskFile
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.table import Encoder, Source, TableModel
+from croupier.protocol.randomness import RandomSource
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.task_file import TaskFile
+from croupier.service.client.client import Client
+from croupier.service.client.records import Reader
+from croupier.service.net.database import SHUFFLER, Database, enrol
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served, development_certificate, signing_key
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.table import TableModel
+from croupier.table.encode import Encoder
+from croupier.table.read import Source
 
 TRANSPORTS = ["masked-sum", "messages"]
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
@@ -110,7 +114,7 @@ def deployed(world: World, tls: tuple[Path, Path] | None = None):
         training(world) as running,
         Served(analyzer_app(running.population), tls=tls) as analyzer,
         Served(web, tls=tls) as served,
-        Errands(shuffler, analyzer.url, ca=None if tls is None else tls[0]),
+        AnalyzerRelay(shuffler, analyzer.url, ca=None if tls is None else tls[0]),
     ):
         soon(lambda: shuffler.document)
         world.seat()

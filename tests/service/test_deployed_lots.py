@@ -32,25 +32,28 @@ from helpers_roles import (
 from sqlalchemy import delete, update
 
 import croupier as cr
-from croupier.client import Client, Lot, RefusedTaskError
 from croupier.privacy import plan_lots
 from croupier.privacy.certificate import certify
-from croupier.protocol import Counts, Secret
-from croupier.service import lots as drawing
-from croupier.service import on_time, shuffler
-from croupier.service import store as tables
-from croupier.service.checked import batch_of, checked_transport
-from croupier.service.exclusions import Exclusions, Release
-from croupier.service.http import ServerError
-from croupier.service.outcomes import Arrivals
-from croupier.service.roles import Errands, Served
-from croupier.service.secrecy import SecretRounds
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.task import Task
-from croupier.service.task_file import TaskFile
-from croupier.service.transport import opened as opened_batch
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import Document, SealedBatch, SealedReport, WireError, sha256
+from croupier.protocol import Counts
+from croupier.protocol.randomness import Secret
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.task_file import TaskFile
+from croupier.service.client.client import Client
+from croupier.service.net import database as tables
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler import role as on_time
+from croupier.service.shuffler import role as shuffler
+from croupier.service.shuffler import rounds as drawing
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.wire.documents import Document, WireError, sha256
+from croupier.service.wire.outcomes import Arrivals, RefusedTaskError
+from croupier.service.wire.reports import Exclusions, Release, SealedBatch, SealedReport
+from croupier.service.wire.task import Lot, SecretRounds, Task
+from croupier.service.wire.transports import batch_of, checked_transport
+from croupier.service.wire.transports import opened as opened_batch
 from croupier.validation import ArgumentError
 
 TRANSPORTS = ["masked-sum", "messages"]
@@ -341,7 +344,7 @@ def deployed(world: World):
         training(world) as running,
         Served(analyzer_app(running.population)) as analyzer,
         Served(shuffler_app(role)) as served,
-        Errands(role, analyzer.url),
+        AnalyzerRelay(role, analyzer.url),
     ):
         soon(lambda: role.document)
         world.seat()
@@ -463,8 +466,8 @@ def test_shufflers_on_one_database_share_secret_rounds_and_whoever_leads_ends_th
         analyzer = stack.enter_context(Served(analyzer_app(running.population)))
         urls = [stack.enter_context(Served(shuffler_app(role))).url for role in roles]
 
-        def errands_of(role: ShufflerRole) -> Errands:
-            return stack.enter_context(Errands(role, analyzer.url))
+        def errands_of(role: ShufflerRole) -> AnalyzerRelay:
+            return stack.enter_context(AnalyzerRelay(role, analyzer.url))
 
         leader = errands_of(roles[0])
         soon(roles[0].current)
@@ -571,7 +574,7 @@ def seen(world: World, clock: Clock, caplog) -> dict[str, object]:
     """All that the analyzer and the public can see of a run in which everybody comes to the round of its lot."""
     began, sent, looks = clock.now, [], []
 
-    class Noted(Errands):
+    class Noted(AnalyzerRelay):
         def _sent(self, path, body=None):
             answer = super()._sent(path, body)
             if body is not None:
@@ -633,8 +636,10 @@ def seen(world: World, clock: Clock, caplog) -> dict[str, object]:
 def test_nothing_that_the_analyzer_or_the_public_can_see_tells_a_lot(make, clock, caplog, monkeypatch):
     """Two runs of the same users, of whom one has another lot. Everything but noise is the same, and so are all times."""
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("croupier.service.roles.time", clock)
-    monkeypatch.setattr("croupier.service.dashboard.time", SimpleNamespace(monotonic=itertools.count().__next__))  # no old looks
+    monkeypatch.setattr("croupier.service.net.server.time", clock)
+    monkeypatch.setattr(
+        "croupier.service.analyzer.dashboard.time", SimpleNamespace(monotonic=itertools.count().__next__)
+    )  # no old looks
     found = []
     for lot in (1, 2):
         caplog.clear()

@@ -18,16 +18,15 @@ from test_typescript_questions import STORED, task_of
 
 import croupier as cr
 import croupier.problem as problems
-from croupier.optimizer.methods import METHODS
-from croupier.service.budget import BudgetLimit, DeviceBudget
-from croupier.service.documents import Document, WireError, canonical, cleaned, sha256, signed_bytes
-from croupier.service.ending import End
-from croupier.service.queries import KINDS
-from croupier.service.records import described, reader_of
-from croupier.service.task import Task, TaskRound
-from croupier.service.wire import TRANSPORTS
-from croupier.table import Request, Schema
-from croupier.table.model import TASKS
+from croupier.optimizer.planning import METHODS
+from croupier.service.client.budget import BudgetLimit, DeviceBudget
+from croupier.service.client.records import reader_of, words_of_records
+from croupier.service.wire.documents import Document, End, WireError, canonical, cleaned, sha256, signed_bytes
+from croupier.service.wire.queries import KINDS
+from croupier.service.wire.reports import TRANSPORTS
+from croupier.service.wire.task import Task, TaskRound
+from croupier.table import Schema
+from croupier.table.model import TASKS, Request
 
 KEY = ANALYZER.public_key()
 TASK, ROUND, ARRIVALS, EXCLUSIONS, END, REFUSAL, HEARD = 1, 2, 4, 5, 16, 17, 18
@@ -49,8 +48,8 @@ def table_task(about: str) -> dict:
     request = Request(about, parameters, 1e-2)
     estimator = request.estimator(facts, 40)
     estimator.lots, estimator._exclusions = "open", True
-    features = len(described(facts, request)["features"])
-    records = described(facts, request)
+    features = len(words_of_records(facts, request)["features"])
+    records = words_of_records(facts, request)
     task = Task("masked-sum", 40, estimator.problem_for(features), estimator.schedule_for(40, features), KEY, records, pace=1.0)
     return json.loads(task.document(ANALYZER).text)
 

@@ -10,15 +10,14 @@ import pytest
 from helpers_roles import World, round_of, soon
 from test_deployed import USERS, Operators
 
-from croupier.client import Client
-from croupier.service.dashboard import Dashboard
-from croupier.service.documents import Document, WireError
-from croupier.service.ending import End, heard, refusal, refusal_reason, require_heard
-from croupier.service.http import Server
-from croupier.service.on_time import RoundClock
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.web import analyzer_app
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.dashboard import Dashboard
+from croupier.service.client.client import Client
+from croupier.service.net.http import Server
+from croupier.service.net.server import Served
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.shuffler.role import RoundClock, ShufflerRole
+from croupier.service.wire.documents import Document, End, WireError, heard, refusal, refusal_reason, require_heard
 
 TASK = "ab" * 32
 
@@ -68,7 +67,7 @@ def test_an_analyzer_hears_and_shows_that_its_task_is_not_served(world):
     dashboard = Dashboard(population)
     assert dashboard.state(anew=True)["refusal"] is None
     shuffler = ShufflerRole(world.store("shuffler"), world.shuffler_key, world.analyzer_key.public_key(), smallest=50)
-    with Served(analyzer_app(population)) as analyzer, Errands(shuffler, analyzer.url):
+    with Served(analyzer_app(population)) as analyzer, AnalyzerRelay(shuffler, analyzer.url):
         soon(lambda: population.ending.refusal)
     assert re.search("batches of 4 users; this shuffler makes none of less than 50", dashboard.state(anew=True)["refusal"])
 
@@ -98,11 +97,11 @@ def test_roles_end_well_and_the_same_command_works_after_a_kill_that_came_after_
 
 def test_a_shuffler_that_knows_of_the_end_asks_nobody_anything_also_after_a_restart(world, caplog):
     shuffler = world.shuffler()
-    with Errands(shuffler, "http://127.0.0.1:1"):
+    with AnalyzerRelay(shuffler, "http://127.0.0.1:1"):
         soon(lambda: "out of reach" in caplog.text)
     shuffler.ending.take(End(world.task.id, 3).document(world.analyzer_key), world.task)
     caplog.clear()
-    with Errands(world.shuffler(), "http://127.0.0.1:1"):
+    with AnalyzerRelay(world.shuffler(), "http://127.0.0.1:1"):
         time.sleep(0.7)  # three errands
     assert caplog.text == ""
 

@@ -21,20 +21,18 @@ from helpers_roles import Web, postgres_server, soon, why_no_postgres
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
-from croupier.service import enroller
-from croupier.service import store as tables
-from croupier.service.blind import PREFIX_BYTES, blind_signature, new_signer
-from croupier.service.enroller import EnrollerRole, new_invitation, read_invitations, token_keys
-from croupier.service.enroller_web import enroller_app
-from croupier.service.enrolment import EnrollerKeys, check_enroller, slots_of
-from croupier.service.http import Server, ServerError
-from croupier.service.outcomes import RefusedError
-from croupier.service.roles import Served
-from croupier.service.store import Database
-from croupier.service.task import Task
-from croupier.service.tokens import SIGNED_BYTES, TokenRequests, is_token, read_requests, requests_bytes
-from croupier.service.wallet import Wallet
-from croupier.service.wire import WireError
+from croupier.service.client.state import Wallet
+from croupier.service.enroller import enroller
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation, read_invitations, token_keys
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.http import Server, ServerError
+from croupier.service.net.server import Served
+from croupier.service.wire.documents import WireError
+from croupier.service.wire.enrolment import PREFIX_BYTES, EnrollerKeys, blind_signature, check_enroller, new_signer, slots_of
+from croupier.service.wire.outcomes import RefusedError
+from croupier.service.wire.task import Task
+from croupier.service.wire.tokens import SIGNED_BYTES, TokenRequests, is_token, read_requests, requests_bytes
 from croupier.validation import ArgumentError
 
 SIGNERS = [new_signer() for _ in range(2)]
@@ -406,7 +404,7 @@ def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitati
         import os, signal, sys
         from pathlib import Path
         from croupier.service import store
-        from croupier.service.enroller import EnrollerRole, token_keys
+        from croupier.service.enroller.enroller import EnrollerRole, token_keys
         role = EnrollerRole(store.Database({database!r}, store.ENROLLER), token_keys(Path({os.fspath(folder)!r})))
         role.{step}(role.person_of({invitation!r}), Path({os.fspath(tmp_path / "body")!r}).read_bytes())
         os.kill(os.getpid(), signal.SIGKILL)  # committed to or signed, and nobody has heard

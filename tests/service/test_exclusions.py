@@ -21,19 +21,20 @@ from croupier.cli import main
 from croupier.optimizer.phases import check_schedule, held_in_batch
 from croupier.privacy.crowd import exclusions_in_batch, honest_in_batch
 from croupier.protocol import Report as Bits
-from croupier.service import store as tables
-from croupier.service.dashboard import plan_words
-from croupier.service.exclusions import Exclusions, Release
-from croupier.service.http import Server, ServerError
-from croupier.service.margin import fewest, most_excluded, no_room
-from croupier.service.outcomes import SpoiledError
-from croupier.service.packing import modulo, width_for
-from croupier.service.queries import AskedQuery
-from croupier.service.roles import Errands, Served
-from croupier.service.task import Task
-from croupier.service.transport import sealed_report
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import Document, SealedReport, WireError
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.dashboard import plan_words
+from croupier.service.analyzer.population import fewest, most_excluded, no_room
+from croupier.service.net import database as tables
+from croupier.service.net.http import Server, ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.outcomes import TooManyBadReportsError
+from croupier.service.wire.queries import AskedQuery
+from croupier.service.wire.reports import Exclusions, Release, SealedReport, modulo, width_for
+from croupier.service.wire.task import Task
+from croupier.service.wire.transports import sealed_report
 
 TRANSPORTS = ["masked-sum", "messages"]
 # The plan counts on 5 of 10 users, 8 are honest by the task's premise: 3 may be left out, and a round ends with 8.
@@ -181,7 +182,7 @@ def test_more_bad_reports_than_the_margin_end_the_task_and_nothing_of_the_round_
         running.population.take(batch)
         shuffler.forwarded(name)
         soon(lambda: running.ended)
-        assert isinstance(running.error, SpoiledError)
+        assert isinstance(running.error, TooManyBadReportsError)
         assert "4 of 10 reports are bad, more than the 3 allowed" in str(running.error)
         settle(shuffler, running.population)
     assert shuffler.releases.ready() is None
@@ -202,7 +203,7 @@ def test_the_shuffler_hears_whose_reports_were_bad_before_the_analyzer_goes(worl
         shuffler.forwarded(name)
         soon(lambda: running.ended)
         running.population.ending.declare(0, str(running.error)[:500])
-        errands = Errands(shuffler, analyzer.url)
+        errands = AnalyzerRelay(shuffler, analyzer.url)
         errands._task()
         errands._round()
         assert running.population.ending.wait(1.0, threading.Event())
@@ -428,7 +429,7 @@ def test_a_task_of_fifty_clients_of_whom_five_cheat_in_every_way_ends_normally(m
         training(world) as running,
         Served(analyzer_app(running.population)) as analyzer,
         Served(shuffler_app(shuffler)) as served,
-        Errands(shuffler, analyzer.url),
+        AnalyzerRelay(shuffler, analyzer.url),
     ):
         soon(lambda: shuffler.document)
         world.seat()

@@ -20,13 +20,12 @@ import pytest
 from fastapi import FastAPI, Response
 from helpers_roles import World, round_of, soon
 
-from croupier.client import Client
-from croupier.service import listening, store
-from croupier.service.certificates import development_certificate
-from croupier.service.http import Server, ServerError
-from croupier.service.listening import ImpatientProtocol, Seldom, room_for_connections
-from croupier.service.roles import Served
-from croupier.service.web import shuffler_app
+from croupier.service.client.client import Client
+from croupier.service.net import database as store
+from croupier.service.net import server as listening
+from croupier.service.net.http import Server, ServerError
+from croupier.service.net.server import RateLimitedLog, Served, TimeoutProtocol, development_certificate, room_for_connections
+from croupier.service.shuffler.app import shuffler_app
 
 # What an attacker may send and leave: nothing, half a head, half a body, a byte of one.
 HALVES = [
@@ -166,7 +165,7 @@ def test_a_client_that_reads_a_large_answer_in_pieces_has_all_of_it():
 
 def test_there_are_no_more_connections_than_there_is_room_for(world, monkeypatch):
     with Served(shuffler_app(world.shuffler())) as served:
-        monkeypatch.setattr(ImpatientProtocol, "most_connections", 2)
+        monkeypatch.setattr(TimeoutProtocol, "most_connections", 2)
         with connected(served) as one, connected(served) as two:
             for connection in (one, two):
                 connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: me\r\n\r\n")
@@ -178,7 +177,7 @@ def test_there_are_no_more_connections_than_there_is_room_for(world, monkeypatch
 
 def test_a_line_that_comes_again_and_again_is_logged_once_a_minute():
     now = [0.0]
-    seldom, said = Seldom(lambda: now[0]), []
+    seldom, said = RateLimitedLog(lambda: now[0]), []
     for step in range(6000):  # a hundred a second for a minute
         now[0] = step / 100
         record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "socket.accept() out of %s", ("resources",), None)
@@ -232,13 +231,13 @@ def test_with_little_room_left_a_role_is_not_healthy(world, monkeypatch):
 def accepted(monkeypatch):
     """How many connections servers have taken."""
     counted = Counter()
-    made = ImpatientProtocol.connection_made
+    made = TimeoutProtocol.connection_made
 
     def counting(self, transport):
         counted["all"] += 1
         made(self, transport)
 
-    monkeypatch.setattr(ImpatientProtocol, "connection_made", counting)
+    monkeypatch.setattr(TimeoutProtocol, "connection_made", counting)
     return counted
 
 
@@ -255,7 +254,7 @@ def test_a_client_opens_one_connection_for_task_round_and_report(world, accepted
 
 
 def test_a_connection_that_the_server_has_closed_is_opened_again(world, accepted, monkeypatch):
-    monkeypatch.setattr("croupier.service.roles.KEEP_SECONDS", 0)
+    monkeypatch.setattr("croupier.service.net.server.KEEP_SECONDS", 0)
     with Served(shuffler_app(world.shuffler())) as served:
         server = Server(served.url)
         for _ in range(3):

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from croupier.protocol import Report as Bits
-from croupier.service import store as tables
-from croupier.service.exclusions import Release
-from croupier.service.margin import fewest, most_excluded
-from croupier.service.packing import width_for
-from croupier.service.transport import sealed_report
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import EXCLUSIONS, ROUND, Document, SealedReport, WireError
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.population import fewest, most_excluded
+from croupier.service.net import database as tables
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.wire.documents import EXCLUSIONS, ROUND, Document, WireError
+from croupier.service.wire.reports import Release, SealedReport, width_for
+from croupier.service.wire.transports import sealed_report
 
 TASKS = {
     "sequential": {"users": 15, "honest": 0.9},

@@ -17,8 +17,8 @@ from croupier.estimator import (
     ShuffleQuantileRegressor,
     ShuffleRidge,
 )
-from croupier.service.model_words import model_of, model_words
-from croupier.statistics import evaluation_query
+from croupier.service.wire.queries import model_from_dict, model_to_dict
+from croupier.statistics.evaluating import evaluation_query
 from croupier.table import Schema, TableModel
 from croupier.validation import ArgumentError
 
@@ -60,8 +60,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::croupier.estimator.FewPeopleWar
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_words_make_the_answers_of_the_model(name):
     model = fitted(name)
-    words = json.loads(json.dumps(model_words(model)))
-    read, own = model_of(words, model.schema), model.estimator
+    words = json.loads(json.dumps(model_to_dict(model)))
+    read, own = model_from_dict(words, model.schema), model.estimator
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 3)) * 10.0 ** rng.integers(-2, 2, size=(300, 1))  # some rows are longer than the norm
     for answer in ("predict", "predict_proba", "decision_function"):
@@ -76,7 +76,7 @@ def test_words_make_the_answers_of_the_model(name):
 
 
 def test_clipping_that_is_undone_is_in_the_words():
-    assert {name for name in MODELS if "clipped" in model_words(fitted(name))} == {n for n in MODELS if n.endswith("clipped")}
+    assert {name for name in MODELS if "clipped" in model_to_dict(fitted(name))} == {n for n in MODELS if n.endswith("clipped")}
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_clipping_that_is_undone_is_in_the_words():
 )
 def test_words_that_are_no_model_of_the_schema_are_refused(word, value):
     model = fitted("two classes")
-    words = model_words(model)
+    words = model_to_dict(model)
     with pytest.raises(ArgumentError, match="model"):
-        model_of(words | {word: value}, model.schema)
+        model_from_dict(words | {word: value}, model.schema)
     with pytest.raises(ArgumentError, match="model"):
-        model_of({name: one for name, one in words.items() if name != word} if word in words else [], model.schema)
+        model_from_dict({name: one for name, one in words.items() if name != word} if word in words else [], model.schema)

@@ -15,13 +15,14 @@ from sqlalchemy import func, select
 from croupier import ArgumentError
 from croupier.cli import main
 from croupier.cli.serve import ENDED
-from croupier.client import Client
-from croupier.service import store
-from croupier.service.dashboard import page, run_state
-from croupier.service.records import Reader, described
-from croupier.service.task import Task
-from croupier.service.wire import WireError
-from croupier.table import Request, Schema
+from croupier.service.analyzer.dashboard import page, run_state
+from croupier.service.client.client import Client
+from croupier.service.client.records import Reader, words_of_records
+from croupier.service.net import database as store
+from croupier.service.wire.documents import WireError
+from croupier.service.wire.task import Task
+from croupier.table import Schema
+from croupier.table.model import Request
 
 ROOT = Path(__file__).parents[2]
 
@@ -184,7 +185,7 @@ columns = {age = {low = 0, high = 100}, town = {levels = ["Ulm", "Bonn"]}}
 
 
 def reader_of(**parameters) -> Reader:
-    return Reader(described(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0} | parameters, None)))
+    return Reader(words_of_records(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0} | parameters, None)))
 
 
 def test_records_become_the_rows_that_a_file_makes_of_them(tmp_path):

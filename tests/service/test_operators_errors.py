@@ -14,20 +14,18 @@ from typer.testing import CliRunner
 
 import croupier as cr
 from croupier.cli.app import app
-from croupier.client import Client
-from croupier.service import store as tables
-from croupier.service.blind import new_signer
-from croupier.service.demands import MAX_REPORT_BYTES, Demands
-from croupier.service.enroller import EnrollerRole, new_invitation
-from croupier.service.enroller_web import enroller_app
-from croupier.service.enrolment import EnrollerKeys
-from croupier.service.outcomes import RefusedTaskError
-from croupier.service.roles import Served
-from croupier.service.store import Database
-from croupier.service.task import Task, TaskRound
-from croupier.service.transport import report_length
-from croupier.service.web import shuffler_app
-from croupier.service.wire import WireError
+from croupier.service.client.client import Client
+from croupier.service.client.policy import MAX_REPORT_BYTES, ClientPolicy
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.wire.documents import WireError
+from croupier.service.wire.enrolment import EnrollerKeys, new_signer
+from croupier.service.wire.outcomes import RefusedTaskError
+from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.transports import report_length
 from croupier.validation import ArgumentError
 
 
@@ -64,7 +62,7 @@ def test_an_invitation_goes_to_the_enroller_that_its_owner_names_and_to_no_other
 
 
 def test_a_task_without_an_enroller_is_refused_where_one_is_demanded():
-    demands = Demands.of(20.01, 1e-2, 10, enroller="https://real.example")
+    demands = ClientPolicy.of(20.01, 1e-2, 10, enroller="https://real.example")
     with pytest.raises(RefusedTaskError, match="has no enroller"):
         demands.check(Roles.task())
 
@@ -80,14 +78,14 @@ def test_a_task_of_long_reports_is_refused_with_the_argument_that_allows_it(tran
     length = report_length(transport, plan)
     assert length > MAX_REPORT_BYTES
     with pytest.raises(RefusedTaskError) as refusal:
-        Demands.of(100.0, 1e-2, 10).check(task)
+        ClientPolicy.of(100.0, 1e-2, 10).check(task)
     assert f"reports of {length:,} bytes by {transport}" in str(refusal.value)
     assert "(max_report_bytes)" in str(refusal.value)
-    Demands.of(100.0, 0.5, 10, max_report_bytes=length).check(task)
+    ClientPolicy.of(100.0, 0.5, 10, max_report_bytes=length).check(task)
     with pytest.raises(RefusedTaskError, match="max_report_bytes"):
-        Demands.of(100.0, 0.5, 10, max_report_bytes=length - 1).check(task)
+        ClientPolicy.of(100.0, 0.5, 10, max_report_bytes=length - 1).check(task)
     with pytest.raises(ArgumentError, match="max_report_bytes"):
-        Demands.of(100.0, 0.5, 10, max_report_bytes=0)
+        ClientPolicy.of(100.0, 0.5, 10, max_report_bytes=0)
 
 
 def test_a_client_sends_nothing_where_a_report_would_be_too_long(tmp_path):

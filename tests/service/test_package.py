@@ -78,7 +78,7 @@ def test_the_package_holds_what_it_says_and_its_types_check(installed):
     assert words["types"][2:] in names
     assert {"README.md", "dist/LICENSE"} <= names
     assert not [name for name in names if not name.startswith("dist/") and name not in ("package.json", "README.md")]
-    served = ROOT / "src" / "croupier" / "service" / "page"
+    served = ROOT / "src" / "croupier" / "service" / "shuffler" / "page"
     assert (package / "dist" / "croupier-client.js").read_bytes() == (served / "croupier-client.js").read_bytes()
     (installed / "use.ts").write_text(
         'import { Client, type Task } from "croupier-client";\nimport { FolderStore } from "croupier-client/node";\n'

@@ -17,18 +17,20 @@ from helpers_node import CLIENT, PAGE, ROOT, asked, why_no_node
 from helpers_roles import Web, seats, soon
 
 from croupier import ArgumentError
-from croupier.client import Client, ServerError
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
-from croupier.service import store as tables
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.own_page import add_page, allow_origins, copy_page, page_files
-from croupier.service.records import Reader
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import Database
-from croupier.service.task_file import TaskFile
-from croupier.service.web import analyzer_app, shuffler_app
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.analyzer.task_file import TaskFile
+from croupier.service.client.client import Client
+from croupier.service.client.records import Reader
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import add_page, allow_origins, copy_page, page_files, shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.shuffler.role import ShufflerRole
 
 SCHEMA = """
 target = {column = "ill", classes = ["no", "yes"]}
@@ -79,7 +81,7 @@ class World:
         add_page(web, lambda: self.enroller and self.enroller.address)
 
         training = threading.Thread(target=self.ask, args=[population])
-        with Served(analyzer_app(population)) as analyzer, Served(web) as served, Errands(shuffler, analyzer.url):
+        with Served(analyzer_app(population)) as analyzer, Served(web) as served, AnalyzerRelay(shuffler, analyzer.url):
             training.start()
             soon(lambda: shuffler.document)
             order = seats(kept)  # users are counted in the order of the rounds that they were drawn for

@@ -13,13 +13,12 @@ from helpers_roles import soon
 from test_page import USERS, Device, Tab, World, chromium, node_devices, person
 from test_tokens import SIGNERS, keys_of
 
-from croupier.client import ServerError
-from croupier.service import store as tables
-from croupier.service.enroller import EnrollerRole, new_invitation
-from croupier.service.enroller_web import enroller_app
-from croupier.service.query_file import QueryFile
-from croupier.service.roles import Served
-from croupier.service.store import Database
+from croupier.service.analyzer.task_file import QueryFile
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
 
 __all__ = ["chromium"]  # the fixture
 pytestmark = pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))

@@ -11,12 +11,11 @@ from helpers_roles import soon
 from test_page import USERS, Tab, World, answered, chromium, killed_and_revived, node_devices, python_devices
 from test_tokens import SIGNERS, keys_of
 
-from croupier.service import store as tables
-from croupier.service.enroller import EnrollerRole, new_invitation
-from croupier.service.enroller_web import enroller_app
-from croupier.service.own_page import allow_origins
-from croupier.service.roles import Served
-from croupier.service.store import Database
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import allow_origins
 
 __all__ = ["chromium"]  # the fixture
 

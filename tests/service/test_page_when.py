@@ -10,8 +10,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from test_page import Tab, World, chromium
 
-from croupier.service.ending import End
-from croupier.service.task import TaskRound
+from croupier.service.wire.documents import End
+from croupier.service.wire.task import TaskRound
 
 __all__ = ["chromium"]  # the fixture
 HOUR = 3600.0  # a round: none ends while a test runs

@@ -15,22 +15,25 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers_questions import USERS, piece, questions
 from helpers_roles import soon
 
-from croupier.cli.answers import figures, write_answer, write_schema
-from croupier.client import Client, ServerError
+from croupier.cli.serve import figures, write_answer, write_schema
 from croupier.protocol import SumEstimate
-from croupier.report import answer_page
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.margin import fewest, most_excluded
-from croupier.service.queries import AskedQuery
-from croupier.service.query_file import QueryFile, asks_question
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import ANALYZER, SHUFFLER, Database, enrol
-from croupier.service.task import Task
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import WireError
-from croupier.statistics import NumberGuess, check, describe, plan_for
-from croupier.table import TableGuess
+from croupier.report.answers import answer_page
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.population import RemotePopulation, fewest, most_excluded
+from croupier.service.analyzer.task_file import QueryFile, asks_question
+from croupier.service.client.client import Client
+from croupier.service.net.database import ANALYZER, SHUFFLER, Database, enrol
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.wire.documents import WireError
+from croupier.service.wire.queries import AskedQuery
+from croupier.service.wire.task import Task
+from croupier.statistics import NumberGuess, check, describe
+from croupier.statistics.asking import plan_for
+from croupier.table.guess import TableGuess
 from croupier.validation import ArgumentError
 
 
@@ -120,7 +123,7 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
         ThreadPoolExecutor(1) as analyst,
         Served(analyzer_app(population)) as analyzer,
         Served(shuffler_app(shuffler)) as served,
-        Errands(shuffler, analyzer.url),
+        AnalyzerRelay(shuffler, analyzer.url),
     ):
         try:
             running = analyst.submit(write_answer, asked, population, tmp_path / "saved.json", analyzer.url)

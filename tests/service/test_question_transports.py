@@ -17,26 +17,27 @@ from helpers_questions import USERS, piece, questions
 from helpers_roles import randomness, soon
 from sqlalchemy import select
 
-from croupier.cli.answers import figures, write_answer
-from croupier.client import Client, ServerError
+from croupier.cli.serve import figures, write_answer
 from croupier.estimator import ShuffleLinearRegression
 from croupier.protocol import VectorSum
-from croupier.report import answer_page
-from croupier.service import store as tables
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.blind import new_signer
-from croupier.service.dashboard import Dashboard
-from croupier.service.enroller import EnrollerRole, new_invitation
-from croupier.service.enroller_web import enroller_app
-from croupier.service.enrolment import EnrollerKeys
-from croupier.service.outcomes import LostError, SpoiledError
-from croupier.service.query_file import QueryFile
-from croupier.service.releasing import excluded_clients
-from croupier.service.roles import Errands, Served
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import Database
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import SealedReport
+from croupier.report.answers import answer_page
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.dashboard import Dashboard
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.analyzer.task_file import QueryFile
+from croupier.service.client.client import Client
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.shuffler.rounds import excluded_clients
+from croupier.service.wire.enrolment import EnrollerKeys, new_signer
+from croupier.service.wire.outcomes import RoundLostError, TooManyBadReportsError
+from croupier.service.wire.reports import SealedReport
 from croupier.validation import ArgumentError
 
 SIGNER = new_signer()
@@ -107,7 +108,7 @@ def deployed(folder: Path, place: Path, kind: str, transport: str, *, enroller=F
         analyst = stack.enter_context(ThreadPoolExecutor(1))
         analyzer = stack.enter_context(Served(analyzer_app(population)))
         served = stack.enter_context(Served(shuffler_app(shuffler)))
-        stack.enter_context(Errands(shuffler, analyzer.url))
+        stack.enter_context(AnalyzerRelay(shuffler, analyzer.url))
         stack.callback(population.stop)
         running = analyst.submit(write_answer, asked, population, place / "saved.json", analyzer.url)
         soon(lambda: shuffler.document)
@@ -224,10 +225,10 @@ def test_a_regression_that_was_deployed_can_be_saved_and_read_and_promises_by_th
 def test_a_question_whose_counts_are_impossible_has_no_answer_rather_than_one_of_zeros(folder, tmp_path):
     """The attack: by masked-sum one client makes the sum one that nobody could have sent. Zeros would be a false answer."""
     with deployed(folder, tmp_path, "histogram", "masked-sum", odd={5: Vandal}) as (asked, there):
-        with pytest.raises(LostError, match="round 1 has no answer: counts that no users could have sent"):
+        with pytest.raises(RoundLostError, match="round 1 has no answer: counts that no users could have sent"):
             there.running.result()
         assert not there.output.exists()
-        with pytest.raises(LostError):  # the same after a restart
+        with pytest.raises(RoundLostError):  # the same after a restart
             asked.answer(RemotePopulation(there.population.task, there.population.store, there.population._key))
         state = Dashboard(there.population).state()
         assert (state["status"], state["answer"]) == ("spoiled", False)
@@ -237,7 +238,7 @@ def test_a_question_whose_counts_are_impossible_has_no_answer_rather_than_one_of
 def test_more_bad_reports_than_the_margin_end_the_question(folder, tmp_path):
     odd = dict.fromkeys(range(4), Spoiler)
     with deployed(folder, tmp_path, "histogram", "verified-sum", odd=odd) as (_, there):
-        with pytest.raises(SpoiledError, match="4 of 30 reports are bad, more than the 3 allowed"):
+        with pytest.raises(TooManyBadReportsError, match="4 of 30 reports are bad, more than the 3 allowed"):
             there.running.result()
         assert not there.output.exists()
 

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from helpers_records import TARGETS, UNSORTED, person
 
-from croupier.service.records import Reader, described
-from croupier.service.wire import WireError, canonical
-from croupier.table import Encoder, Request, Schema, Source
+from croupier.service.client.records import Reader, words_of_records
+from croupier.service.wire.documents import WireError, canonical
+from croupier.table import Schema
+from croupier.table.encode import Encoder
+from croupier.table.model import Request
+from croupier.table.read import Source
 
 VECTOR = json.loads((Path(__file__).parent / "vectors" / "records.json").read_text())
 
@@ -28,7 +31,7 @@ def test_rows_by_the_tasks_words_are_those_by_the_analyzers_file(tmp_path, kind,
     target, labels = TARGETS[kind]
     facts = Schema.from_toml(UNSORTED.format(target=target).replace('"as-is"', f'"{rows}"'))
     request = Request("regress-huber" if kind == "range" else "classify", {"epsilon": 1.0, "interactivity": "full"}, None)
-    words = over_the_wire(described(facts, request))
+    words = over_the_wire(words_of_records(facts, request))
     assert [column["name"] for column in words["schema"]["columns"]] == list(facts.columns)
     encoder, estimator = Encoder(facts), request.estimator(facts)
     for user in range(6):

@@ -14,14 +14,16 @@ import pytest
 from helpers_roles import Web, World, postgres_server, randomness, round_of, soon, training, why_no_postgres
 from sqlalchemy.exc import OperationalError
 
-from croupier.client import Client
-from croupier.protocol import Secret
-from croupier.service import background, on_time
-from croupier.service.background import Loop, TurnOutcome
-from croupier.service.http import ServerError
-from croupier.service.roles import Errands, Served
-from croupier.service.secrecy import SecretRounds
-from croupier.service.web import analyzer_app, shuffler_app
+from croupier.protocol.randomness import Secret
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.client.client import Client
+from croupier.service.net import server as background
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Loop, Served, TurnOutcome
+from croupier.service.shuffler import role as on_time
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.wire.task import SecretRounds
 
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
 
@@ -102,7 +104,7 @@ def test_a_loop_that_is_stuck_is_not_healthy(monkeypatch):
 def test_healthz_and_metrics_tell_of_a_dead_loop_and_of_the_oldest_batch(make_world):
     world = make_world(users=12)
     shuffler = world.shuffler()
-    errands = Errands(shuffler, "http://127.0.0.1:9")
+    errands = AnalyzerRelay(shuffler, "http://127.0.0.1:9")
     with Web(shuffler_app(shuffler, errands.loop)) as web:
         said = web.get("/healthz")
         assert (said.status, said.text.splitlines()[0]) == (503, "not ok: errands: the loop is dead")
@@ -199,7 +201,7 @@ def test_a_database_restarted_at_every_stage_stops_nothing(make_world, server, m
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(training(world))
         analyzer = stack.enter_context(Served(analyzer_app(running.population)))
-        errands = [stack.enter_context(Errands(role, analyzer.url)) for role in roles]
+        errands = [stack.enter_context(AnalyzerRelay(role, analyzer.url)) for role in roles]
         urls = [stack.enter_context(Served(shuffler_app(role, one.loop))).url for role, one in zip(roles, errands, strict=True)]
         server.restart()
         soon(lambda: all(role.task for role in roles))

@@ -16,7 +16,7 @@ from helpers_roles import PostgresServer, postgres_server, soon, why_no_postgres
 from sqlalchemy import create_engine, text
 from test_deployed import USERS, Device, Operators, members, workers
 
-from croupier.protocol import Secret
+from croupier.protocol.randomness import Secret
 
 ROUNDS, ROUND_SECONDS = 6, 80
 # In every process: blanks with coins that a test can draw again, those of each round. All else is as it is.

@@ -17,18 +17,16 @@ from helpers_exclusions import batch_made
 from helpers_roles import DIM, World, answer_round, pieces, refused, round_of, sizes, soon
 
 from croupier.protocol import Report as Bits
-from croupier.service import store as tables
-from croupier.service import taking
-from croupier.service.analyzer import RemotePopulation
-from croupier.service.exclusions import Exclusions
-from croupier.service.lots import draw_lots
-from croupier.service.on_time import RoundClock
-from croupier.service.outcomes import RefusedError, Taken
-from croupier.service.packing import width_for
-from croupier.service.shuffler import ShufflerRole
-from croupier.service.store import Database
-from croupier.service.transport import sealed_report
-from croupier.service.wire import ROUND, Document, SealedBatch, SealedReport, WireError
+from croupier.service.analyzer.population import RemotePopulation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.shuffler import rounds as taking
+from croupier.service.shuffler.role import RoundClock, ShufflerRole
+from croupier.service.shuffler.rounds import draw_lots
+from croupier.service.wire.documents import ROUND, Document, WireError
+from croupier.service.wire.outcomes import Accepted, RefusedError
+from croupier.service.wire.reports import Exclusions, SealedBatch, SealedReport, width_for
+from croupier.service.wire.transports import sealed_report
 
 TRANSPORTS = ["masked-sum", "messages"]
 
@@ -39,8 +37,8 @@ TRANSPORTS = ["masked-sum", "messages"]
 def test_the_same_bytes_again_are_one_report(opened):
     world, shuffler, document = opened
     report = world.report(0, document)
-    assert [shuffler.receive(world.names[0], report) for _ in range(3)] == [Taken(1, 4)] * 3
-    assert shuffler.receive(world.names[1], world.report(1, document)) == Taken(2, 4)
+    assert [shuffler.receive(world.names[0], report) for _ in range(3)] == [Accepted(1, 4)] * 3
+    assert shuffler.receive(world.names[1], world.report(1, document)) == Accepted(2, 4)
     assert sizes(world) == (2, 2)
 
 
@@ -66,7 +64,7 @@ def test_a_client_takes_part_once_in_a_task_or_once_in_each_of_its_rounds(make_w
         assert refused(shuffler, world.names[0], again) == (409, "this client has taken part already")
         assert sizes(world) == (0, 4)
     else:
-        assert shuffler.receive(world.names[0], again) == Taken(1, 4)
+        assert shuffler.receive(world.names[0], again) == Accepted(1, 4)
         assert sizes(world) == (1, 5)
 
 
@@ -180,7 +178,7 @@ def test_a_report_of_another_shape_is_refused_with_the_reason_and_counts_nowhere
     assert status == 400
     assert reason in said
     assert sizes(world) == (0, 0)
-    assert shuffler.receive(world.names[0], world.report(0, document)) == Taken(1, 4)  # nothing is held against the client
+    assert shuffler.receive(world.names[0], world.report(0, document)) == Accepted(1, 4)  # nothing is held against the client
 
 
 def test_every_misshapen_report_is_tried(make_world):
@@ -197,7 +195,7 @@ def test_without_a_task_the_shuffler_asks_to_wait_and_after_a_restart_it_remembe
     first.open(document)
     new = world.shuffler(with_task=False)  # before it has reached the analyzer
     assert new.document == world.task.document(world.analyzer_key)
-    assert new.receive(world.names[0], world.report(0, document)) == Taken(1, 4)
+    assert new.receive(world.names[0], world.report(0, document)) == Accepted(1, 4)
 
 
 def test_before_a_round_reports_are_to_come_later_and_after_it_they_are_late(make_world):
@@ -210,8 +208,8 @@ def test_before_a_round_reports_are_to_come_later_and_after_it_they_are_late(mak
     assert refused(shuffler, world.names[5], late) == (410, "the round has ended")
     shuffler.open(second)
     assert refused(shuffler, world.names[5], late) == (410, "the round has ended")
-    assert shuffler.receive(world.names[4], early) == Taken(1, 4)
-    assert shuffler.receive(world.names[5], world.report(5, second)) == Taken(2, 4)  # its own round
+    assert shuffler.receive(world.names[4], early) == Accepted(1, 4)
+    assert shuffler.receive(world.names[5], world.report(5, second)) == Accepted(2, 4)  # its own round
 
 
 @pytest.mark.parametrize(("interactivity", "users"), [("sequential", 12), ("full", 4)])
@@ -263,7 +261,7 @@ def test_a_round_with_the_honest_minimum_ends_when_patience_does(make_world, pat
         assert batch.users == minimum
         assert refused(shuffler, world.names[9], world.report(9, document))[0] == 410
     else:
-        assert shuffler.receive(world.names[9], world.report(9, document)) == Taken(10, 12)
+        assert shuffler.receive(world.names[9], world.report(9, document)) == Accepted(10, 12)
 
 
 def test_patience_counts_from_the_opening_of_a_round_across_a_restart(make_world):
@@ -453,15 +451,15 @@ def test_reports_of_one_transaction_hear_what_they_would_have_heard_one_by_one(m
     ]
 
     def heard(outcome):
-        return outcome if isinstance(outcome, Taken) else (outcome.status, str(outcome))
+        return outcome if isinstance(outcome, Accepted) else (outcome.status, str(outcome))
 
     together, alone = (world.shuffler() for world in worlds)
     for shuffler in (together, alone):
         shuffler.open(document)
     outcomes = [heard(outcome) for outcome in together.receive_all(sent)]
     assert outcomes == [heard(outcome) for one in sent for outcome in alone.receive_all([one])]
-    assert [outcome if isinstance(outcome, Taken) else outcome[0] for outcome in outcomes] == [
-        *(Taken(1, 4), Taken(1, 4), Taken(2, 4), 409, 400, 400, Taken(3, 4), Taken(4, 4), 410, Taken(0, 4))
+    assert [outcome if isinstance(outcome, Accepted) else outcome[0] for outcome in outcomes] == [
+        *(Accepted(1, 4), Accepted(1, 4), Accepted(2, 4), 409, 400, 400, Accepted(3, 4), Accepted(4, 4), 410, Accepted(0, 4))
     ]
     assert sizes(worlds[0]) == sizes(worlds[1]) == (0, 4)
     for world, shuffler in zip(worlds, (together, alone), strict=True):
@@ -738,4 +736,4 @@ def test_a_place_is_not_lost_with_a_transaction_that_fails(make_world, monkeypat
     monkeypatch.setattr(RoundClock, "now", lambda self: now + 6)
     shuffler.close_late()
     assert shuffler.waiting_batch() is None
-    assert shuffler.receive(world.names[0], world.report(0, document)) == Taken(10, 12)
+    assert shuffler.receive(world.names[0], world.report(0, document)) == Accepted(10, 12)

@@ -12,10 +12,11 @@ import pytest
 import croupier as cr
 from croupier import problem as problems
 from croupier.optimizer.phases import objective_of
-from croupier.privacy import is_proved
-from croupier.problem import Weighted, domains, losses
-from croupier.service.task import Task, TaskRound
-from croupier.service.wire import Document, WireError
+from croupier.privacy.calibration import is_proved
+from croupier.problem import domains, losses
+from croupier.problem.classification import Weighted
+from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.task import Task, TaskRound
 
 EVERY_LOSS = [
     losses.Logistic(),

@@ -19,23 +19,22 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_roles import World, randomness, round_of, soon, training
 
-from croupier.client import Client, ServerError
 from croupier.protocol import VectorSum
-from croupier.service import store as tables
-from croupier.service.admission import Admission
-from croupier.service.blind import PREFIX_BYTES, new_signer
-from croupier.service.checked import MaskedSum, batch_of
-from croupier.service.enroller import EnrollerRole, new_invitation
-from croupier.service.enroller_web import enroller_app
-from croupier.service.enrolment import EnrollerKeys
-from croupier.service.memory import Memory
-from croupier.service.packing import modulo, width_for
-from croupier.service.roles import Errands, Served
-from croupier.service.store import Database
-from croupier.service.tokens import TokenRequests, slot_of
-from croupier.service.transport import sealed_report
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import TOKEN_BYTES, SealedReport
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.analyzer.population import Admission
+from croupier.service.client.client import Client
+from croupier.service.client.state import Memory
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.http import ServerError
+from croupier.service.net.server import Served
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.wire.enrolment import PREFIX_BYTES, EnrollerKeys, new_signer
+from croupier.service.wire.reports import TOKEN_BYTES, SealedReport, modulo, width_for
+from croupier.service.wire.tokens import TokenRequests, slot_of
+from croupier.service.wire.transports import MaskedSum, batch_of, sealed_report
 from croupier.validation import ArgumentError
 
 SIGNERS = [new_signer() for _ in range(3)]
@@ -43,7 +42,7 @@ SIGNERS = [new_signer() for _ in range(3)]
 
 def signed_tokens(task, signers=SIGNERS) -> list[bytes]:
     """Tokens of one person, got as a client does."""
-    from croupier.service.blind import blind_signature  # noqa: PLC0415
+    from croupier.service.wire.enrolment import blind_signature  # noqa: PLC0415
 
     requests = TokenRequests.drawn(task.id, task.enroller)
     answers = [blind_signature(one.request, key) for one, key in zip(requests.blinded, signers, strict=False)]
@@ -70,7 +69,7 @@ class Deployment:
             training(self.world) as running,
             Served(analyzer_app(running.population)) as analyzer,
             Served(shuffler_app(shuffler)) as served,
-            Errands(shuffler, analyzer.url),
+            AnalyzerRelay(shuffler, analyzer.url),
         ):
             soon(lambda: shuffler.document)
             self.world.seat()
@@ -270,9 +269,9 @@ def test_an_analyzer_that_is_killed_has_counted_a_token_or_has_not(tmp_path):
         from pathlib import Path
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from croupier.service import store
-        from croupier.service.admission import Admission
-        from croupier.service.task import Task, TaskRound
-        from croupier.service.wire import Document
+        from croupier.service.analyzer.population import Admission
+        from croupier.service.wire.task import Task, TaskRound
+        from croupier.service.wire.reports import Document
         folder = Path({os.fspath(tmp_path)!r})
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex({world.analyzer_key.public_key().public_bytes_raw().hex()!r}))
         task = Task.read(Document.from_bytes((folder / "task").read_bytes()), key)

@@ -25,13 +25,20 @@ from scipy import stats
 
 from croupier.protocol import Report as Bits
 from croupier.protocol import SeededRandom
-from croupier.service import transport as transport_module
-from croupier.service.checked import MaskedSum, batch_of
-from croupier.service.exclusions import Exclusions, Release
-from croupier.service.packing import count_width, packed, packed_bytes, unpacked
-from croupier.service.task import Task, TaskRound
-from croupier.service.transport import check_shape, mask, opened, sealed_report, shuffled
-from croupier.service.wire import Document, SealedBatch, SealedReport, WireError
+from croupier.service.wire import transports as transport_module
+from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.reports import (
+    Exclusions,
+    Release,
+    SealedBatch,
+    SealedReport,
+    count_width,
+    packed,
+    packed_bytes,
+    unpacked,
+)
+from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.transports import MaskedSum, batch_of, check_shape, mask, opened, sealed_report, shuffled
 
 exactly = settings(deadline=None, derandomize=True, max_examples=25)
 transports = pytest.mark.parametrize("transport", ["messages", "masked-sum"])

@@ -17,14 +17,12 @@ from helpers_roles import World, randomness
 from test_deployed import Device, deployed
 from test_tokens import SIGNERS, keys_of
 
-from croupier.service import store as tables
-from croupier.service.documents import canonical, sha256
-from croupier.service.enroller import EnrollerRole, new_invitation
-from croupier.service.enroller_web import enroller_app
-from croupier.service.roles import Served
-from croupier.service.store import Database
-from croupier.service.task import Task
-from croupier.service.wire import TASK, Document, WireError
+from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
+from croupier.service.net import database as tables
+from croupier.service.net.database import Database
+from croupier.service.net.server import Served
+from croupier.service.wire.documents import TASK, Document, WireError, canonical, sha256
+from croupier.service.wire.task import Task
 
 USERS = 12
 

@@ -21,9 +21,9 @@ import croupier.problem as problems
 from croupier import SumPlan, plan_sum
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
-from croupier.service.secrecy import SecretRounds
-from croupier.service.task import Task
-from croupier.service.wire import TASK, TRANSPORTS, Document, WireError
+from croupier.service.wire.documents import TASK, Document, WireError
+from croupier.service.wire.reports import TRANSPORTS
+from croupier.service.wire.task import SecretRounds, Task
 
 VECTORS = ROOT / "tests" / "service" / "vectors"
 ANALYZER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -161,7 +161,7 @@ def mutated(values, generator):
 
 def fuzzed(values: dict, count: int, seed: int) -> list[Document]:
     """Signed tasks with a word changed, half of them words of their lots, their ids made anew."""
-    from croupier.service.documents import canonical, sha256  # noqa: PLC0415
+    from croupier.service.wire.documents import canonical, sha256  # noqa: PLC0415
 
     generator, documents = np.random.default_rng(seed), []
     for _ in range(count):

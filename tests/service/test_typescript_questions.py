@@ -12,12 +12,11 @@ import pytest
 from helpers_node import CLIENT, ROOT, asked, needs_node, node
 from test_typescript import ANALYZER, check_refusals, mutated
 
-from croupier.service.documents import canonical, sha256
-from croupier.service.model_words import ANSWERS
-from croupier.service.queries import KINDS, AskedQuery
-from croupier.service.task import Task
-from croupier.service.wire import TASK, Document
-from croupier.statistics import NumberGuess, plan_for
+from croupier.service.wire.documents import TASK, Document, canonical, sha256
+from croupier.service.wire.queries import ANSWERS, KINDS, AskedQuery
+from croupier.service.wire.task import Task
+from croupier.statistics import NumberGuess
+from croupier.statistics.asking import plan_for
 from croupier.validation import ArgumentError
 
 VECTORS = ROOT / "tests" / "service" / "vectors"

@@ -12,12 +12,12 @@ from helpers_prio3 import P64, SlowSumVec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.service.verified import kernels as compiled_path
-from croupier.service.verified.circuit import SumVecCircuit, chunk_length
-from croupier.service.verified.field import FIELD64, FIELD128
-from croupier.service.verified.kernels import kernels
-from croupier.service.verified.prio3 import SUM_VEC, SUM_VEC_WITH_MULTIPROOF, Prio3SumVec
-from croupier.service.verified.xof import derive_seeds, expand
+from croupier.service.prio3 import kernels as compiled_path
+from croupier.service.prio3.circuit import SumVecCircuit, chunk_length
+from croupier.service.prio3.field import FIELD64, FIELD128
+from croupier.service.prio3.kernels import kernels
+from croupier.service.prio3.prio3 import SUM_VEC, SUM_VEC_WITH_MULTIPROOF, Prio3SumVec
+from croupier.service.prio3.xof import derive_seeds, expand
 
 VECTORS = Path(__file__).parent / "vectors" / "vdaf"
 NAMES = ["Prio3SumVec_0", "Prio3SumVec_1", "Prio3SumVecWithMultiproof_0", "Prio3SumVecWithMultiproof_1"]

@@ -12,10 +12,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from croupier.service.documents import WireError
-from croupier.service.verified import keys
-from croupier.service.verified.field import FIELD64
-from croupier.service.verified.reports import (
+from croupier.service.prio3 import prio3 as keys
+from croupier.service.prio3.field import FIELD64
+from croupier.service.wire.documents import WireError
+from croupier.service.wire.reports import (
+    SealedReport,
     VerifiedSizes,
     checkable,
     decided,
@@ -24,7 +25,6 @@ from croupier.service.verified.reports import (
     total_counts,
     vdaf_for,
 )
-from croupier.service.wire import SealedReport
 
 DIM, MOST, DIGEST, KEY = 6, 11, bytes(range(32)), bytes(32)
 

@@ -13,13 +13,12 @@ from helpers_exclusions import bring
 from helpers_roles import DIM, World, training
 
 from croupier.protocol import Report as Bits
-from croupier.service.dashboard import Dashboard, page
-from croupier.service.margin import most_excluded
-from croupier.service.outcomes import RefusedError, SpoiledError
-from croupier.service.transport import sealed_report
-from croupier.service.verified.field import FIELD64
-from croupier.service.verified.reports import VerifiedSizes, shared_counts, vdaf_for
-from croupier.service.wire import SealedReport
+from croupier.service.analyzer.dashboard import Dashboard, page
+from croupier.service.analyzer.population import most_excluded
+from croupier.service.prio3.field import FIELD64
+from croupier.service.wire.outcomes import RefusedError, TooManyBadReportsError
+from croupier.service.wire.reports import SealedReport, VerifiedSizes, shared_counts, vdaf_for
+from croupier.service.wire.transports import sealed_report
 
 TRANSPORT = "verified-sum"
 
@@ -82,7 +81,7 @@ def cheats(world, document, plan, honest):
 
     def sealed_as(helper, report):
         """The report with this sealed share."""
-        from croupier.service import transport  # noqa: PLC0415
+        from croupier.service.wire import transports as transport  # noqa: PLC0415
 
         envelope = transport._SUITE.encrypt(helper, key, info=transport.seed_info(TRANSPORT, digest))
         return replace(report, sealed=np.frombuffer(envelope, np.uint8)).to_bytes()
@@ -202,7 +201,7 @@ def test_more_cheats_than_the_margin_allows_end_the_task_and_nothing_is_released
         running.population.take(batch)
         shuffler.forwarded(name)
         assert running.next_round(after=1) is None
-        assert isinstance(running.error, SpoiledError)
+        assert isinstance(running.error, TooManyBadReportsError)
         assert "more than" in str(running.error)
     assert world.rows("analyzer", "SELECT ones, key FROM asked") == [(None, None)]
     world.close()

@@ -6,8 +6,9 @@ import pytest
 from helpers_exclusions import wrong
 from helpers_roles import DIM, Web, answer_round, round_of, sizes, soon, training
 
-from croupier.service.web import analyzer_app, shuffler_app
-from croupier.service.wire import Document
+from croupier.service.analyzer.app import analyzer_app
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.wire.documents import Document
 
 TRANSPORTS = ["masked-sum", "messages"]
 

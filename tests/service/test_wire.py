@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.service.ending import END, HEARD
-from croupier.service.exclusions import Exclusions, Release, release_bytes
-from croupier.service.wire import BATCH, ROUND, TASK, Document, SealedBatch, SealedReport, WireError, report_bytes
+from croupier.service.wire.documents import BATCH, END, HEARD, ROUND, TASK, Document, WireError
+from croupier.service.wire.reports import Exclusions, Release, SealedBatch, SealedReport, release_bytes, report_bytes
 
 exactly = settings(deadline=None, derandomize=True, max_examples=200)
 DIM, MESSAGES, USERS = 3, 4, 5

@@ -11,9 +11,11 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.population import ArrayPopulation, ParquetPopulation, SurrogatePopulation
-from croupier.privacy.ledger import BudgetExceededError
-from croupier.statistics import CheckedStatistic, CustomQuery, Histogram, Moments
+from croupier.population import ArrayPopulation, ParquetPopulation
+from croupier.population.arrays import SurrogatePopulation
+from croupier.privacy._ledger import BudgetExceededError
+from croupier.statistics import CustomQuery, Histogram, Moments
+from croupier.statistics.query import CheckedStatistic
 
 PEOPLE = np.random.default_rng(0).normal(40, 10, size=(4_000, 2))
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}

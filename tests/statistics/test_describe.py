@@ -17,12 +17,15 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.report import describe_page
-from croupier.statistics import LevelGuess, NumberGuess, NumberSummary, SetAside, Summaries, check, plan_for
-from croupier.statistics.describing import numbers_of
-from croupier.statistics.set_aside import name_number
-from croupier.table import TableGuess, describe_table
-from croupier.table.describing import range_of
+from croupier.report.description import describe_page
+from croupier.statistics import LevelGuess, NumberGuess, check
+from croupier.statistics.asking import plan_for
+from croupier.statistics.columns import NumberSummary
+from croupier.statistics.describing import Summaries, numbers_of
+from croupier.statistics.holdout import HoldOut, name_number
+from croupier.table import describe_table
+from croupier.table.describe import range_of
+from croupier.table.guess import TableGuess
 from croupier.validation import ArgumentError
 
 GUESSES = {
@@ -195,7 +198,7 @@ def test_the_account_adds_the_description_up():
 
 
 def test_people_are_set_aside_by_place_or_name_alone():
-    aside = SetAside.fresh(0.25)
+    aside = HoldOut.fresh(0.25)
     whole = aside.places(0, 10_000)
     assert np.array_equal(
         whole, np.concatenate([aside.places(first, 7) for first in range(0, 9_996, 7)] + [aside.places(9_996, 4)])
@@ -205,7 +208,7 @@ def test_people_are_set_aside_by_place_or_name_alone():
     chosen = aside.names(names)
     assert abs(chosen.mean() - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 10_000)
     assert np.array_equal(chosen[::-1], aside.names(names[::-1]))
-    assert not np.array_equal(whole, SetAside.fresh(0.25).places(0, 10_000))
+    assert not np.array_equal(whole, HoldOut.fresh(0.25).places(0, 10_000))
 
 
 def test_in_memory_nobody_has_rows_on_both_sides():
@@ -318,7 +321,7 @@ def test_a_seed_names_the_same_people_in_every_process_and_in_a_file(tmp_path, m
     assert {"0", "1"} == set(first)
     path = tmp_path / "people.csv"
     path.write_text("who,x\n" + "".join(f"person {number},1\n" for number in range(300)))
-    monkeypatch.setattr("croupier.statistics.set_aside.secrets.token_hex", lambda size: "5" * (2 * size))
+    monkeypatch.setattr("croupier.statistics.holdout.secrets.token_hex", lambda size: "5" * (2 * size))
     looks = describe_table(path, TableGuess({"x": NumberGuess(0, 2)}, user="who"), epsilon=1.0, delta=1e-6, share=0.5)
     assert looks.users == first.count("1")
 

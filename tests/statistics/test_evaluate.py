@@ -12,10 +12,10 @@ from sklearn import metrics
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.population import SurrogatePopulation
+from croupier.population.arrays import SurrogatePopulation
 from croupier.protocol import SumEstimate
 from croupier.statistics import Moments, check
-from croupier.statistics.evaluation import Classification, Regression
+from croupier.statistics.evaluating import Classification, Regression
 from croupier.validation import ArgumentError
 
 

@@ -11,11 +11,11 @@ from sklearn import metrics
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.population import SurrogatePopulation
-from croupier.report import answer_page
+from croupier.population.arrays import SurrogatePopulation
+from croupier.report.answers import answer_page
 from croupier.statistics import check
-from croupier.statistics.evaluation import Classification
-from croupier.statistics.one_vs_rest import CAP, LOSS, RANKS, SQUARE, class_vectors, joint_spread, rank_weights
+from croupier.statistics.evaluating import Classification
+from croupier.statistics.scores import CAP, LOSS, RANKS, SQUARE, class_vectors, joint_spread, rank_weights
 from croupier.validation import ArgumentError
 
 CENTRES = np.array([[0.0, 1.5], [1.5, -0.5], [-1.5, -0.5], [0.5, 0.2]])

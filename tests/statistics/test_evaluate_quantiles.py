@@ -8,10 +8,10 @@ from scipy.stats import norm
 
 import croupier as cr
 from croupier.estimator import ShuffleQuantileRegressor
-from croupier.population import SurrogatePopulation
-from croupier.report import answer_page
+from croupier.population.arrays import SurrogatePopulation
+from croupier.report.answers import answer_page
 from croupier.statistics import check
-from croupier.statistics.evaluation import Regression
+from croupier.statistics.evaluating import Regression
 
 
 class Quantile:

@@ -10,8 +10,10 @@ from scipy.stats import binom
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.statistics import Moments, Newton, check, least_squares, plan_for
-from croupier.statistics.newton import CURVATURE, SLOPE, SQUARE
+from croupier.statistics import Moments, check
+from croupier.statistics.asking import plan_for
+from croupier.statistics.moments import least_squares
+from croupier.statistics.newton import CURVATURE, SLOPE, SQUARE, Newton
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(300, 4))

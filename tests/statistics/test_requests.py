@@ -19,7 +19,8 @@ from croupier.estimator import (
     ShuffleScaler,
 )
 from croupier.privacy import default_delta
-from croupier.statistics import Histogram, plan_for
+from croupier.statistics import Histogram
+from croupier.statistics.asking import plan_for
 from croupier.validation import ArgumentError
 
 X = np.random.default_rng(0).uniform(size=(2000, 2))

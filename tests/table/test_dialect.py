@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from croupier.table import Dialect, Encoder, Schema, Source
+from croupier.table import Schema
+from croupier.table.encode import Encoder
+from croupier.table.read import Dialect, Source
 from croupier.validation import ArgumentError
 
 FACTS = """

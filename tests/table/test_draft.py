@@ -10,7 +10,8 @@ import pyarrow.csv as arrow_csv
 import pytest
 from pyarrow import parquet
 
-from croupier.table import Category, Dialect, Numeric, Schema, Source, Target, draft
+from croupier.table import Category, Numeric, Schema, Target, draft
+from croupier.table.read import Dialect, Source
 from croupier.validation import ArgumentError
 
 COLUMNS = {

@@ -8,7 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from croupier.table import Encoder, Piece, Schema
+from croupier.table import Schema
+from croupier.table.encode import Encoder
+from croupier.table.read import Piece
 from croupier.validation import ArgumentError
 
 NAN, INF = float("nan"), float("inf")

@@ -13,21 +13,11 @@ import pytest
 
 from croupier.cli import main
 from croupier.optimizer import StopTraining
-from croupier.table import (
-    Dialect,
-    Encoder,
-    Engine,
-    Request,
-    Schema,
-    Source,
-    TableBlock,
-    TableModel,
-    TableWarning,
-    Watcher,
-    fit_table,
-    task_for,
-)
-from croupier.table.people import _blocks
+from croupier.table import Schema, TableModel, TableWarning, fit_table
+from croupier.table.encode import Encoder
+from croupier.table.model import Request, task_for
+from croupier.table.population import Engine, TableBlock, Watcher, _blocks
+from croupier.table.read import Dialect, Source
 from croupier.validation import ArgumentError
 
 FACTS = """

@@ -11,11 +11,17 @@ from typer.testing import CliRunner
 
 from croupier.cli.app import app
 from croupier.cli.progress import Stopped
-from croupier.estimator import RegressionTable, ShuffleLinearRegression, ShuffleLogit
-from croupier.population import ArrayPopulation, BlockPopulation, UnreachableError
+from croupier.estimator import ShuffleLinearRegression, ShuffleLogit
+from croupier.estimator.inference import RegressionTable
+from croupier.population import ArrayPopulation, UnreachableError
+from croupier.population.blocks import BlockPopulation
 from croupier.report import html_report
-from croupier.table import Encoder, Engine, Schema, Source, TableModel, fit_table, in_schema_units, interval_schema, read_table
-from croupier.table.people import _blocks
+from croupier.table import Schema, TableModel, fit_table
+from croupier.table.apply import read_table
+from croupier.table.encode import Encoder
+from croupier.table.model import in_schema_units, interval_schema
+from croupier.table.population import Engine, _blocks
+from croupier.table.read import Source
 from croupier.validation import ArgumentError
 
 # A test of an estimate against the truth at so many standard errors has a false alarm in 2e-9 of its runs.

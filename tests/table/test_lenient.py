@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from croupier.estimator import ShuffleLogisticRegression
-from croupier.table import Encoder, Schema, Source
-from croupier.table.lenient import decoded, numbers
+from croupier.table import Schema
+from croupier.table.encode import Encoder
+from croupier.table.read import Source, decoded, numbers
 from croupier.validation import ArgumentError
 
 FACTS = """

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from croupier.table import RowStore, Source
+from croupier.table.population import RowStore
+from croupier.table.read import Source
 from croupier.validation import ArgumentError
 
 TYPES = {"b": pa.string(), "a": pa.float64()}

@@ -1,6 +1,6 @@
 /**
  * RSA blind signatures, RFC 9474, in the variant RSABSSA-SHA384-PSS-Randomized: somebody signs a message without seeing it, and
- * cannot tell the signature again when it meets it. A client's half of src/croupier/service/blind.py.
+ * cannot tell the signature again when it meets it. A client's half of src/croupier/service/wire/enrolment.py.
  */
 import { sha384 } from "@noble/hashes/sha2.js";
 import { type Bytes, fromHex, joined, toHex } from "./bytes.ts";

@@ -1,6 +1,6 @@
 /**
  * An owner's budget: what all tasks of all analyzers may learn within any period, counted before anything is sent. A filter decides
- * (accounting, section 4): caps on the squares of mu and on slacks, over a sliding window. The rules of src/croupier/service/budget.py.
+ * (accounting, section 4): caps on the squares of mu and on slacks, over a sliding window. The rules of src/croupier/service/client/budget.py.
  */
 import { NoCertificateError } from "./errors.ts";
 import { deltaOf, epsilonOf, type Guarantee, gaussianBound, gaussianGuarantee } from "./guarantee.ts";

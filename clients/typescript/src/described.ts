@@ -1,5 +1,5 @@
-/** Documents as src/croupier/service/documents.json describes them: every field's type and range, for both clients. */
-import described from "../../../src/croupier/service/documents.json";
+/** Documents as src/croupier/service/wire/documents.json describes them: every field's type and range, for both clients. */
+import described from "../../../src/croupier/service/wire/documents.json";
 import { WireError } from "./errors.ts";
 import { type Json, JsonNumber, type JsonObject } from "./json.ts";
 

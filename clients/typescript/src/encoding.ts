@@ -1,6 +1,6 @@
 /**
  * From a vector to integers: clip to the plan's norm, scale to 0..g, round at random, add Bin(b, p). The operations and their order
- * are those of src/croupier/protocol/encoding.py, so that what is proved for it (accounting, section 6) holds here.
+ * are those of src/croupier/protocol/_encoding.py, so that what is proved for it (accounting, section 6) holds here.
  */
 import { RecordError } from "./errors.ts";
 import type { SumPlan } from "./plan.ts";

@@ -1,5 +1,5 @@
 /**
- * The paper's own calibration: Lemma 3.1, Theorem 3.2, Claim A.3 and Algorithm 5's split, as src/croupier/privacy/paper.py has them.
+ * The paper's own calibration: Lemma 3.1, Theorem 3.2, Claim A.3 and Algorithm 5's split, as src/croupier/privacy/_paper.py has them.
  * What it promises holds for exactly the parameters that it prescribes; every other plan is refused. They pass through logarithms,
  * which are rounded to the nearest float here. Where Python's was rounded the other way (one plan in thousands) there is no proof.
  */

@@ -1,4 +1,4 @@
-/** A model in the words of a task that asks how good it is, and its answers: as in src/croupier/service/model_words.py. */
+/** A model in the words of a task that asks how good it is, and its answers: as in src/croupier/service/wire/queries.py. */
 import { list, names, object, oneOf, real } from "./checks.ts";
 import { dot } from "./encoding.ts";
 import { WireError } from "./errors.ts";

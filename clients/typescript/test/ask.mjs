@@ -1,7 +1,7 @@
 /** What the client makes of what Python asks, for tests across the two: one JSON object on stdin, one on stdout. */
 import { readFileSync } from "node:fs";
-import * as client from "../../../src/croupier/service/page/croupier-client.js";
-import { FolderStore } from "../../../src/croupier/service/page/croupier-node.js";
+import * as client from "../../../src/croupier/service/shuffler/page/croupier-client.js";
+import { FolderStore } from "../../../src/croupier/service/shuffler/page/croupier-node.js";
 
 const { parts, fromHex } = client;
 const text = readFileSync(0, "utf-8");

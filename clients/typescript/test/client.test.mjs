@@ -7,8 +7,8 @@ import { createPrivateKey, sign } from "node:crypto";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import * as client from "../../../src/croupier/service/page/croupier-client.js";
-import { FolderStore } from "../../../src/croupier/service/page/croupier-node.js";
+import * as client from "../../../src/croupier/service/shuffler/page/croupier-client.js";
+import { FolderStore } from "../../../src/croupier/service/shuffler/page/croupier-node.js";
 
 const { fromHex } = client;
 const vectors = join(dirname(fileURLToPath(import.meta.url)), "../../../tests/service/vectors");

@@ -6,8 +6,8 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import * as client from "../../../src/croupier/service/page/croupier-client.js";
-import { FolderStore } from "../../../src/croupier/service/page/croupier-node.js";
+import * as client from "../../../src/croupier/service/shuffler/page/croupier-client.js";
+import { FolderStore } from "../../../src/croupier/service/shuffler/page/croupier-node.js";
 
 const { fromHex, parts } = client;
 const vectors = join(dirname(fileURLToPath(import.meta.url)), "../../../tests/service/vectors");

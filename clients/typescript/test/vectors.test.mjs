@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import * as client from "../../../src/croupier/service/page/croupier-client.js";
+import * as client from "../../../src/croupier/service/shuffler/page/croupier-client.js";
 import { checkVectors } from "./vectors.mjs";
 
 const tests = join(dirname(fileURLToPath(import.meta.url)), "../../../tests");

@@ -1,7 +1,7 @@
 /**
  * Makes what is used of the sources: node tools/build.mjs
  *
- * Into src/croupier/service/page: croupier-client.js (the whole client, its cryptography included, one ES module), croupier-node.js
+ * Into src/croupier/service/shuffler/page: croupier-client.js (the whole client, its cryptography included, one ES module), croupier-node.js
  * (Node's store), page.js with index.html and style.css (the page to take part with), and SHA256SUMS. With --package also into dist,
  * for npm, with types. With --to FOLDER into that folder instead. The same sources and versions make the same bytes.
  */
@@ -14,7 +14,7 @@ import { build } from "esbuild";
 
 const here = dirname(dirname(fileURLToPath(import.meta.url)));
 const given = process.argv.indexOf("--to");
-const served = given > 0 ? process.argv[given + 1] : join(here, "../../src/croupier/service/page");
+const served = given > 0 ? process.argv[given + 1] : join(here, "../../src/croupier/service/shuffler/page");
 const common = { bundle: true, format: "esm", target: "es2022", minify: true, legalComments: "eof", charset: "ascii", logLevel: "error" };
 
 mkdirSync(served, { recursive: true });

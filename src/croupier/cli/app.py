@@ -12,24 +12,22 @@ from rich.console import Console
 
 from .. import __version__
 from ..files import written_whole
-from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum, round_up
-from ..privacy.words import crowd
-from ..report import central, compare_table, local, lots_table, plan_table, proof_table
+from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum
+from ..privacy._rounding import round_up
+from ..privacy._statements import crowd
+from ..report import central, local
+from ..report.tables import compare_table, lots_table, plan_table, proof_table
 from ..validation import how_to_install
 from .audit import audit_plan
 from .demo import demo
-from .describe import describe
-from .evaluate import evaluate
-from .files import check_output
 from .fit import fit
 from .join import join
-from .predict import predict
+from .model import evaluate, predict, report, show
+from .options import check_output
 from .progress import Stopped, messages, say
-from .report import report
 from .reproduce import reproduce
-from .schema import schema
-from .serve_enroller import serve
-from .show import show
+from .serve import app as serve
+from .tables import describe, schema
 
 # What typer raises for a bad command line, by whichever name: TyperException, or click's ClickException before typer 0.29.
 _BadCommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)

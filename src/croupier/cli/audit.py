@@ -15,11 +15,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..game import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, Findings, play_all, runs_of
-from ..privacy import ArgumentError, SumPlan, plan_sum, round_up
-from ..privacy.audit import EmpiricalAudit, empirical_audit, exact_delta, pld_delta
-from ..privacy.rounding import exact, round_down
-from ..privacy.words import proved_line
+from ..audit import EmpiricalAudit, Findings, empirical_audit, exact_delta, play_all, pld_delta
+from ..audit.play import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, runs_of
+from ..privacy import ArgumentError, SumPlan, plan_sum
+from ..privacy._rounding import exact, round_down, round_up
+from ..privacy._statements import proved_line
 from ..protocol import SecureRandom, VectorSum
 from ..validation import Found, whole
 

@@ -21,14 +21,19 @@ from sklearn.linear_model import LogisticRegression
 
 from ..estimator import ShuffleLogisticRegression
 from ..files import write_whole
-from ..optimizer import Round, Schedule, run
-from ..population import ArrayPopulation, Question
-from ..privacy import SumPlan, round_up
-from ..privacy.words import guarantee_line
+from ..optimizer import Schedule
+from ..optimizer.result import Round
+from ..optimizer.training import run
+from ..population import ArrayPopulation
+from ..population.population import Question
+from ..privacy import SumPlan
+from ..privacy._rounding import round_up
+from ..privacy._statements import guarantee_line
 from ..problem import Problem
 from ..protocol import SumEstimate
-from ..report import Comparison, Method, central, html_report, local, simulate_central, simulate_local
-from ..report.compare import course, scores
+from ..report import Comparison, central, html_report, local
+from ..report.baselines import simulate_central, simulate_local
+from ..report.compare import Method, course, scores
 from ..table.datasets import Dataset, flights, synthetic
 from ..validation import ArgumentError, real, whole
 from .demo_deployed import demo_deployed

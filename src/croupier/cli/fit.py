@@ -12,18 +12,19 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..estimator import PrivacyAccount, WidthForecast
+from ..estimator import PrivacyAccount
+from ..estimator.inference import WidthForecast
 from ..optimizer import Result, Schedule
-from ..optimizer.log import left_over
+from ..optimizer.training import left_over
 from ..population import UnreachableError
-from ..privacy.words import watched_line
-from ..report import described_lines, promise_lines
-from ..table import INTERVALS, TASKS, Dialect, Engine, Schema, Source, TableModel, draft, fit_table
+from ..privacy._statements import watched_line
+from ..report.tables import described_lines, promise_lines
+from ..table import Schema, TableModel, draft, fit_table
+from ..table.model import INTERVALS, TASKS
+from ..table.population import Engine
+from ..table.read import Dialect, Source
 from ..validation import ArgumentError, Found, one_of
-from .class_weights import class_weights
-from .data_options import Decimal, Encoding, Sep
-from .files import check_output
-from .options import named_as_options
+from .options import Decimal, Encoding, Sep, check_output, class_weights, named_as_options
 from .progress import Shown, Stopped, announced, messages, say, warnings_said
 
 # The exit code of a run that was stopped and left a model.

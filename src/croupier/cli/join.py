@@ -14,22 +14,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..privacy.rounding import exact
-from ..service.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
-from ..service.client import TOO_LATE, Client
-from ..service.demands import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
-from ..service.http import ServerError
-from ..service.means import beside
-from ..service.memory import Memory
-from ..service.outcomes import RefusedTaskError
-from ..service.queries import AskedQuery
-from ..service.records import Reader, reader_of
-from ..service.secrecy import Lot
-from ..service.task import Task
-from ..service.wire import WireError
-from ..table import Dialect
+from ..privacy._rounding import exact
+from ..service.client.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
+from ..service.client.client import TOO_LATE, Client, run_in_thread
+from ..service.client.policy import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES
+from ..service.client.records import Reader, reader_of
+from ..service.client.state import Memory
+from ..service.net.http import ServerError
+from ..service.wire.documents import WireError
+from ..service.wire.outcomes import RefusedTaskError
+from ..service.wire.queries import AskedQuery
+from ..service.wire.task import Lot, Task
+from ..table.read import Dialect
 from ..validation import ArgumentError
-from .data_options import Decimal, Encoding, Sep
+from .options import Decimal, Encoding, Sep
 from .progress import Stopped, messages, say
 
 T = TypeVar("T")
@@ -139,7 +137,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, deadline: float) -> No
         _tell_lot(client, task, lot, deadline)
         first_ask += 0.0 if task.secret.cover else lot.wait
     reader = _reader(task, data)
-    reading = beside(lambda: reader.of_file(data, dialect))
+    reading = run_in_thread(lambda: reader.of_file(data, dialect))
     # From here on every request is at a time that does not depend on what is in the file. Only a file that is refused ends this.
     time.sleep(max(0.0, first_ask - time.monotonic()))
     if reading.done() and not task.blanks:

@@ -15,10 +15,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from ..optimizer import Round, Schedule, StopTraining
-from ..optimizer.log import RUN
-from ..privacy import round_up
-from ..table import Watcher
+from ..optimizer import Schedule, StopTraining
+from ..optimizer.result import Round
+from ..optimizer.training import RUN
+from ..privacy._rounding import round_up
+from ..table.population import Watcher
 
 
 class Stopped(Exception):  # noqa: N818  (a request, not an error)

@@ -20,14 +20,19 @@ from typing import Annotated, Any
 
 import typer
 
-from ..files import create_private
-from ..report import described_lines, promise_lines
-from ..service.query_file import QueryFile, asks_question
-from ..service.task_file import TaskFile
-from ..table import TableModel
+from ..files import create_private, write_whole
+from ..privacy import _statements as words
+from ..report.answers import answer_page
+from ..report.tables import described_lines, promise_lines
+from ..service.analyzer.population import RemotePopulation
+from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question
+from ..statistics import Description, Evaluation
+from ..statistics.histogram import HistogramAnswer
+from ..table import TableModel, schema_from
 from ..validation import ArgumentError, whole
-from .files import check_output
+from .options import check_output
 from .progress import Stopped, messages, say
+from .tables import left_out_of
 
 app = typer.Typer(no_args_is_help=True, help="Run a role: the analyzer, the shuffler.")
 
@@ -47,7 +52,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @app.command()
 def key(folder: Folder) -> None:
     """Print a role's public key, which the other roles need; made on first use."""
-    from ..service.roles import signing_key  # noqa: PLC0415  (an extra)
+    from ..service.net.server import signing_key  # noqa: PLC0415  (an extra)
 
     typer.echo(signing_key(folder).public_key().public_bytes_raw().hex())
 
@@ -62,7 +67,7 @@ def enrol(
     database: DatabaseUrl = None,
 ) -> None:
     """Enrol clients at a shuffler: a token for each, a line each. Only hashes are kept: a lost token is a lost client."""
-    from ..service import store  # noqa: PLC0415
+    from ..service.net import database as store  # noqa: PLC0415
 
     whole("--clients", clients, at_least=1, remedy="Say how many tokens you need.")
     if output is None and not sys.stdout.isatty():
@@ -82,7 +87,8 @@ def enrol(
 @app.command()
 def excluded(folder: Folder, database: DatabaseUrl = None) -> None:
     """List the clients whose reports were left out of a round: a name and a round a line."""
-    from ..service import releasing, store  # noqa: PLC0415
+    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.shuffler import rounds as releasing  # noqa: PLC0415
 
     kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
     for name, number in releasing.excluded_clients(kept):
@@ -97,7 +103,8 @@ def bar(
     database: DatabaseUrl = None,
 ) -> None:
     """Strike out clients' tokens, so that they take part no more."""
-    from ..service import releasing, store  # noqa: PLC0415
+    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.shuffler import rounds as releasing  # noqa: PLC0415
 
     kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
     barred = releasing.bar(kept, client)
@@ -127,7 +134,7 @@ def shuffler(
     processes: Annotated[int, typer.Option(help="Processes that share the port and the database; one of them leads.")] = 1,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
-    from .serve_processes import ShufflerOptions, serve_shuffler, serve_shufflers  # noqa: PLC0415
+    from .processes import ShufflerOptions, serve_shuffler, serve_shufflers  # noqa: PLC0415
 
     whole("--processes", processes, at_least=1, at_most=256, remedy="Take about as many as there are cores.")
     tls = _tls(folder, host, certificate, private_key, dev)
@@ -145,7 +152,7 @@ def page(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the page into, to be hosted anywhere.")],
 ) -> None:
     """Write the page with which people take part in a browser, and the digests of its files."""
-    from ..service.own_page import copy_page  # noqa: PLC0415
+    from ..service.shuffler.app import copy_page  # noqa: PLC0415
 
     copies = copy_page(output)
     typer.echo((output / "SHA256SUMS").read_text(), nl=False)
@@ -167,14 +174,15 @@ def analyzer(
     database: DatabaseUrl = None,
 ) -> None:
     """Train a model on people whose records never leave them, or ask them one question. The same command goes on where it was."""
-    from ..service import store  # noqa: PLC0415
-    from ..service.analyzer import RemotePopulation  # noqa: PLC0415
-    from ..service.margin import no_room  # noqa: PLC0415
-    from ..service.outcomes import EndedError  # noqa: PLC0415
-    from ..service.roles import Served, signing_key  # noqa: PLC0415
-    from ..service.web import analyzer_app  # noqa: PLC0415
-    from ..service.wire import WireError  # noqa: PLC0415
-    from .answers import write_answer  # noqa: PLC0415
+    from ..service.analyzer.app import analyzer_app  # noqa: PLC0415
+    from ..service.analyzer.population import (  # noqa: PLC0415
+        RemotePopulation,
+        no_room,
+    )
+    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.net.server import Served, signing_key  # noqa: PLC0415
+    from ..service.wire.documents import WireError  # noqa: PLC0415
+    from ..service.wire.outcomes import TaskEndedError  # noqa: PLC0415
 
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
     saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")
@@ -209,7 +217,7 @@ def analyzer(
             estimator = task_file.estimator.fit_population(population, features, checkpoint=folder / "run.journal")
         except KeyboardInterrupt:
             raise Stopped("stopped; the same command goes on where it was") from None
-        except EndedError as end:
+        except TaskEndedError as end:
             _finish(population, folder, stopped, linger, str(end))
             raise Stopped(f"{end}.", ENDED) from None
         model = TableModel(task_file.facts, estimator)
@@ -222,7 +230,7 @@ def analyzer(
 
 def _finish(population: Any, folder: Path, stopped: threading.Event, linger: float, reason: str | None = None) -> None:
     """Say that the task has ended: a page that stays, and the shuffler's word that it knows, for which it is waited a while."""
-    from ..service.dashboard import Dashboard, page  # noqa: PLC0415
+    from ..service.analyzer.dashboard import Dashboard, page  # noqa: PLC0415
 
     def declared() -> str:
         population.ending.declare(len(population.answered()), None if reason is None else reason[:500])
@@ -258,11 +266,11 @@ class _until_stopped:  # noqa: N801  (a context, used like a function)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> threading.Event:
-        from ..service.listening import Seldom  # noqa: PLC0415
+        from ..service.net.server import RateLimitedLog  # noqa: PLC0415
 
         handler = logging.StreamHandler()
         handler.setFormatter(JsonLines())
-        handler.addFilter(Seldom())
+        handler.addFilter(RateLimitedLog())
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -291,7 +299,7 @@ class JsonLines(logging.Formatter):
 
 
 def _tls(folder: Path, host: str, certificate: Path | None, key: Path | None, dev: bool) -> tuple[Path, Path] | None:
-    from ..service.certificates import development_certificate  # noqa: PLC0415
+    from ..service.net.server import development_certificate  # noqa: PLC0415
 
     if dev:
         return development_certificate(folder)
@@ -306,7 +314,7 @@ def _tls(folder: Path, host: str, certificate: Path | None, key: Path | None, de
 def _opened(url: str, tables: Any) -> Any:
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    from ..service.store import Database  # noqa: PLC0415
+    from ..service.net.database import Database  # noqa: PLC0415
 
     try:
         return Database(url, tables)
@@ -328,3 +336,118 @@ def _existing(folder: Path, name: str) -> str:
 def _sqlite(folder: Path, name: str) -> str:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return f"sqlite:///{(folder / name).absolute()}.db"
+
+
+# `croupier serve enroller`: the third party that says who is a person, its keys and its invitations.
+
+
+@app.command("enroller-keys")
+def enroller_keys(
+    folder: Folder,
+    address: Annotated[str, typer.Option(help="Where clients will reach the enroller, such as https://enroller.example:8803.")],
+    slots: Annotated[int, typer.Option(help="Tokens a person: 1, or in the full model the rounds of the longest phase.")] = 1,
+) -> None:
+    """Print an enroller's public keys, for the task file's `enroller`; made on first use, for one task."""
+    from ..service.enroller.enroller import token_keys  # noqa: PLC0415  (an extra)
+    from ..service.wire.enrolment import EnrollerKeys, check_address  # noqa: PLC0415
+
+    whole("--slots", slots, at_least=1, at_most=10_000, remedy="Say in how many rounds a user is asked.")
+    check_address("--address", address)
+    keys = token_keys(folder, slots)
+    moduli = tuple(key.public_key().public_numbers().n for key in keys)
+    typer.echo(json.dumps(EnrollerKeys(address, moduli).words(), indent=1))
+
+
+@app.command()
+def invitations(people: Annotated[int, typer.Option(help="How many people to invite.")] = 1) -> None:
+    """Print new invitations, one a person, for `croupier serve enroller --people FILE`."""
+    from ..service.enroller.enroller import new_invitation  # noqa: PLC0415
+
+    for _ in range(whole("--people", people, at_least=1, remedy="Say how many invitations you need.")):
+        typer.echo(new_invitation())
+
+
+@app.command()
+def enroller(
+    folder: Folder,
+    people: Annotated[
+        Path | None, typer.Option(help="Text file of invitations, one per person, a line each; - is standard input.")
+    ] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8803,
+    certificate: Certificate = None,
+    private_key: Key = None,
+    dev: Dev = False,
+    database: DatabaseUrl = None,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages that may ask for tokens here.")] = None,
+) -> None:
+    """Sign tokens for invited people, unseen: so that a shuffler cannot make up users. Run by a third party."""
+    from ..service.enroller.enroller import (  # noqa: PLC0415
+        EnrollerRole,
+        enroller_app,
+        read_invitations,
+        token_keys,
+    )
+    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.net.server import Served  # noqa: PLC0415
+    from ..service.shuffler.app import allow_origins  # noqa: PLC0415
+
+    tls = _tls(folder, host, certificate, private_key, dev)
+    signers = token_keys(folder)
+    invited = [] if people is None else read_invitations(people)
+    role = EnrollerRole(_opened(database or _sqlite(folder, "enroller"), store.ENROLLER), signers)
+    web = enroller_app(role)
+    allow_origins(web, allow_origin or [])
+    new = role.admit(invited)
+    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served:
+        typer.echo(f"enroller on {served.url}")
+        if people is not None:
+            file = "standard input" if people == Path("-") else people
+            typer.echo(f"{len(invited)} people invited by {file}, {new} of them new")
+        stopped.wait()
+
+
+# The answer to a task that asks one question: a JSON file, a page beside it and on the dashboard, for descriptions a schema.
+
+
+def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, url: str) -> None:
+    """Ask, write the answer down, and put it on the page."""
+    answer = asked.answer(population)
+    population.page = answer_page(answer, title=asked.name or f"The answer: {asked.query.kind}")
+    page, text = asked.output.with_suffix(".html"), json.dumps(figures(answer), indent=2).encode()
+    write_whole(page, population.page.encode())
+    write_whole(saved, text)
+    write_whole(asked.output, text)
+    if isinstance(answer, Description):
+        write_schema(asked, answer)
+    schedule = population.task.schedule
+    say(messages(), f"Proved: {words.proved_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
+    say(messages(), f"Answer: {asked.output}; with pictures: {page}, and {url}/answer until this is stopped (Ctrl-C).")
+
+
+def write_schema(asked: QueryFile, description: Description) -> None:
+    """The schema that a description gives, beside its answer, which is written already: there may be none in it."""
+    if asked.guess is None or asked.guess.target is None:
+        return
+    try:
+        facts, notes = schema_from(description, asked.guess)
+    except ArgumentError as problem:
+        say(messages(), f"warning: no schema was written, {problem}", "yellow")
+        return
+    for name in left_out_of(facts, notes):
+        say(messages(), f"warning: column left out of the schema, {name!r}: {notes[name]}", "yellow")
+    schema = asked.output.with_suffix(".toml")
+    write_whole(schema, facts.to_toml(notes).encode())
+    say(messages(), f"Schema: {schema}.")
+
+
+def figures(answer: Any) -> dict[str, Any]:
+    """An answer in plain JSON types."""
+    if isinstance(answer, Description | Evaluation):
+        return answer.to_dict()
+    if isinstance(getattr(answer, "value", None), HistogramAnswer):
+        histogram = answer.value
+        counts = {"edges": histogram.edges.tolist(), "counts": histogram.counts.tolist(), "count_std": histogram.count_std}
+        return {"users": answer.users, **counts, "guarantee": answer.guarantee.to_dict() if answer.guarantee else None}
+    plain: dict[str, Any] = json.loads(answer.to_json())
+    return plain

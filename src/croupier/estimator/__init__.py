@@ -1,16 +1,12 @@
 """scikit-learn's face: estimators whose fit is a private training run, a private scaler, and an account of what fits spend."""
 
-from .account import BudgetWarning, PrivacyAccount
-from .classifiers import ShuffleLinearSVC, ShuffleLogisticRegression
+from ._base import PublicDataWarning, WeakPrivacyWarning
+from .account import BudgetWarning, PrivacyAccount, total_guarantee
+from .classification import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
-from .logit import ShuffleLogit
-from .private import PublicDataWarning, WeakPrivacyWarning
-from .regression import ShuffleLinearRegression
-from .regression_table import RegressionTable, WideIntervalsWarning, WidthForecast
-from .regressors import ShuffleHuberRegressor, ShuffleQuantileRegressor
-from .ridge import ShuffleRidge
+from .inference import ShuffleLinearRegression, ShuffleLogit, WideIntervalsWarning
+from .regression import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
-from .total import total_guarantee
 from .warnings import FeatureNormWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
 
 __all__ = [
@@ -21,7 +17,6 @@ __all__ = [
     "PrivacyAccount",
     "PublicDataWarning",
     "RadiusWarning",
-    "RegressionTable",
     "ShuffleHuberRegressor",
     "ShuffleLinearRegression",
     "ShuffleLinearSVC",
@@ -32,7 +27,6 @@ __all__ = [
     "ShuffleScaler",
     "WeakPrivacyWarning",
     "WideIntervalsWarning",
-    "WidthForecast",
     "load_model",
     "total_guarantee",
 ]

@@ -2,32 +2,342 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import itertools
+import json
 import os
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..privacy import Guarantee, round_up
-from ..privacy.filter import GaussianBound, first_cap, gaussian_bound
-from ..privacy.ledger import BudgetExceededError
-from ..statistics.parts import Part
-from ..validation import ArgumentError, one_of, real
-from .account_file import COMMON_DELTA, UNITS, Limit, Spent, Terms, append, read
-from .account_sums import (
-    bounds_of,
-    epsilon_text,
-    figures,
-    keep,
-    kinds,
-    parts_text,
-    promises,
-    require_few_splits,
-    spent_by,
-    use,
-    use_text,
-)
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+
+from .. import files
+from ..privacy import Guarantee
+from ..privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, without_lots
+from ..privacy._ledger import BudgetExceededError
+from ..privacy._rounding import round_up
+from ..statistics.holdout import SIDES, Part, by_split
+from ..validation import ArgumentError, Found, one_of, real
+
+# The file of an account: its terms in the first line, then one line a fit. Several processes append to it at once.
+
+FORMAT, VERSION = "croupier account", 2
+UNITS = ("row", "person", "user")
+# The delta of an account for which none was chosen.
+COMMON_DELTA = 1e-6
+_EDITED = "Do not edit an account by hand; begin a new one."
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One fit.
+
+    Attributes
+    ----------
+    what : str
+        The estimator.
+    users : int
+        On how many users.
+    guarantee : Guarantee or None
+        None where its randomness was seeded.
+    run : str
+        The run's name: a fit that goes on from a checkpoint is the same run, and is counted once.
+    unit : str
+        Whom the guarantee protects: "row" (every row was a user), "person" (all rows of a person were one), or "user" (whatever the
+        population calls one).
+    part : Part or None
+        The part of the people that was asked, where they were set aside; None for everybody.
+    """
+
+    what: str
+    users: int
+    guarantee: Guarantee | None
+    run: str
+    unit: str
+    part: Part | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON; with a digest where the entry names a part, since that takes it out of the sum of others."""
+        guarantee = self.guarantee and self.guarantee.to_dict()
+        plain = {"what": self.what, "users": self.users, "guarantee": guarantee, "run": self.run, "unit": self.unit}
+        if self.part is None:
+            return plain
+        plain |= {"part": self.part.to_dict()}
+        return plain | {"digest": _digest(plain)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Spent:
+        """An entry as it was written."""
+        guarantee = None if values["guarantee"] is None else Guarantee.from_dict(values["guarantee"])
+        unit = one_of("unit", values["unit"], UNITS, _EDITED)
+        part = None if values.get("part") is None else Part.from_dict(values["part"])
+        spent = cls(values["what"], values["users"], guarantee, values["run"], unit, part)
+        if part is not None:
+            part.require(spent.users, unit)
+            if values.get("digest") != _digest({name: value for name, value in values.items() if name not in ("id", "digest")}):
+                raise ArgumentError("part", str(part), "as it was when the fit was written down", _EDITED)
+        return spent
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What everybody is promised altogether, and the caps that keep it.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The promise.
+    caps : Caps
+        On squares of mu and on slacks.
+    """
+
+    epsilon: float
+    delta: float
+    caps: Caps
+
+    @classmethod
+    def of(cls, epsilon: float | None, delta: float) -> Limit | None:
+        """The limit for such a promise; None where there is none."""
+        return None if epsilon is None else cls(epsilon, delta, Caps.of_limit(epsilon, delta))
+
+    def __str__(self) -> str:
+        return f"limit epsilon = {round_up(self.epsilon)}, delta = {round_up(self.delta)}"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is fixed for an account before anything is released.
+
+    Attributes
+    ----------
+    limit : Limit or None
+        None where fits are counted without one.
+    first_cap : float
+        The odometer's smallest cap, by the first fit.
+    delta : float
+        That of every figure, and of the limit.
+    """
+
+    limit: Limit | None
+    first_cap: float
+    delta: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        fixed = {"limit": self.limit and asdict(self.limit), "first_cap": self.first_cap, "delta": self.delta}
+        return {"format": FORMAT, "version": VERSION} | fixed
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Terms:
+        """Terms as they were written; caps that do not keep the limit are refused."""
+        remedy = "Begin a new file, with a limit that leaves room for what the old one has spent."
+        if values.get("format") != FORMAT or values.get("version") != VERSION:
+            allowed = f"of format {FORMAT!r}, version {VERSION}, which says whom every fit protects and fixes the limit"
+            raise ArgumentError("first line", values.get("format", "an account without terms"), allowed, remedy)
+        first = real("first_cap", values["first_cap"], above=0, remedy=remedy)
+        if values["limit"] is None:
+            # files from before this was written down are counted at the delta that accounts had where none was chosen
+            return cls(None, first, real("delta", values.get("delta", COMMON_DELTA), above=0, below=1, remedy=remedy))
+        caps = Caps(**{name: real(name, value, above=0, remedy=remedy) for name, value in values["limit"]["caps"].items()})
+        epsilon = real("epsilon", values["limit"]["epsilon"], above=0, remedy=remedy)
+        delta = real("delta", values["limit"]["delta"], above=0, below=1, remedy=remedy)
+        if not caps.keep(epsilon, delta):
+            raise ArgumentError("caps", str(caps), f"such that they keep epsilon = {epsilon!r}, delta = {delta!r}", remedy)
+        return cls(Limit(epsilon, delta, caps), first, delta)
+
+
+def is_account(path: Path) -> bool:
+    """Whether this file begins as accounts do, of whatever version."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(10_000))
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and first.get("format") == FORMAT
+
+
+def append(path: Path, entry: dict[str, Any]) -> None:
+    """One more line, on the disk when this returns."""
+    line = (json.dumps(entry) + "\n").encode()
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        line = b"\n" + line  # a line that was cut off stays one line, and is refused when read
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        files.append(handle, line, path)
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> tuple[Terms | None, list[Spent]]:
+    """The terms and the fits in a file; None and no fits where it is empty or not there.
+
+    Two processes that begin a file at once both write terms: the first line counts.
+    """
+    entries = [_entry(path, *numbered) for numbered in enumerate(path.read_text().splitlines(), start=1)] if path.exists() else []
+    if not entries:
+        return None, []
+    try:
+        terms = Terms.from_dict(entries[0])
+        cancelled = {entry["cancelled"] for entry in entries if "cancelled" in entry}
+        return terms, [Spent.from_dict(entry) for entry in entries if "id" in entry and entry["id"] not in cancelled]
+    except (KeyError, TypeError) as problem:
+        raise ArgumentError(
+            str(path), Found(f"cannot be read ({type(problem).__name__}: {problem})"), "complete", _EDITED
+        ) from None
+
+
+def _digest(plain: dict[str, Any]) -> str:
+    """Tells an entry from one that was changed by hand. It has no key, so it does not stop a forger."""
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError:
+        remedy = "A fit was cut off while it was written down: count it as spent, and mend the line by hand."
+        raise ArgumentError(f"{path}, line {number}", Found("is not JSON"), "a whole entry", remedy) from None
+    if not isinstance(entry, dict):
+        raise ArgumentError(
+            f"{path}, line {number}", Found("is no JSON object"), "an entry of an account", "Give a file of its own."
+        )
+    return entry
+
+
+# What the fits of an account come to, for whom, in figures and in words.
+
+# Users are of so many kinds as there are sides to choose: 2 to the power of the number of splits.
+MOST_SPLITS = 8
+
+
+def kinds(fits: Sequence[Spent], part: Part | None = None) -> list[list[Spent]]:
+    """The fits that ask a user, in order, for every kind of user: one side of every split."""
+    splits = list(by_split([(fit.part, fit) for fit in fits])[1])
+    chosen = [
+        dict(zip(splits, sides, strict=True))
+        for sides in itertools.product(SIDES, repeat=len(splits))
+        if part is None or dict(zip(splits, sides, strict=True)).get(part.split, part.side) == part.side
+    ]
+    return [[fit for fit in fits if fit.part is None or side[fit.part.split] == fit.part.side] for side in chosen]
+
+
+def require_few_splits(fits: Sequence[Spent]) -> None:
+    """Refuse a fit of one more split than can be counted kind by kind."""
+    splits = len(by_split([(fit.part, fit) for fit in fits])[1])
+    if splits > MOST_SPLITS:
+        remedy = "Different splits overlap, and are added up anyway: count this fit on everybody, without a part."
+        raise ArgumentError("part", Found(f"is of split {splits} on this account"), f"one of at most {MOST_SPLITS} splits", remedy)
+
+
+def bounds_of(fits: Sequence[Spent], *, watched: bool = False) -> list[GaussianBound] | None:
+    """What a filter counts of fits that ask the same user; None where a fit has no guarantee."""
+    guarantees = [fit.guarantee for fit in fits]
+    return None if None in guarantees else [_bound(guarantee, watched) for guarantee in guarantees if guarantee]
+
+
+def spent_by(found: Sequence[Sequence[Spent]], terms: Terms, fits: Sequence[Spent], *, watched: bool) -> float:
+    """An odometer for every kind of user, whose first cap is fixed before their first fit: the largest figure (section 4)."""
+    totals = [0.0]
+    for asked in filter(None, found):
+        bounds = bounds_of(asked, watched=watched)
+        if bounds is None:
+            return float("inf")
+        cap = terms.first_cap if asked[0] is fits[0] and not watched else first_cap(bounds[0])
+        totals.append(odometer(bounds, terms.delta, cap))
+    return max(totals)
+
+
+def use(limit: Limit, fits: Sequence[Spent], part: Part | None = None) -> tuple[float, float] | None:
+    """Which parts of the caps users (of a part) have used up, at most; None where a fit has no guarantee."""
+    parts = [bounds and limit.caps.use(bounds) for bounds in map(bounds_of, filter(None, kinds(fits, part)))]
+    if any(part is None for part in parts):
+        return None
+    return max((part[0] for part in parts if part), default=0.0), max((part[1] for part in parts if part), default=0.0)
+
+
+def keep(limit: Limit, asked: Sequence[Spent]) -> bool:
+    """Whether fits that ask the same user keep a limit: by its caps, or one alone by itself."""
+    bounds, alone = bounds_of(asked), asked[0].guarantee if len(asked) == 1 else None
+    return (bounds is not None and max(limit.caps.use(bounds)) <= 1) or bool(alone and alone.delta(limit.epsilon) <= limit.delta)
+
+
+def promises(account: PrivacyAccount, part: Part | None = None) -> tuple[float, float]:
+    """The epsilon that texts and files have at the account's delta, and that for an observer who knows when each user answered.
+
+    The limit's where there is one, which is fixed beforehand, and else the odometer's: the smaller of the two would be chosen after
+    looking, and hold at the sum of both deltas. The limit does not cover the second observer; their figure is at least the first,
+    so that the smallest figure that is printed is a promise (section 4).
+    """
+    limit = account.limit
+    if limit is None or any(fit.guarantee is None for fit in account.fits):
+        return account.spent(part), account.spent_if_watched()
+    return limit.epsilon, max(limit.epsilon, account.spent_if_watched() if account.has_secret_lots else 0.0)
+
+
+def use_text(used: tuple[float, float]) -> str:
+    """Which parts of a limit's caps are used."""
+    return f"used {round_up(used[0])} of its mu^2 and {round_up(used[1])} of its slack"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """An epsilon, or that there is none."""
+    return "no promise" if epsilon == float("inf") else f"epsilon = {round_up(epsilon)}"
+
+
+def parts_text(account: PrivacyAccount) -> str:
+    """Say what is counted for whom, where people were set aside; empty where everybody counts in every fit."""
+    everybody, splits = by_split([(fit.part, fit) for fit in account.fits])
+    if not splits:
+        return ""
+    lines, limit = [], account.limit
+    for split, asked in splits.items():
+        for part in (split, split.other):
+            used = limit and use(limit, account.fits, part)
+            spent = use_text(used) if used else f"have {epsilon_text(account.spent(part))} at delta = {round_up(account.delta)}"
+            lines.append(f"{len(asked[part.side]) or 'none'} of the fits on {part}, who {spent}")
+    lines += [f"{len(everybody)} on everybody"] if everybody else []
+    lines += ["different splits overlap, so they are added up"] if len(splits) > 1 else []
+    return f". People were set aside, and nobody is on both sides of a split: {'; '.join(lines)}"
+
+
+def figures(account: PrivacyAccount) -> dict[str, Any]:
+    """What is counted, and what it comes to, in plain JSON types; None for an epsilon where nothing is promised."""
+    fits, limit = account.fits, account.limit
+    parts = [side for split in by_split([(fit.part, fit) for fit in fits])[1] for side in (split, split.other)]
+    return {
+        "fits": [{name: value for name, value in fit.to_dict().items() if name != "digest"} for fit in fits],
+        "epsilon": _finite(promises(account)[0]),
+        "epsilon_if_watched": _finite(promises(account)[1]),
+        "delta": account.delta,
+        "limit": limit and {"epsilon": limit.epsilon, "delta": limit.delta} | _used(limit, fits),
+        "parts": [
+            part.to_dict()
+            | {"users": part.users, "epsilon": _finite(promises(account, part)[0])}
+            | (_used(limit, fits, part) if limit else {})
+            for part in parts
+        ],
+    }
+
+
+def _used(limit: Limit, fits: Sequence[Spent], part: Part | None = None) -> dict[str, float]:
+    used = use(limit, fits, part)
+    return {} if used is None else {"used_of_mu_squared": used[0], "used_of_slack": used[1]}
+
+
+@functools.lru_cache(maxsize=1024)
+def _bound(guarantee: Guarantee, watched: bool) -> GaussianBound:
+    return gaussian_bound(guarantee.if_watched if watched else guarantee)
+
+
+def _finite(epsilon: float) -> float | None:
+    return None if epsilon == float("inf") else epsilon
+
 
 # How far figures of one run may be apart that two processors computed.
 _AGAIN = 1 + 1e-9
@@ -398,3 +708,104 @@ def require_one(name: str, kinds: set[Any]) -> None:
     if len(kinds) > 1:
         remedy = "Pass groups= to every fit, or to none, and plan all with the same neighbours; or use an account for each."
         raise ArgumentError(name, sorted(map(str, kinds)), "the same in all fits that are counted together", remedy)
+
+
+# What a fitted pipeline reveals altogether.
+
+
+def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = (), parts: Mapping[str, Part] | None = None) -> Guarantee | None:
+    """Return what a fitted pipeline reveals altogether: the guarantees of its steps, composed.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        Fitted.
+    public_steps : tuple of str, optional
+        Names of steps of other libraries that were fitted on public data only.
+    parts : mapping of str to Part, optional
+        By the name of a step, the part of the people that it was fitted on, where people were set aside (`Description.part`,
+        `Description.rest`). The others count as fitted on everybody.
+
+    Returns
+    -------
+    Guarantee or None
+        Of all steps together, for every user; None where a step was seeded.
+
+    Guarantee
+    ---------
+    Steps on everybody are composed; of the two sides of a split the worse counts, since nobody is in both (accounting, section 4).
+    The plans of all steps are taken as fixed before the first was fitted: where one was chosen after looking, count with a
+    `PrivacyAccount`.
+
+    Raises
+    ------
+    ArgumentError
+        For a step of another library that learns from data, since nothing bounds what it reveals, unless `public_steps` names it;
+        and for steps that saw different numbers of users, or others than their part has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from croupier.estimator import ShuffleLogisticRegression, ShuffleScaler, total_guarantee
+    >>> X = np.random.default_rng(0).normal(size=(3000, 2))
+    >>> scaler = ShuffleScaler(epsilon=0.5, feature_range=(-4, 4))
+    >>> model = make_pipeline(scaler, ShuffleLogisticRegression(classes=[False, True])).fit(X, X[:, 0] > 0)
+    >>> round(total_guarantee(model).epsilon(1e-6), 1)
+    1.1
+    """
+    found: list[tuple[Part | None, Guarantee | None]] = []
+    users: dict[Part | None, dict[str, int]] = {}
+    units: set[str | None] = set()
+    declared = dict(parts or {})
+    for name, step in _steps(model):
+        if hasattr(type(step), "guarantee_"):
+            part = declared.pop(name, None)
+            if part is not None:
+                part.require(step.n_users_, step.unit_)
+            found.append((part, step.guarantee_))
+            users.setdefault(part, {})[name] = step.n_users_
+            units.add(step.unit_)
+        elif name not in public_steps and get_tags(step).requires_fit:
+            raise ArgumentError(
+                f"step {name!r}",
+                type(step).__name__,
+                "one of croupier's, or one that learns nothing from the data",
+                f"Its fit is not covered by any guarantee. Use ShuffleScaler, or, if it saw public data only, "
+                f"public_steps=({name!r},).",
+            )
+    if declared:
+        raise ArgumentError("parts", sorted(declared), "names of steps that have a guarantee", "Name the steps of this pipeline.")
+    for same in users.values():
+        if len(set(same.values())) > 1:
+            remedy = "Pass groups= to every step, so that all count people; say in parts= which steps saw only a part of them."
+            raise ArgumentError("n_users_", same, "the same in all steps", remedy)
+    require_one("unit_", units)
+    return _worst(found)
+
+
+def _steps(model: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(model, Pipeline):
+        yield type(model).__name__, model
+        return
+    for name, step in model.steps:
+        if step is not None and step != "passthrough":
+            yield from _steps(step) if isinstance(step, Pipeline) else [(name, step)]
+
+
+def _worst(found: list[tuple[Part | None, Guarantee | None]]) -> Guarantee | None:
+    """What holds for every user: all that is about everybody, and of every split the worse side."""
+    known = [(part, guarantee) for part, guarantee in found if guarantee is not None]
+    if not known or len(known) < len(found):
+        return None
+    everybody, splits = by_split(known)
+    for sides in splits.values():
+        both = [_composed(side) for side in sides.values() if side]
+        if len({bool(guarantee.allocations) for guarantee in both}) > 1:  # the worst of both forms would be as bad as their sum
+            both = [without_lots(guarantee) for guarantee in both]
+        everybody.append(both[0].worst_of(*both[1:]))
+    return _composed(everybody)
+
+
+def _composed(guarantees: list[Guarantee]) -> Guarantee:
+    return guarantees[0].compose(*guarantees[1:])

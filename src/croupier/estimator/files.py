@@ -16,7 +16,7 @@ from ..optimizer import Result
 from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found
-from .group_rounds import GroupRounds, check_round
+from ._rounds import GroupRounds, check_round
 
 FORMAT, VERSION = "croupier model", 2
 # Parameters that are objects of this process and not facts about the model.
@@ -174,20 +174,7 @@ def _check_promise(state: dict[str, Any]) -> None:
 
 
 def require_range(plan: SumPlan, dim: int, norm: float, diameter: float | None) -> None:
-    """Refuse a plan for vectors of another range than the model's own: its certificate is not about what was sent.
-
-    Parameters
-    ----------
-    plan : SumPlan
-        The plan in a file; proved for the range that it states.
-    dim, norm, diameter : int, float, float or None
-        The range of the vectors that such a model asks for.
-
-    Raises
-    ------
-    ArgumentError
-        Where the plan states another.
-    """
+    """Refuse a plan for vectors of another range than the model's own: its certificate is not about what was sent."""
     if (plan.dim, plan.norm, plan.diameter) != (dim, norm, diameter):
         stated = f"dim {plan.dim}, norm {plan.norm}, diameter {plan.diameter}"
         raise ArgumentError("plan", stated, f"that of this model: {dim}, {norm}, {diameter}", "Do not use this file.")

@@ -1,193 +1,75 @@
-"""Linear regression in one round, with standard errors and intervals: from the second moments of rows and targets."""
+"""Regressors trained in rounds: Huber's loss and quantiles, for targets in a declared range."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+import os
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, hstack, issparse
-from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from sklearn.base import RegressorMixin
 
-from ..invalid import finite_rows, numbers_or_nan, zeroed
-from ..population import Population, require_population
-from ..privacy import Guarantee, SumPlan, words
-from ..problem.rows import clip_rows, row_norms
+from ..invalid import numbers_or_nan
+from ..optimizer import Schedule
+from ..optimizer.planning import METHODS
+from ..population import Population
+from ..privacy import Guarantee, NoCertificateError, SumPlan
+from ..problem import Huber, Loss, Pinball, Squared
 from ..protocol import SumEstimate
-from ..statistics import LeastSquares, Moments, MomentSums, least_squares
-from ..statistics.linear import explained, seen_from
-from ..validation import ArgumentError, real, whole
-from .blank import validated
-from .one_round import ask_once, check_once, plan_once
-from .parameters import documented
-from .private import Floats, PrivateEstimator
-from .regression_table import (
-    FORECAST_FIRST,
-    RegressionTable,
-    WidthForecast,
-    check_coef_bound,
-    least_spread,
-    shown,
-    slope_half_width,
-)
-from .target_ranges import checked_ranges, range_of, require_numbers
-from .unit_rows import coefficient_units, sent_rows
-
-_RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
-_NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
+from ..statistics import Moments
+from ..statistics.moments import MomentSums, raised_spectrum
+from ..validation import ArgumentError, Found, one_of, real, whole
+from ._base import Floats, ask_once, check_once, plan_once, require_numbers, warn_caller
+from ._linear import LinearModel
+from ._parameters import documented
+from .warnings import MostlyNoiseWarning, warn_of_few_people, warn_of_pressing
 
 
-@documented("coef_", "intercept_", "std_", "intercept_std_", "target_range_", "feature_norm_", "plan_", "estimate_")
 @dataclass(kw_only=True, eq=False, repr=False)
-class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator):  # type: ignore[misc]
-    """Linear regression with standard errors and intervals, in one round, from people who keep their records.
+class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
+    """Targets clipped to a declared range and scaled to [-1, 1] for training; predictions in the target's own units."""
 
-    Algorithm: one private sum of each user's second moments (x x', x y, y^2), by its diameter; least squares from it, eigenvalues
-    raised to half the edge of the noise. Standard errors count sampling, for residuals of one variance, and the privacy noise
-    together (docs/statistics.md). Where the data do not decide a coefficient its interval is (-inf, inf), or what `coef_bound`
-    leaves; `forecast` says before anybody is asked how wide intervals will be.
+    target_range: tuple[float, float] | None = None
+    radius: float | None = 2.0
 
-    Guarantee
-    ---------
-    (epsilon, delta) for each user, for the model and everything the analyzer saw. `target_range`, `feature_norm` and `exclusive`
-    are taken as public and never read off the data, but with data_is_public=True.
+    _numeric_target = True
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.estimator import ShuffleLinearRegression
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
-    >>> noise = np.random.default_rng(1).normal(scale=5, size=20_000)
-    >>> model = ShuffleLinearRegression(epsilon=1.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0] + noise)
-    >>> low, high = model.intervals(0.999)[0]
-    >>> bool(low < 30 < high < low + 20)
-    True
-    >>> print(model.summary())  # doctest: +ELLIPSIS
-    Least squares in one private round, 20,000 people; epsilon = 1...
-    """
+    def _declare_target(self, y: NDArray[Any] | None) -> None:
+        how = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
+        read = None if y is None else lambda: (float(y.min()), float(y.max()))
+        declared = self._read_off("target_range", self.target_range, how, read)
+        try:
+            low, high = (real("target_range", end, above=-1e100, below=1e100, remedy=how) for end in declared)
+        except (TypeError, ValueError):
+            low = high = 0.0
+        if not low < high:
+            raise ArgumentError("target_range", declared, "(low, high) with low < high", how)
+        self.target_range_ = (low, high)
 
-    target_range: ArrayLike | None = None
-    feature_norm: float | None = 1.0
-    fit_intercept: bool = True
-    intercept_scaling: float = 1.0
-    exclusive: Sequence[Sequence[int]] = ()
-    coef_bound: float | None = None
-
-    def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
-        """Ask users for the moments of their rows and targets, once.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (rows, features)
-            The rows.
-        y : array-like of shape (rows,) or (rows, targets)
-            Their targets.
-        groups : array-like of shape (rows,), optional
-            Whose the rows are: those with the same entry are one user. Every row is a user unless given.
-        **refused : object
-            `sample_weight` is refused with the reason, anything else as unknown.
-
-        Returns
-        -------
-        self
-            Fitted.
-
-        Raises
-        ------
-        ArgumentError
-            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
-        """
-        self._forget()
-        if self.invalid == "blank":
-            X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
-            rows, targets = self.records(X, y)
-            self._declare(None, None)
-            return self._train(self._population(rows, targets, groups, refused))
-        require_numbers(np.asarray(y))
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            multi_output=True,
-            y_numeric=True,
-            ensure_min_samples=2,
-        )
-        self._declare(lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)), lambda: range_of(y))
-        self._check_targets(y)
-        return self._train(self._population(*self._sent(X, y), groups, refused))
-
-    def _check_targets(self, y: NDArray[Any]) -> None:
-        """Refuse another number of targets than there are ranges."""
-        several = y.ndim == 2 and y.shape[1] > 1
-        if several != (len(self.target_range_) > 1) or (several and y.shape[1] != len(self.target_range_)):
-            allowed = f"{len(self.target_range_)} column(s), as target_range has pairs"
-            raise ArgumentError("y.shape", y.shape, allowed, "Declare one pair per target.")
-
-    def fit_population(self, population: Population, features: int, *, read_off: tuple[str, ...] = ()) -> Self:
-        """Ask people whose records are not in memory. Public facts must be declared.
-
-        Parameters
-        ----------
-        population : Population
-            The people, wherever they are; their records are as `records` makes them.
-        features : int
-            Columns of X, without the constant.
-        read_off : tuple of str, optional
-            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
-
-        Returns
-        -------
-        self
-            Fitted.
-
-        Raises
-        ------
-        ArgumentError
-            As in `fit`, and for what is not a population.
-        """
-        self._forget()
-        require_population(population)
-        self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
-        self._declare(None, None)
-        self.check_request(population.users)
-        self.read_off_data_ = read_off
-        return self._train(population)
-
-    def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any] | None]:
-        """Do what each user does to its own record, by public facts alone.
-
-        Parameters
-        ----------
-        X : ndarray or sparse array of shape (rows, features)
-            Rows as they come.
-        y : array-like of shape (rows,) or (rows, targets)
-            Targets as they come.
-
-        Returns
-        -------
-        tuple
-            Rows of norm at most 1 with their constant, and targets in [-1, 1]; several targets are columns beside the rows, and the
-            second entry is None. Zeros for a record that is not valid and counts as blank.
-        """
-        declared = copy.copy(self)
-        declared.n_features_in_ = X.shape[1]
-        declared._declare(None, None)
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        low, high = self.target_range_
+        middle, half = self._scale()
         if self.invalid != "blank":
-            return declared._sent(X, np.asarray(y))
-        targets = np.asarray(numbers_or_nan(y), dtype=np.float64)
-        check_consistent_length(X, targets)
-        declared._check_targets(targets)
-        X = numbers_or_nan(X)
-        finite, told = finite_rows(X), finite_rows(targets.reshape(len(targets), -1))
-        rows, column = declared._sent(zeroed(X, finite), zeroed(targets, told))
-        return zeroed(rows, finite & told), None if column is None else zeroed(column, finite & told)
+            require_numbers(y)
+        y = numbers_or_nan(y)
+        if self.invalid == "blank":
+            y = np.where(np.isfinite(y), y, np.nan)
+        return np.asarray((np.clip(y, low, high) - middle) / half)
+
+    def _scale(self, intercept: bool | None = None) -> tuple[float, float]:
+        """Middle and half-width of the range; without an intercept, about 0. As the parameters say, unless it is given."""
+        low, high = self.target_range_
+        centred = self.fit_intercept if intercept is None else intercept
+        return ((low + high) / 2, (high - low) / 2) if centred else (0.0, max(abs(low), abs(high)))
+
+    def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
+        middle, half = self._scale(bool(self.constant_))  # of the fit, whatever was set since
+        self.coef_, self.intercept_ = weights[0] * half, float(middle + half * intercepts[0])
 
     def predict(self, X: Any) -> Floats:
         """Return <coef_, x> + intercept_ for every row x.
@@ -195,260 +77,357 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
-        ndarray of shape (rows,) or (rows, targets)
-            In the targets' own units.
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return np.asarray(clip_rows(X, self.feature_norm_) @ self.coef_.T + self.intercept_)
-
-    def intervals(self, level: float = 0.95, *, target: int = 0, columns: Sequence[int] | None = None) -> Floats:
-        """Return intervals for the coefficients. All follows from the one round: no privacy is spent.
-
-        Parameters
-        ----------
-        level : float, default 0.95
-            The intervals' coverage.
-        target : int, default 0
-            Which of the declared targets.
-        columns : sequence of int, optional
-            Columns of X to regress on; all unless given.
-
-        Returns
-        -------
-        ndarray of shape (coefficients, 2)
-            Low and high ends, the intercept's last: (-inf, inf) where the data do not decide a coefficient and `coef_bound` is not
-            given.
-        """
-        return self.summary(level, target=target, columns=columns).intervals
-
-    def summary(self, level: float = 0.95, *, target: int = 0, columns: Sequence[int] | None = None) -> RegressionTable:
-        """Return coefficients with standard errors, p-values and intervals. All follows from the one round: no privacy is spent.
-
-        Parameters
-        ----------
-        level : float, default 0.95
-            The intervals' coverage.
-        target : int, default 0
-            Which of the declared targets.
-        columns : sequence of int, optional
-            Columns of X to regress on; all unless given.
-
-        Returns
-        -------
-        RegressionTable
-            To be read or printed.
+        ndarray of shape (rows,)
+            In the target's own units.
 
         Raises
         ------
-        ArgumentError
-            For a target or a column that there is not.
+        NotFittedError
+            Before `fit`.
         """
-        check_is_fitted(self)
-        whole("target", target, at_least=0, at_most=len(self.target_range_) - 1, remedy="Count the declared targets from 0.")
-        remedy = "Count the columns of X from 0, each at most once."
-        last = self.n_features_in_ - 1
-        regressors = list(range(last + 1)) if columns is None else list(columns)
-        regressors = [whole("columns", column, at_least=0, at_most=last, remedy=remedy) for column in regressors]
-        if len(set(regressors)) != len(regressors) or not regressors:
-            raise ArgumentError("columns", columns, "different columns, at least one", remedy)
-        solution, moments = self._solved(target, regressors)
-        scale, shift = self._units(len(regressors), target)
-        names = tuple(getattr(self, "feature_names_in_", [f"x{column}" for column in range(last + 1)]))
-        stated = self._promise()
-        promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
-        # in the target's own units, so that p-values are of the coefficients that are shown
-        r2, r2_std = self._r2(solution, moments, target)
-        return RegressionTable(
-            names=(*(str(names[column]) for column in regressors), *(["(intercept)"] if self.constant_ else [])),
-            **shown(solution.combined(np.diag(scale), shift), level),
-            r2=r2,
-            r2_std=r2_std,
-            users=self.n_users_,
-            promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
-        )
+        return self._scores(X)
 
-    def forecast(self, users: int, features: int) -> WidthForecast:
-        """Forecast how wide intervals will be, from public facts alone. No data is touched.
+
+@documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleHuberRegressor(LinearRegressor):
+    """The mean of a bounded target without the pull of outliers, from people who keep their records.
+
+    Algorithm: AC-SA on Huber's loss: squared for residuals up to `kappa` times the width of
+    target_range, linear beyond. (scikit-learn calls its threshold epsilon; that is taken.)
+
+    Choose it for most regression: nobody's gradient exceeds kappa, so the noise is small.
+
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleHuberRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
+    >>> model = ShuffleHuberRegressor(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 15)
+    True
+    """
+
+    kappa: float = 0.1
+
+    def _loss(self) -> Loss:
+        remedy = "Give the residual from which on the loss is linear, as a fraction of the width of target_range."
+        width = self.target_range_[1] - self.target_range_[0]
+        return Huber(kappa=real("kappa", self.kappa, above=0, remedy=remedy) * width / self._scale()[1])
+
+
+@documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleQuantileRegressor(LinearRegressor):
+    """A quantile of a bounded target, the median unless told otherwise, from people who keep their records.
+
+    Algorithm: AC-SA on the Moreau envelope of the pinball loss.
+
+    Choose it for medians, and for two quantiles that make a prediction interval (which are two fits, and cost two budgets).
+
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorem 4.7.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleQuantileRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 1))
+    >>> model = ShuffleQuantileRegressor(epsilon=2.0, quantile=0.5, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
+    >>> bool(abs(model.predict([[0.5]])[0] - 65) < 10)
+    True
+    """
+
+    quantile: float = 0.5
+
+    def _loss(self) -> Loss:
+        return Pinball(quantile=self.quantile)
+
+
+# Ridge regression: from one round of second moments, or trained in rounds, whichever is better by a public rule.
+
+# The rule, from `python -m benchmarks ridge_choice`: moments where the noise's edge is at most so many mean eigenvalues.
+LARGEST_EDGE = {"sequential": 1.0, "full": 0.25}
+_MOST_COLUMNS = 128
+# In rounds, unless a radius is given.
+_RADIUS = 2.0
+# What rounds alone have: parameters, and their values where nothing is asked of them.
+_OF_ROUNDS = {"rounds": None, "clip": None, "curvature": None, "rule": "practical", "lots": "auto", "callbacks": ()}
+
+
+@dataclass(frozen=True)
+class _LongMoments(Moments):
+    """Second moments of rows that are up to `length` long, as the problems of rounds have them: of the rows divided by it."""
+
+    length: float = 1.0
+
+    def _records(self, X: Any, y: Any) -> tuple[Floats, Floats]:
+        return super()._records(X if self.length == 1 else X * (1 / self.length), y)
+
+
+@documented("coef_", "intercept_", "target_range_", "feature_norm_", "method_", "plan_", "estimate_", "schedule_", "result_")
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleRidge(LinearRegressor):
+    """The mean of a bounded target, by least squares, from people who keep their records.
+
+    Algorithm: the minimum over weights of at most `radius` of the mean over users of (prediction - target)^2 / 2 + (l2 / 2)
+    |weights|^2, rows and target scaled to norm 1 and [-1, 1]; scikit-learn's Ridge(alpha) on such rows is l2 = alpha / users.
+    Either everybody sends second moments once, and the noisy equations are solved with eigenvalues raised to the edge of the noise;
+    or AC-SA trains in rounds. method="auto" takes moments where they were measured to be better: for at most 128 columns with the
+    constant, where the edge of their noise is at most 1 (with interactivity="full" 1/4) of the mean eigenvalue that rows of norm 1
+    can have. That follows from users, columns, epsilon, delta, honest and neighbours, and no data is touched. What only rounds
+    have (a checkpoint, callbacks, `rounds`, `clip`, `curvature`, rule="bound", chosen `lots`, a calibration of the paper, a
+    deployed task) takes rounds.
+
+    Choose it where the mean is wanted; where coefficients are to have standard errors, ShuffleLinearRegression; where targets do
+    not fill their range, ShuffleHuberRegressor, which needs less noise.
+
+    Guarantee
+    ---------
+    (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
+    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    data_is_public=True.
+
+    References
+    ----------
+    Cheu, Joseph, Mao, Peng, "Shuffle Private Stochastic Convex Optimization", ICLR 2022, Theorems 4.3 and 4.8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.estimator import ShuffleRidge
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
+    >>> model = ShuffleRidge(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
+    >>> model.method_, bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 5)
+    ('moments', True)
+    """
+
+    radius: float | None = None
+
+    def _loss(self) -> Loss:
+        return Squared(target_bound=1.0)
+
+    def method_for(self, users: int, features: int) -> str:
+        """Return which way a fit would take, by public facts alone; no data is touched.
 
         Parameters
         ----------
         users : int
-            How many people would be asked.
+            How many people.
         features : int
             Columns of X, without the constant.
 
         Returns
         -------
-        WidthForecast
-            To be printed. It takes the target for evenly spread over its range and half of its variance for explained.
+        str
+            "moments" or "rounds".
 
         Raises
         ------
         ArgumentError
-            Where a parameter is out of range, or a public fact was not declared.
+            Where a parameter is outside its range, or method="moments" stands beside what only rounds have.
         """
+        whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
         declared = copy.copy(self)
+        declared.__dict__.pop("constant_", None)  # of an earlier fit
         declared.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
-        declared._declare(None, None)
-        declared.check_request(users)
-        return declared._forecast(plan_once(declared, declared._query(), users))
+        return "rounds" if declared._moments_plan(users) is None else "moments"
 
-    def _forecast(self, plan: SumPlan) -> WidthForecast:
-        blank = SumEstimate(sum=np.zeros(plan.dim), users=plan.users, noise_std=plan.noise_std, guarantee=None)
-        moments, slopes = self._query().decode(blank), self.n_features_in_
-        scale = math.sqrt(slopes) * math.hypot(1.0, self.constant_)  # sent values are within 1 / scale, evenly
-        variance = 1 / (3 * scale**2)
-        # a target evenly over [-1, 1] has variance 1/3: half of it is left, half is variance |coef|^2
-        noise = moments.products_std**2 + moments.matrix_std**2 / 2 * (1 + 1 / slopes) / (6 * variance)
-        threshold = seen_from(moments.edge, moments.matrix_std)
-        half = slope_half_width(variance, moments.edge, threshold, slopes=slopes, residual=1 / 6, users=plan.users, noise=noise)
-        return WidthForecast(
-            "linear", plan.users, slopes, self.epsilon, half / scale, least_spread(variance, moments.edge, threshold, slopes)
-        )
+    def schedule_for(self, users: int, features: int) -> Schedule:  # of rounds, whichever way method="auto" would take
+        if self.method == "moments":
+            raise ArgumentError("method", self.method, "'rounds' or 'auto' for a schedule", "One round of moments has none.")
+        return super().schedule_for(users, features)
 
     def check_learned(self) -> None:
-        """Refuse coefficients that do not follow from the round beside them, and a plan for vectors of another range."""
-        if "estimate_" not in vars(self):
-            return
-        check_once(self.plan_, self._query())
-        again = copy.copy(self)
-        again._set_coefficients()
-        for name in ("coef_", "intercept_"):
-            stored, derived = np.asarray(getattr(self, name)), np.asarray(getattr(again, name))
-            if stored.shape != derived.shape or not np.allclose(stored, derived, rtol=1e-9):
-                raise ArgumentError(name, stored.shape, "what follows from the round beside it", "Do not use this file.")
+        """Refuse coefficients that do not follow from what was released, and a plan for vectors of another range."""
+        if {"result_", "estimate_"} <= set(vars(self)):
+            raise ArgumentError(
+                "result_", Found("is given"), "left out beside estimate_: one way was taken", "Do not use this file."
+            )
+        if "estimate_" in vars(self):
+            check_once(self.plan_, self._query())
+            self._check_theta()
+        super().check_learned()
+
+    @property
+    def method_(self) -> str:
+        """Which was taken: "moments" or "rounds"."""
+        return "moments" if "estimate_" in vars(self) else "rounds" if self.result_ else ""
 
     @property
     def n_users_(self) -> int:
-        """How many people were asked."""
-        return self.estimate_.users
+        """How many people the model was trained on."""
+        return int(self._released().users)
 
     @property
     def guarantee_(self) -> Guarantee | Any:
-        """What the round reveals about one user; None where it was seeded."""
-        return self._covering(self.estimate_.guarantee)
+        """What the fit reveals about one user; None where it was seeded."""
+        return self._covering(self._released().guarantee)
 
-    def _asked_how(self) -> tuple[str, str]:
-        return "one round", "Each user is asked once, for the noisy sum of products of its features and targets."
+    def _released(self) -> Any:
+        return vars(self).get("estimate_") or self.result_
 
-    def _meaning(self) -> list[str]:
-        return [str(self._forecast(self.plan_)) if hasattr(self, "plan_") else FORECAST_FIRST]
+    def __getattr__(self, name: str) -> Any:
+        if name in ("result_", "schedule_") and "estimate_" in vars(self):
+            text = "it was made from one round of moments, of which there are plan_ and estimate_; method='rounds' has result_"
+            raise AttributeError(f"this {type(self).__name__} has no result_ and no schedule_: {text}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _train(self, population: Population) -> Self:
-        query = self._query()
-        self.plan_ = plan_once(self, query, population.users)
-        self._forecast(self.plan_).warn()
-        self.estimate_ = ask_once(self, query, population, self.plan_)
-        self._set_coefficients()
+    def _train(self, population: Population, checkpoint: str | os.PathLike[str] | None) -> Self:
+        remote = hasattr(population, "turnout")  # of a deployed task, whose clients know of rounds alone
+        plan = self._moments_plan(population.users, checkpoint=checkpoint, deployed=remote)
+        if plan is None:
+            return super()._train(population, checkpoint)
+        self.constant_, query = self._constant(), self._query()
+        ratio = self._edge_ratio(plan, query)
+        warn_of_few_people(population.users, query.features, self.epsilon)
+        if ratio > LARGEST_EDGE[self.interactivity]:
+            text = (
+                f"the edge of the noise is {ratio:.2g} mean eigenvalues of the rows: in what was measured, method='rounds' is then"
+            )
+            warn_caller(f"{text} better. The guarantee holds, the model may say little.", MostlyNoiseWarning)
+        self.plan_, self.estimate_ = plan, ask_once(self, query, population, plan)
+        self.solved_with_ = (real("l2", self.l2, at_least=0, remedy="0 is none."), self.radius)
+        self._set_theta()
+        if self.radius is not None and float(np.linalg.norm(self._theta())) >= self._radius() * (1 - 1e-9):
+            warn_of_pressing(self._radius())
         self.promise_ = self._promise()
         return self
 
-    def _query(self) -> Moments:
-        columns = self.n_features_in_ + bool(self.constant_)
-        groups = tuple(map(tuple, self.exclusive))
-        return Moments(columns, len(self.target_range_), exclusive=groups)
-
-    def _declare(self, read_norm: Callable[[], float] | None, read_range: Callable[[], Any] | None) -> None:
-        """Set the public facts: as declared, or read off the data where that is public."""
-        self.feature_norm_ = real(
-            "feature_norm",
-            self._read_off("feature_norm", self.feature_norm, _NORM, read_norm),
-            above=1e-100,
-            at_most=1e100,
-            remedy=_NORM,
-        )
-        declared = self._read_off("target_range", self.target_range, _RANGE, read_range)
-        self.target_range_ = checked_ranges(declared, _RANGE)
-        remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
-        scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
-        check_coef_bound(self.coef_bound)
-        self.constant_ = scaling if self.fit_intercept else 0.0
-
-    def _scale(self, target: int) -> tuple[float, float]:
-        """Middle and half-width of the target's range; without an intercept, about 0."""
-        low, high = self.target_range_[target]
-        return ((low + high) / 2, (high - low) / 2) if self.constant_ else (0.0, max(abs(low), abs(high)))
-
-    def _sent(self, X: Any, y: NDArray[Any]) -> tuple[Any, NDArray[Any] | None]:
-        """Rows of norm at most 1 with their constant, targets in [-1, 1]; several targets are columns beside the rows."""
-        rows = sent_rows(X, self.feature_norm_, self.constant_)
-        scales = [self._scale(target) for target in range(len(self.target_range_))]
-        columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        middles, halves = np.array(scales).T
-        targets = (np.clip(columns, *np.array(self.target_range_).T) - middles) / halves
-        if len(scales) == 1:
-            return rows, targets[:, 0]
-        return (hstack([rows, csr_array(targets)], format="csr") if issparse(rows) else np.hstack([rows, targets])), None
-
-    def _solved(self, target: int, columns: Sequence[int]) -> tuple[LeastSquares, MomentSums]:
-        with_intercept = [*columns, *([self.n_features_in_] if self.constant_ else [])]
-        moments = self._query().decode(self.estimate_).of(with_intercept)
-        return least_squares(moments, target, bounds=self._bounds(len(columns), target)), moments
-
-    def _bounds(self, columns: int, target: int) -> Floats | None:
-        """What coef_bound means for the coefficients of rows as they are sent.
-
-        The intercept needs no declaration: a line of least squares goes through the means, so it is at most half of the target's
-        range and the slopes times the mean row away from the middle, whose entries add up to sqrt(columns) feature_norm at most.
-        """
-        if self.coef_bound is None:
+    def _moments_plan(self, users: int, *, checkpoint: Any = None, deployed: bool = False) -> SumPlan | None:
+        """The plan of one round of moments; None where rounds are to be taken. No data is touched."""
+        remedy = "'auto' takes one round of moments, or training in rounds, whichever is better."
+        algorithms = dict.fromkeys(chain(*METHODS.values()))
+        one_of("method", self.method, ("auto", "moments", "rounds", *algorithms), remedy)
+        remedy = "'sequential' asks each user once, 'full' asks all users in every round."
+        interactivity = one_of("interactivity", self.interactivity, tuple(LARGEST_EDGE), remedy)
+        self._problem(self.n_features_in_, self._constant())  # refuses a radius or l2 that is none
+        if self.method not in ("auto", "moments"):
             return None
-        scale, _ = self._units(columns, target)
-        bounds = np.full(len(scale), float(self.coef_bound))
-        if self.constant_:
-            bounds[-1] = self._scale(target)[1] + self.coef_bound * math.sqrt(columns) * self.feature_norm_
-        return bounds / scale
+        of_rounds = self._of_rounds()
+        of_rounds |= {} if checkpoint is None else {"checkpoint": os.fspath(checkpoint)}
+        of_rounds |= {"population": "a deployed task"} if deployed or self._exclusions else {}
+        if self.method == "moments":
+            for name, value in of_rounds.items():
+                raise ArgumentError(name, value, "left out with method='moments'", "Only rounds have it: take method='rounds'.")
+            return plan_once(self, self._query(), users)
+        if of_rounds or self._columns() > _MOST_COLUMNS:
+            return None
+        try:
+            plan = plan_once(self, self._query(), users)
+        except NoCertificateError:
+            return None
+        return plan if self._edge_ratio(plan, self._query()) <= LARGEST_EDGE[interactivity] else None
 
-    def _units(self, columns: int, target: int) -> tuple[Floats, Floats]:
-        """What to multiply coefficients by, and to add to them, to have them in the units of the data."""
-        middle, half = self._scale(target)
-        scale = half * coefficient_units(columns, self.feature_norm_, self.constant_)
-        return scale, np.append(np.zeros(columns), middle) if self.constant_ else np.zeros(columns)
+    def _of_rounds(self) -> dict[str, Any]:
+        """The parameters that ask for what only rounds have; an empty list of callbacks asks for nothing."""
+        given = {name: getattr(self, name) for name in _OF_ROUNDS} | {"callbacks": self.callbacks or ()}
+        of_rounds = {name: value for name, value in given.items() if value != _OF_ROUNDS[name]}
+        return of_rounds | ({} if self.calibration == "tight" else {"calibration": self.calibration})
 
-    def _set_coefficients(self) -> None:
-        every, several, width = (
-            self._every(lambda solution: solution.coef, shifted=True),
-            len(self.target_range_) > 1,
-            self.n_features_in_,
-        )
-        middles = every[:, width] if self.constant_ else np.zeros(len(every))
-        self.coef_ = every[:, :width] if several else every[0, :width]
-        self.intercept_ = middles if several else float(middles[0])
+    def _columns(self) -> int:
+        return self.n_features_in_ + bool(self._row_constant())
 
-    def _every(self, part: Callable[[LeastSquares], Floats], *, shifted: bool = False) -> Floats:
-        """Something about all coefficients, the intercept's last, in the units of the data: one row per target."""
-        rows = []
-        for target in range(len(self.target_range_)):
-            scale, shift = self._units(self.n_features_in_, target)
-            rows.append(part(self._solved(target, range(self.n_features_in_))[0]) * scale + shifted * shift)
-        return np.array(rows)
+    def _query(self) -> _LongMoments:
+        return _LongMoments(self._columns(), length=math.hypot(1.0, self._row_constant()))
 
-    @property
-    def std_(self) -> Floats:
-        """Standard errors of coef_; infinity where the data do not decide a coefficient and `coef_bound` is not given."""
-        errors = self._every(lambda solution: solution.std)[:, : self.n_features_in_]
-        return errors if len(self.target_range_) > 1 else errors[0]
+    def _row_constant(self) -> float:
+        """The entry that rows had for the intercept in the fit; before it, what they would have."""
+        fitted: float | None = vars(self).get("constant_")
+        return self._constant() if fitted is None else fitted
 
-    @property
-    def intercept_std_(self) -> Floats | float:
-        """Standard error of the intercept; 0 without one."""
-        errors = self._every(lambda solution: solution.std)[:, -1] * bool(self.constant_)
-        return errors if len(self.target_range_) > 1 else float(errors[0])
+    @staticmethod
+    def _edge_ratio(plan: SumPlan, query: Moments) -> float:
+        """The edge of the noise, over the mean eigenvalue of rows of norm 1: their eigenvalues add up to 1."""
+        silent = SumEstimate(sum=np.zeros(query.dim), users=plan.users, noise_std=plan.noise_std, guarantee=None)
+        return query.decode(silent).edge * query.features
 
-    def _r2(self, solution: LeastSquares, moments: MomentSums, target: int) -> tuple[float | None, float | None]:
-        """The share that is explained, with its standard error; None without an intercept."""
-        return (
-            explained(solution, moments, target, self.constant_ / math.hypot(1.0, self.constant_))
-            if self.constant_
-            else (None, None)
-        )
+    def _theta(self) -> Floats:
+        if "estimate_" not in vars(self):
+            return super()._theta()
+        length, (l2, radius) = math.hypot(1.0, self.constant_), self.solved_with_
+        bound = math.inf if radius is None else radius * length
+        return _solved(self._query().decode(self.estimate_), l2 / length**2, bound) / length
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    def _radius(self) -> float:
+        return _RADIUS if self.radius is None else super()._radius()
+
+    def _schedule_options(self, users: int) -> dict[str, Any]:
+        options = super()._schedule_options(users)
+        return options | ({"method": "auto"} if self.method == "rounds" else {})
+
+    def _asked_how(self) -> tuple[str, str]:
+        if "estimate_" in vars(self) or ("result_" not in vars(self) and self.method == "moments"):
+            return "one round", "Each user is asked once, for the noisy sum of products of its features and target."
+        return super()._asked_how()
+
+    def _meaning(self) -> list[str]:
+        if "estimate_" in vars(self):
+            ratio = self._edge_ratio(self.plan_, self._query())
+            rule = f"the edge of its noise is {ratio:.2g} mean eigenvalues of the rows"
+            limit = (
+                "" if self.method == "moments" else f", and up to {LARGEST_EDGE[self.interactivity]:g} it was measured to be better"
+            )
+            return [f"Made from one round of second moments: {rule}{limit}. method='rounds' trains by gradients instead."]
+        if self.method != "auto":
+            return []
+        if "result_" not in vars(self):
+            return [
+                "Either everybody is asked once, for second moments, or training goes in rounds: whichever is better by a public "
+                "rule. It needs the number of users, and is decided before anybody is asked (method_for)."
+            ]
+        return [f"Trained in rounds: {self._why_rounds()}."]
+
+    def _why_rounds(self) -> str:
+        """Of a fit that took rounds by itself: by what it promised then, whatever was set since."""
+        asked = copy.copy(self)
+        asked.set_params(**{name: getattr(self.promise_, name) for name in ("epsilon", "delta", "honest", "neighbours")})
+        asked.set_params(interactivity=self.schedule_.interactivity)
+        return asked._why_rounds_now()
+
+    def _why_rounds_now(self) -> str:
+        if self._columns() > _MOST_COLUMNS:
+            return f"moments of {self._columns()} columns are too many, the rule goes up to {_MOST_COLUMNS}"
+        try:
+            needed = self._moments_plan(self.n_users_) is not None or bool(self._of_rounds())
+            ratio = 0.0 if needed else self._edge_ratio(plan_once(self, self._query(), self.n_users_), self._query())
+        except NoCertificateError:
+            return "no plan of one round of moments can be proved"
+        if needed:
+            return "something was asked for that only rounds have"
+        limit = LARGEST_EDGE[self.interactivity]
+        return f"the edge of the noise of one round of moments is {ratio:.2g} mean eigenvalues of the rows, above {limit:g}"
+
+
+def _solved(moments: MomentSums, l2: float, bound: float) -> Floats:
+    """Minimise w'Aw / 2 - b'w + l2 |w|^2 / 2 over |w| <= bound, eigenvalues of A raised to the edge of its noise."""
+    _, vectors, raised = raised_spectrum(moments.matrix, 2 * moments.edge)
+    turned, curvatures = vectors.T @ moments.products[:, 0], raised + l2
+
+    def excess(more: float) -> float:
+        return float(np.linalg.norm(turned / (curvatures + more))) - bound
+
+    if excess(0.0) > 0:  # on the sphere: a multiplier of the constraint, at most |b| / bound
+        curvatures = curvatures + brentq(excess, 0.0, float(np.linalg.norm(turned)) / bound, xtol=1e-14)
+    return np.asarray(vectors @ (turned / curvatures))

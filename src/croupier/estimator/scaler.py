@@ -13,17 +13,16 @@ from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..invalid import finite_rows, zeroed
-from ..population import Batch, Question
+from ..population.dealing import Batch
+from ..population.population import Question
 from ..privacy import Guarantee, plan_sum
 from ..privacy.plan import MOST_COORDINATES
-from ..problem.rows import clip_rows
-from ..protocol import Secret
+from ..problem.problem import clip_rows
+from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, real
-from .blank import validated
+from ._base import RANGES, Floats, PrivateEstimator, centres, checked_ranges_of_features, validated
+from ._parameters import documented
 from .files import require_range
-from .parameters import documented
-from .private import Floats, PrivateEstimator
-from .unit_rows import RANGES, centres, checked_ranges_of_features
 
 # A variance this many of its noise's standard deviations from 0 can be told from that of a constant column.
 _TELLING = 3.0

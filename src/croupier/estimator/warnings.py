@@ -8,7 +8,7 @@ import numpy as np
 
 from ..optimizer import Result, Schedule
 from ..problem import Problem
-from .private import warn_caller
+from ._base import warn_caller
 
 # Noise in the mean of all gradients, relative to the largest gradient that one user can have.
 _MOSTLY_NOISE = 0.5
@@ -47,20 +47,7 @@ def warn_of_undeclared_rows(norm: object, ranges: object) -> None:
 
 
 def people_needed(weights: int, epsilon: float) -> int:
-    """How many people one pass of training needs to be worth having, by the rule of thumb of docs/choosing.md.
-
-    Parameters
-    ----------
-    weights : int
-        How many are learned.
-    epsilon : float
-        What each user is promised.
-
-    Returns
-    -------
-    int
-        300 sqrt(weights) / epsilon, rounded up. No data is touched.
-    """
+    """How many people one pass of training needs to be worth having, by the rule of thumb of docs/choosing.md."""
     return math.ceil(_PEOPLE_TIMES * _PEOPLE_FACTOR * math.sqrt(weights) / epsilon)
 
 

@@ -19,10 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..invalid import blanks, numbers_or_nan, one_by_one
 from ..privacy import Guarantee, SumPlan
-from ..problem import Objective
-from ..protocol import Randomizer, RandomSource, SecureRandom, SeededRandom, binomial
-from .accelerated import Iterate
-from .gradients import Gradients
+from ..problem.problem import Objective
+from ..protocol import Randomizer, SecureRandom, SeededRandom
+from ..protocol.randomness import RandomSource
+from ..protocol.sampling import binomial
+from ._gradients import Gradients
+from .algorithms import Iterate
 from .phases import Phase, Schedule, objective_of, start_point
 from .planning import schedule
 
@@ -45,13 +47,6 @@ class PanState:
         Where AC-SA stands.
     counts : ndarray of int
         The running sum of encoded gradients, with its noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> state = PanState(phase=0, round=1, taken=0, theta=np.zeros(1), aggregate=np.zeros(1), counts=np.array([7]))
-    >>> state.to_json()
-    '{"phase": 0, "round": 1, "taken": 0, "theta": [0.0], "aggregate": [0.0], "counts": [7]}'
     """
 
     phase: int
@@ -62,13 +57,7 @@ class PanState:
     counts: NDArray[np.int64]
 
     def to_json(self) -> str:
-        """Write the state as JSON, as an intruder would see it.
-
-        Returns
-        -------
-        str
-            All fields.
-        """
+        """Write the state as JSON, as an intruder would see it."""
         plain = {"phase": self.phase, "round": self.round, "taken": self.taken}
         arrays = {name: getattr(self, name).tolist() for name in ("theta", "aggregate", "counts")}
         return json.dumps(plain | arrays)

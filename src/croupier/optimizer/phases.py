@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..privacy import Guarantee, LotsPlan, SumPlan, honest_in_batch
-from ..privacy.crowd import surely_honest
+from ..privacy import Guarantee, LotsPlan, SumPlan
+from ..privacy.crowd import honest_in_batch, surely_honest
 from ..privacy.guarantee import known_fields
-from ..problem import Objective, Problem, Smoothed
+from ..problem import Problem
+from ..problem.problem import Objective, Smoothed
 from ..validation import ArgumentError, Found, one_of, whole
 
 Floats = NDArray[np.float64]
@@ -342,22 +343,8 @@ def check_schedule(chosen: Schedule, users: int) -> None:
 
 
 def held_in_batch(chosen: Schedule, users: int, phase: Phase) -> int:
-    """Count the honest users that a batch of a phase holds, but for the schedule's shortfall, if so large a share of all is honest.
-
-    Parameters
-    ----------
-    chosen : Schedule
-        Whose `honest` and `shortfall` they are.
-    users : int
-        All users.
-    phase : Phase
-        One of its phases, with open lots.
-
-    Returns
-    -------
-    int
-        Honest users, the user at stake among them.
-    """
+    """Count the honest users that a batch of a phase holds, but for the schedule's shortfall, if so large a share of all is
+    honest."""
     if chosen.shortfall:
         return honest_in_batch(users, chosen.honest, phase.batch, chosen.shortfall)
     return surely_honest(users, chosen.honest, phase.batch)

@@ -10,19 +10,259 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import NoCertificateError
-from ..problem import Objective, Problem
+from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, plan_lots, plan_sum
+from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
+from ..problem import Problem
+from ..problem.problem import Objective
 from ..validation import ArgumentError, Found, one_of, real, refuse_renamed, whole
-from .budget import Budget, Enough, Rule
-from .lots import MOST_ROUNDS, drift, spread
-from .methods import choose, choose_practical, inner_method
 from .phases import INTERACTIVITY, Phase, Schedule
+
+# Which algorithm for which problem: the paper's Table 1, and the reason in words.
+
+METHODS = {
+    "sequential": ("sgd", "acsa", "smoothed-acsa", "phased"),
+    "full": ("gd", "acsa", "smoothed-acsa", "phased-gd"),
+    "stream": ("acsa", "smoothed-acsa", "phased"),
+}
+
+
+def choose(problem: Objective, method: str, interactivity: str) -> tuple[str, str]:
+    """Table 1: the method for this loss, and the reason in words."""
+    if method != "auto":
+        one_of("method", method, ("auto", *METHODS[interactivity]), f"These are the methods for {interactivity} interactivity.")
+        if method == "acsa" and problem.smoothness is None:
+            raise ArgumentError(
+                "method",
+                method,
+                "'smoothed-acsa', 'sgd' or 'gd' for a nonsmooth loss",
+                "AC-SA needs a smooth loss (Theorem 4.3).",
+            )
+        if method == "smoothed-acsa" and not isinstance(problem, Problem):
+            raise ArgumentError(
+                "method", method, "one that needs no prox for your own loss", "Use 'sgd', or 'acsa' if it is smooth."
+            )
+        if method.startswith("phased"):
+            inner_method(problem, method, interactivity)
+        if method.startswith("phased") and not problem.strong_convexity:
+            raise ArgumentError("method", method, "used with a strongly convex problem", "Set l2 > 0, or use another method.")
+        return method, "as asked"
+    smooth, strong = problem.smoothness is not None, problem.strong_convexity > 0
+    where = "pan-private by Theorem C.3," if interactivity == "stream" else "sequential"
+    if interactivity == "full":
+        if strong:
+            return "phased-gd", "strongly convex, full interactivity (Theorem 4.9)"
+        if smooth:
+            return "acsa", "smooth and convex, full interactivity: accelerated, beyond Theorem 4.9"
+        return "gd", "convex and nonsmooth, full interactivity (Theorem 4.9)"
+    if strong:
+        inner_method(problem, "phased", interactivity)
+        return "phased", f"strongly convex, {where} (Theorem 4.8)"
+    if smooth:
+        return "acsa", f"smooth and convex, {where} (Theorem 4.3)"
+    if isinstance(problem, Problem):
+        return "smoothed-acsa", f"convex and nonsmooth, {where} (Theorem 4.7)"
+    if interactivity == "stream":
+        raise ArgumentError(
+            "problem",
+            Found("has a nonsmooth loss of your own"),
+            "smooth, or a Problem whose prox is known",
+            "State its smoothness.",
+        )
+    return "sgd", "convex and nonsmooth, no prox known, sequential (Theorem 4.1)"
+
+
+def choose_practical(problem: Objective, method: str) -> tuple[str, str]:
+    """The practical rule has steps for AC-SA, with or without smoothing."""
+    smooth = problem.smoothness is not None
+    one_of("method", method, ("auto", "acsa", "smoothed-acsa"), "rule='bound' has the other methods.")
+    if not smooth and not isinstance(problem, Problem):
+        raise ArgumentError("rule", "practical", "'bound' for your own nonsmooth loss", "Or state its smoothness.")
+    if method == "acsa" and not smooth:
+        raise ArgumentError("method", method, "'smoothed-acsa' for a nonsmooth loss", "AC-SA needs a smooth loss (Theorem 4.3).")
+    if method == "smoothed-acsa" and not isinstance(problem, Problem):
+        raise ArgumentError("method", method, "'acsa' for your own loss", "Its prox is not known.")
+    if method != "auto":
+        return method, "as asked, practical steps"
+    return ("acsa" if smooth else "smoothed-acsa"), "practical steps: no bound on the loss"
+
+
+def inner_method(problem: Objective, method: str, interactivity: str) -> str:
+    """The algorithm of every phase of a strongly convex run."""
+    if method == "phased-gd":
+        return "gd"
+    if problem.smoothness is not None:
+        return "acsa"
+    if isinstance(problem, Problem):
+        return "smoothed-acsa"
+    if interactivity == "stream":
+        raise ArgumentError(
+            "problem",
+            Found("has a nonsmooth loss of your own"),
+            "smooth, or a Problem whose prox is known",
+            "State its smoothness.",
+        )
+    return "sgd"
+
+
+# What secret lots mean for a schedule: which noise to expect, and what rounds of random sizes cost (docs/optimizer.md).
+#
+# Every user is in one of T rounds. A round's sum is divided by the public n / T, not by the number of users that drew it.
+
+# Rounds that a schedule chooses at most: beyond them a round's noise hardly falls any more.
+MOST_ROUNDS = 1000
+# How much of the closed form is lost in the tails that delta is about: fitted to certified figures, within 7 % of them.
+_TAILS = 0.08
+
+
+def expected_mu(alone: float, rounds: int) -> float:
+    """About the mu that a round may have, for choosing a schedule. What is run is certified in full by `plan_lots`."""
+    spread = math.log1p(rounds * alone**2)
+    return max(alone, math.sqrt(spread) / (1 + _TAILS * spread))
+
+
+@lru_cache(maxsize=1 << 14)
+def drift(rounds: int, accelerated: bool) -> float:
+    """What it costs that later rounds make up for earlier ones, in units of L times the diameter / sqrt(users)."""
+    t = np.arange(1, rounds + 1)
+    weights = 2 * t / (rounds * (rounds + 1)) if accelerated else 1 / rounds
+    return float(np.sum(weights * np.sqrt((t - 1) / (rounds - t + 1))))
+
+
+@lru_cache(maxsize=1 << 14)
+def spread(rounds: int) -> float:
+    """The variance of AC-SA's gradients, relative to that of rounds whose users are independent of earlier rounds' users."""
+    t = np.arange(1, rounds + 1)
+    return float(1 + np.average((t - 1) / (rounds * (rounds - t + 1)), weights=t.astype(np.float64) ** 2))
+
+
+# What a schedule is chosen from: the constants of its steps, and the noise that a run's privacy means for a batch.
+
+# The part of delta for batches that hold too few honest users.
+_SHORTFALL_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Enough:
+    """How many rounds are enough: the fewest whose bound is within a factor of the best one, and no more than so many."""
+
+    factor: float
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The constants that schedules are made from: those with a proof, or those that do well on real data."""
+
+    clip: float  # L: gradients are clipped to this norm
+    smoothness: float | None  # beta, of the mean loss
+    bounded: bool = True  # whether the bound on the loss holds
+    nearer: float = 1.0  # D is the distance divided by this
+    trust: float = 1.0  # factor of the noise's part of AC-SA's damping
+    full_rounds: Enough = Enough(1.05)  # full interactivity, where every round costs every user its bits
+    secret_rounds: Enough = Enough(1.05)  # secret lots
+
+    @classmethod
+    def practical(cls, problem: Objective) -> Rule:
+        """docs/optimizer.md, "The practical rule", says where these numbers come from."""
+        clip, smoothness = problem.lipschitz, problem.smoothness
+        if isinstance(problem, Problem):
+            clip, smoothness = problem.usual_lipschitz, problem.usual_smoothness
+        trust = 1 / 3 if problem.smoothness is None else 1 / 12
+        return cls(
+            clip, smoothness, bounded=False, nearer=3.0, trust=trust, full_rounds=Enough(1.25, 100), secret_rounds=Enough(1.15, 200)
+        )
+
+    def clipped(self, clip: float, lipschitz: float) -> Rule:
+        """No gradient is longer than the Lipschitz constant: clipping further out would only add noise."""
+        clip = real("clip", clip, above=0, remedy="Give the norm to which every user's gradient is clipped.")
+        return replace(self, clip=min(clip, lipschitz), bounded=self.bounded and clip >= lipschitz)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The privacy of a run, and the noise it means for a batch."""
+
+    problem: Objective
+    norm: float
+    epsilon: float
+    delta: float
+    calibration: str
+    honest: float
+    max_inflation: float
+    neighbours: str
+    crowd: int | None  # all users, of whom batches are random parts
+    secret: bool = False  # whether lots are
+    exclusions: bool = False  # whether reports may be left out of a round: plans then count on so many fewer honest users
+
+    def shortfall(self, batch: int) -> float:
+        """The part of delta for the event that a random batch holds too few honest users."""
+        return 0.0 if self.crowd in (None, batch) or self.honest >= 1 else _SHORTFALL_SHARE * self.delta
+
+    def honest_of(self, batch: int) -> float:
+        """The fraction of a batch that is honest, but for the shortfall."""
+        if self.crowd is None or self.honest >= 1:
+            return self.honest
+        chance = self.shortfall(batch)
+        if not chance and not self.exclusions:
+            return self.honest
+        held = honest_in_batch(self.crowd, self.honest, batch, chance) if chance else honest_total(batch, self.honest)
+        return (held - (exclusions_in_batch(self.crowd, self.honest, batch, held) if self.exclusions else 0)) / batch
+
+    def plan(self, batch: int, rounds: int) -> SumPlan:
+        return self._plan(batch, rounds, self.honest_of(batch))
+
+    def _plan(self, batch: int, rounds: int, honest: float) -> SumPlan:
+        return plan_sum(
+            epsilon=self.epsilon,
+            delta=self.delta - self.shortfall(batch),
+            users=batch,
+            dim=self.problem.dim,
+            norm=self.norm,
+            honest=honest,
+            rounds=rounds,
+            neighbours=self.neighbours,
+            calibration=self.calibration,
+            max_inflation=self.max_inflation,
+        )
+
+    def expected_noise(self, batch: int, rounds: int) -> float:
+        """s, to about the accuracy of max_inflation: it depends on the batch through its honest users alone."""
+        if self.calibration != "tight":
+            return self._paper_noise(rounds)
+        return self.max_inflation * self._central * math.sqrt(rounds / self.honest_of(batch))
+
+    def plan_lots(self, users: int, rounds: int) -> LotsPlan:
+        return plan_lots(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            users=users,
+            rounds=rounds,
+            dim=self.problem.dim,
+            norm=self.norm,
+            honest=self.honest,
+            neighbours=self.neighbours,
+            max_inflation=self.max_inflation,
+            exclusions=self.exclusions,
+        )
+
+    def lots_noise(self, rounds: int) -> float:
+        """s of one of so many secret rounds, to a few percent."""
+        return self.max_inflation * self.norm / expected_mu(self.norm / self._central, rounds) / math.sqrt(self.honest)
+
+    @cached_property
+    def _central(self) -> float:
+        return central_noise_std(self.epsilon, self.delta, self.norm * (2 if self.neighbours == "replace-one" else 1))
+
+    def _paper_noise(self, rounds: int) -> float:
+        return self._plan(1_000_000, rounds, self.honest).noise_std
+
 
 Floats = NDArray[np.float64]
 RULES = ("bound", "practical")

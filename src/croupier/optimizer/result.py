@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import Guarantee, words
+from ..privacy import Guarantee
+from ..privacy import _statements as words
 from ..privacy.guarantee import known_fields
+from ..problem.problem import Objective
 from ..validation import ArgumentError, whole
-from .phases import Schedule, check_schedule
+from .algorithms import acsa, descent
+from .phases import Phase, Schedule, check_schedule
 
 Floats = NDArray[np.float64]
 # How far the same code may be apart on two processors. Claims within it are raised to what is proved here.
@@ -35,12 +39,6 @@ class Round:
     users : int
         Users that answered. Where lots are secret, the public number of reports, blanks included, the same in every round; the sum
         was divided by all users / rounds (`Phase.mean_of`).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Round(index=1, phase=1, theta=np.zeros(1), gradient=np.ones(1), users=10).to_dict()
-    {'index': 1, 'phase': 1, 'users': 10, 'theta': [0.0], 'gradient': [1.0]}
     """
 
     index: int
@@ -54,35 +52,13 @@ class Round:
         self.gradient.setflags(write=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields in plain JSON types.
-
-        Returns
-        -------
-        dict
-            What `from_dict` reads.
-        """
+        """Return the fields in plain JSON types."""
         plain = {"index": self.index, "phase": self.phase, "users": self.users}
         return plain | {"theta": self.theta.tolist(), "gradient": self.gradient.tolist()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Round:
-        """Read a round from its dictionary.
-
-        Parameters
-        ----------
-        values : dict
-            What `to_dict` gave.
-
-        Returns
-        -------
-        Round
-            As it was.
-
-        Raises
-        ------
-        ArgumentError
-            Where a field is unknown or missing.
-        """
+        """Read a round from its dictionary."""
         known_fields(cls, values)
         return cls(**values | {name: np.asarray(values[name], dtype=np.float64) for name in ("theta", "gradient")})
 
@@ -271,3 +247,72 @@ def _no_stronger(claim: Guarantee, proved: Guarantee) -> Guarantee | None:
     allocations = tuple(replace(one, mu=max(one.mu, other.mu)) for one, other in pairs)
     raised = {name: max(getattr(claim, name), getattr(proved, name)) for name in figures}
     return replace(claim, **raised, allocations=allocations, watched=watched)
+
+
+# What the algorithms make of gradients: those that users are asked for, or those of a transcript.
+
+
+def replay(problem: Objective, result: Result) -> Floats:
+    """Compute theta again, from the transcript alone.
+
+    What the run did is what its schedule says, given the gradients that were released.
+
+    Parameters
+    ----------
+    problem : Objective
+        What was minimised.
+    result : Result
+        Of `minimize` or `run`.
+
+    Returns
+    -------
+    ndarray
+        The result's theta.
+
+    Raises
+    ------
+    ValueError
+        Where the transcript asks about other points than the algorithm would have, or has other rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier import minimize
+    >>> from croupier.problem import Ball, Logistic, Problem
+    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
+    >>> problem = Problem(Logistic(), Ball(dim=3, radius=5.0))
+    >>> result = minimize(problem, (X, X[:, 0] > 0), epsilon=1.0, delta=1e-6)
+    >>> bool(np.allclose(replay(problem, result), result.theta))
+    True
+    """
+    planned = [phase.rounds for phase in result.schedule.phases]
+    rounds_of = Counter(entry.phase for entry in result.history)
+    rounds = [rounds_of[index + 1] for index in range(len(planned))]
+    if sum(rounds) != len(result.history) or rounds > planned or (rounds != planned and not result.stopped):
+        raise ValueError("the transcript does not belong to this problem and schedule: it has other rounds")
+    return replayed(problem, result.schedule, result.start, result.history)
+
+
+def replayed(problem: Objective, planned: Schedule, start: Floats, history: Sequence[Round]) -> Floats:
+    """What the algorithm makes of the rounds so far: each phase as if it had been planned to end there."""
+    rounds = iter(history)
+    rounds_of = Counter(entry.phase for entry in history)
+
+    def recorded(theta: Floats) -> Floats:
+        entry = next(rounds)
+        if not np.allclose(entry.theta, theta, rtol=1e-9, atol=1e-12):
+            raise ValueError("the transcript does not belong to this problem and schedule: it asks about other points")
+        return entry.gradient
+
+    theta = start
+    for index, phase in enumerate(planned.phases, start=1):
+        if rounds_of[index]:
+            theta = run_phase(recorded, problem, replace(phase, rounds=rounds_of[index]), theta)
+    return theta
+
+
+def run_phase(oracle: Callable[[Floats], Floats], problem: Objective, phase: Phase, theta: Floats) -> Floats:
+    """What a phase makes of theta, given who answers for the gradients."""
+    if phase.algorithm == "acsa":
+        return acsa(oracle, problem.domain.project, theta, phase.rounds, cast(float, phase.damping), paper=phase.paper_steps)
+    return descent(oracle, problem.domain.project, theta, phase.rounds, cast(float, phase.step))

@@ -3,32 +3,93 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2
 
 from ..invalid import Invalid, blanks
-from ..population import ArrayPopulation, Batch, Population, Question, UnreachableError, deal, draw_lots
-from ..privacy import is_proved
-from ..privacy.ledger import Ledger
+from ..population import ArrayPopulation, Population, UnreachableError
+from ..population.dealing import Batch, deal, draw_lots
+from ..population.population import Question
+from ..privacy import SumPlan
+from ..privacy._ledger import Ledger
+from ..privacy.calibration import is_proved
 from ..privacy.plan import Calibration
-from ..problem import Objective, Problem
-from ..problem.fingerprint import UndescribableError
-from ..protocol import Secret
+from ..problem import Problem
+from ..problem.custom import UndescribableError
+from ..problem.problem import Objective
+from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, one_of, real
-from .blank import Shape
-from .gradients import Gradients
-from .journal import Journal
-from .log import begin, tell
+from ._gradients import Gradients, Shape
+from ._journal import Journal
 from .phases import Phase, Schedule, check_schedule, objective_of, start_point
 from .planning import schedule
-from .result import Result, Round
-from .transcript import replayed, run_phase
+from .result import Result, Round, replayed, run_phase
+
+# What a run tells the logger "croupier": what it is about to do ("croupier.run") and every round ("croupier.round"), as INFO.
+#
+# Nothing of it says more than the plan and the number of users do.
+
+RUN, ROUND = logging.getLogger("croupier.run"), logging.getLogger("croupier.round")
+
+
+def about_to_run(chosen: Schedule, users: int) -> str:
+    """What a run is about to do, in a line: its method, how many rounds, who is asked in them, and who is not."""
+    rounds = f"{chosen.rounds:,} rounds" if chosen.rounds != 1 else "1 round"
+    if chosen.interactivity == "full":
+        return f"{chosen.method}: about to run {rounds}; all {users:,} users are asked in every round"
+    return f"{chosen.method}: about to run {rounds}; each user is asked at most once{left_over(chosen, users)}"
+
+
+def left_over(chosen: Schedule, users: int) -> str:
+    """Why some users are not asked at all, in words; nothing where all are."""
+    needed = sum(phase.rounds * phase.batch for phase in chosen.phases)
+    if chosen.interactivity == "full" or needed >= users:
+        return ""
+    return f", and {users - needed:,} of {users:,} are not asked: the rounds of a phase are equally large, and these are left over"
+
+
+def begin(chosen: Schedule, users: int) -> None:
+    """Say what a run is about to do."""
+    RUN.info("%s", about_to_run(chosen, users))
+
+
+def tell(chosen: Schedule, answered: Round) -> None:
+    """Say that a round has ended."""
+    who = "users answered" if chosen.phases[answered.phase - 1].lots is None else "reports, blanks included"
+    ROUND.info("round %d of %d: %d %s", answered.index, chosen.rounds, answered.users, who)
+
+
+# How the rounds of a run look: between which lengths noise alone would lie.
+
+# The share of the lengths of noise alone that a band holds.
+BAND = 0.95
+
+
+def noise_norms(plan: SumPlan, users: int, mean_of: float | None = None) -> tuple[float, float]:
+    """Between which lengths the noise of a mean gradient lies: dim independent coordinates, close to Gaussian.
+
+    `users` are the reports of a round, and `mean_of` is what their sum was divided by: `Phase.mean_of`, or the users.
+    """
+    std = plan.noise_std_for(users) / (mean_of or users)
+    low, high = _unit_norms(plan.dim)
+    return std * low, std * high
+
+
+@lru_cache(maxsize=16)
+def _unit_norms(dim: int) -> tuple[float, float]:
+    ends = chi2.ppf([(1 - BAND) / 2, (1 + BAND) / 2], dim)
+    return math.sqrt(ends[0]), math.sqrt(ends[1])
+
 
 Floats = NDArray[np.float64]
 Callback = Callable[[Round], None]
@@ -160,46 +221,7 @@ def run(
     invalid: Invalid = "refuse",
     pay: Callable[[str], None] = lambda run: None,
 ) -> Result:
-    """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots.
-
-    Parameters
-    ----------
-    problem : Objective
-        The loss and the domain.
-    population : Population
-        The people.
-    chosen : Schedule
-        Made by `schedule` for this problem and so many users.
-    start : ndarray
-        Where to begin: a point of the domain.
-    seed, callbacks, checkpoint, invalid : int, functions, path-like, str
-        As in `minimize`. Callbacks see every round, those of an earlier process too.
-    pay : function, optional
-        Called with the run's name after the records were checked and before anybody is asked; by the same name once more where a
-        checkpoint is taken up again.
-
-    Returns
-    -------
-    Result
-        As of `minimize`.
-
-    Raises
-    ------
-    ArgumentError
-        Where the schedule is for another problem or more users, or a record is not valid. Nobody was asked.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.optimizer import schedule
-    >>> from croupier.population import ArrayPopulation
-    >>> from croupier.problem import Ball, Logistic, Problem
-    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) / 3
-    >>> problem = Problem(Logistic(), Ball(dim=3, radius=5.0))
-    >>> planned = schedule(problem, 2000, epsilon=1.0, delta=1e-6)
-    >>> run(problem, ArrayPopulation(X, X[:, 0] > 0), planned, start=np.zeros(3)).rounds == planned.rounds
-    True
-    """
+    """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots."""
     blank = blanks(invalid)
     _check_fit(problem, population, chosen)
     functions = _functions(callbacks)

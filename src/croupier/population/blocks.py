@@ -39,13 +39,7 @@ class Block(Protocol):
         ...
 
     def read(self) -> Records | tuple[Any, Any]:
-        """Read the users' records, the same whenever it is called.
-
-        Returns
-        -------
-        Records or tuple
-            (X, y) with one row per user; y may be None.
-        """
+        """Read the users' records, the same whenever it is called."""
         ...
 
 

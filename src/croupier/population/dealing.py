@@ -14,7 +14,7 @@ from itertools import accumulate, count, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import Secret
+from ..protocol.randomness import Secret
 
 # Tickets that are drawn under one key, so that a machine need not draw those of all users before its own.
 _PAGE = 1 << 16
@@ -36,49 +36,19 @@ class Order:
     Guarantee
     ---------
     Tickets are uniform and independent, whatever the data, as far as the secret's keystream cannot be told from random bytes.
-
-    Examples
-    --------
-    >>> from croupier.population import Order
-    >>> from croupier.protocol import Secret
-    >>> order = Order(Secret.fresh(), users=1000)
-    >>> order.tickets(0, 1000)[10:13].tolist() == order.tickets(10, 13).tolist()
-    True
     """
 
     secret: Secret
     users: int
 
     def tickets(self, first: int, last: int) -> NDArray[np.uint64]:
-        """Draw the tickets of the users numbered from `first` up to `last`.
-
-        Parameters
-        ----------
-        first, last : int
-            The number of the first user, and that after the last one.
-
-        Returns
-        -------
-        numpy.ndarray of uint64
-            One ticket per user, the same whenever they are drawn.
-        """
+        """Draw the tickets of the users numbered from `first` up to `last`."""
         start = first // _PAGE * _PAGE
         pages = [self._page(page, min(_PAGE, last - page)) for page in range(start, last, _PAGE)]
         return np.concatenate(pages or [np.zeros(0, dtype=np.uint64)])[first - start :]
 
     def lots(self, rounds: int) -> NDArray[np.int64] | None:
-        """Count the users of each lot.
-
-        Parameters
-        ----------
-        rounds : int
-            How many lots there are.
-
-        Returns
-        -------
-        numpy.ndarray of int64, shape (rounds,), or None
-            How many users have each lot; None where a ticket is beyond the last lot, so that all have to draw anew.
-        """
+        """Count the users of each lot."""
         width, counts = _width(rounds), np.zeros(rounds, dtype=np.int64)
         for tickets in self._pages():
             lots = tickets // width
@@ -88,20 +58,7 @@ class Order:
         return counts
 
     def smallest(self, low: int, high: int, count: int) -> int:
-        """Find the ticket that follows the `count` smallest ones from `low` to `high`.
-
-        Parameters
-        ----------
-        low, high : int
-            The range of tickets, both included.
-        count : int
-            Fewer than there are tickets in the range.
-
-        Returns
-        -------
-        int
-            The ticket.
-        """
+        """Find the ticket that follows the `count` smallest ones from `low` to `high`."""
         kept = [tickets[(tickets >= np.uint64(low)) & (tickets <= np.uint64(high))] for tickets in self._pages()]
         return int(np.sort(np.concatenate(kept))[count])
 
@@ -109,16 +66,6 @@ class Order:
         """Find the tickets of these ranks.
 
         Tickets are counted by their leading bits first, so that only those near a rank are ever held in memory.
-
-        Parameters
-        ----------
-        ranks : iterable of int
-            Ranks from 0 to users - 1.
-
-        Returns
-        -------
-        dict of int to int
-            The ticket of each rank.
         """
         wanted = np.unique(np.fromiter(ranks, dtype=np.int64))
         counts = np.zeros(1 << _LEADING_BITS, dtype=np.int64)
@@ -151,16 +98,6 @@ class Batch:
         The rank of the first user, and that after the last one.
     low, high : int
         The least and the largest ticket, both included.
-
-    Examples
-    --------
-    >>> from croupier.population import Batch, deal
-    >>> from croupier.protocol import Secret
-    >>> Batch.everyone(1000).is_everyone
-    True
-    >>> batch = deal(Secret.fresh(), users=1000, sizes=[400, 600])[0]
-    >>> batch.size, len(batch.members(0, 1000))
-    (400, 400)
     """
 
     order: Order
@@ -171,18 +108,7 @@ class Batch:
 
     @classmethod
     def everyone(cls, users: int) -> Batch:
-        """Give the batch of all users.
-
-        Parameters
-        ----------
-        users : int
-            How many there are.
-
-        Returns
-        -------
-        Batch
-            All of them.
-        """
+        """Give the batch of all users."""
         return cls(Order(Secret(bytes(32), private=False), users), 0, users, 0, _LARGEST)
 
     @property
@@ -196,18 +122,7 @@ class Batch:
         return self.size == self.order.users
 
     def members(self, first: int, last: int) -> NDArray[np.int64]:
-        """Tell who of the users numbered from `first` up to `last` is in it.
-
-        Parameters
-        ----------
-        first, last : int
-            The number of the first user, and that after the last one.
-
-        Returns
-        -------
-        numpy.ndarray of int64
-            Their numbers, counted from `first`, ascending.
-        """
+        """Tell who of the users numbered from `first` up to `last` is in it."""
         if self.is_everyone:
             return np.arange(last - first)
         tickets = self.order.tickets(first, last)
@@ -240,30 +155,9 @@ def deal(secret: Secret, users: int, sizes: Sequence[int]) -> list[Batch]:
 
     Where two users at a border have the same ticket, all draw anew: that is as likely for any two, so nobody is favoured.
 
-    Parameters
-    ----------
-    secret : Secret
-        What the order is drawn from; whoever has it knows who is in which batch.
-    users : int
-        How many users there are.
-    sizes : sequence of int
-        The size of each batch; together at most `users`.
-
-    Returns
-    -------
-    list of Batch
-        One for each size.
-
     Guarantee
     ---------
     The batches are uniform over all ways to deal users to them, whatever the data.
-
-    Examples
-    --------
-    >>> from croupier.population import deal
-    >>> from croupier.protocol import Secret
-    >>> [batch.size for batch in deal(Secret.fresh(), users=1000, sizes=[400, 500])]
-    [400, 500]
     """
     if list(sizes) == [users]:
         return [Batch.everyone(users)]
@@ -281,33 +175,9 @@ def draw_lots(secret: Secret, users: int, rounds: int, size: int) -> list[Batch]
 
     Where a ticket is beyond the last whole lot all draw anew (rejection), so that the law is exact.
 
-    Parameters
-    ----------
-    secret : Secret
-        What lots are drawn from; whoever has it knows them.
-    users : int
-        How many users there are.
-    rounds : int
-        How many lots there are.
-    size : int
-        The most users that a round has room for. Of more, those with the largest tickets are left out, whatever their data.
-
-    Returns
-    -------
-    list of Batch
-        One for each round. Their sizes are as secret as the lots.
-
     Guarantee
     ---------
     Every user's lot is uniform on the rounds, and independent of all others' lots and of the data.
-
-    Examples
-    --------
-    >>> from croupier.population import draw_lots
-    >>> from croupier.protocol import Secret
-    >>> batches = draw_lots(Secret.fresh(), users=1000, rounds=4, size=1000)
-    >>> len(batches), sum(batch.size for batch in batches)
-    (4, 1000)
     """
     width = int(_width(rounds))
     orders = (Order(secret.derive("lots", attempt), users) for attempt in count())

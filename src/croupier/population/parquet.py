@@ -116,17 +116,6 @@ class ParquetBlock:
         What each user does to its own record, from (X, y) to (X, y); None where records are used as they are.
     footer : bytes
         A digest of the end of the file when it was counted, which tells where and how long everything in it is.
-
-    Examples
-    --------
-    >>> import pyarrow, pyarrow.parquet, tempfile
-    >>> from croupier.population import ParquetPopulation
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pyarrow.parquet.write_table(pyarrow.table({"age": [0.25, 0.5], "ill": [0, 1]}), f"{folder}/people.parquet")
-    ...     block = ParquetPopulation(folder, target="ill").shard.placed[0].block
-    ...     X, y = block.read()
-    >>> block.row_groups, X.tolist(), y.tolist()
-    ((0,), [[0.25], [0.5]], [0, 1])
     """
 
     uri: str
@@ -143,20 +132,7 @@ class ParquetBlock:
         return self.uri
 
     def read(self) -> tuple[Any, Any]:
-        """Read the rows from the file.
-
-        Returns
-        -------
-        X : numpy.ndarray
-            One row of features per user.
-        y : numpy.ndarray or None
-            One target per user; None where there is no target.
-
-        Raises
-        ------
-        UnreachableError
-            Where the file cannot be read, or its end is not what it was.
-        """
+        """Read the rows from the file."""
         with _opened(self.uri) as (stored, footer):
             if footer != self.footer:
                 raise UnreachableError(f"{self.uri} is not the file that it was when the population was made; bring that one back")
@@ -214,24 +190,7 @@ class _File:
 
 
 def row_group_runs(rows: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Divide the row groups of a file into runs that are read together: up to 262 144 rows, or one row group that has more.
-
-    Parameters
-    ----------
-    rows : sequence of int
-        How many rows each row group has.
-
-    Yields
-    ------
-    tuple of int
-        The numbers of the row groups of one run. Empty ones are left out.
-
-    Examples
-    --------
-    >>> from croupier.population import row_group_runs
-    >>> list(row_group_runs([200_000, 60_000, 100_000, 300_000]))
-    [(0, 1), (2,), (3,)]
-    """
+    """Divide the row groups of a file into runs that are read together: up to 262 144 rows, or one row group that has more."""
     run: list[int] = []
     for group, count in enumerate(rows):
         if run and sum(rows[g] for g in run) + count > BLOCK_USERS:

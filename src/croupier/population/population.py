@@ -9,8 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arithmetic import LinearVectors
 from ..privacy import Guarantee, LotsPlan, SumPlan
-from ..protocol import LinearVectors, Secret, SparseVectors, SumEstimate
+from ..protocol import SumEstimate
+from ..protocol.randomness import Secret
+from ..protocol.sparse import SparseVectors
 from ..validation import ArgumentError
 from .dealing import Batch
 
@@ -134,28 +137,9 @@ class Question:
     lots : LotsPlan or None, default None
         The plan of the run, where rounds are drawn by secret lots.
 
-    Raises
-    ------
-    ArgumentError
-        Where the plan counts on a diameter that the query does not have (`RangedQuery`): gradients, say, are anywhere in their
-        ball.
-
     Guarantee
     ---------
     The same question gives the same answer, however often it is asked. Asking again is not a second release.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier import plan_sum
-    >>> from croupier.population import ArrayPopulation, Batch, Question
-    >>> from croupier.protocol import Secret
-    >>> population = ArrayPopulation(np.full((1000, 2), 0.5))
-    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=1000, dim=2)
-    >>> question = Question(lambda X, y: X, Batch.everyone(1000), plan, Secret.fresh())
-    >>> estimate = population.answer(question)
-    >>> estimate.users, bool(np.abs(estimate.sum - 500).max() < 8 * plan.noise_std)
-    (1000, True)
     """
 
     query: Query
@@ -176,18 +160,7 @@ class Question:
         return self.size - self.batch.size
 
     def promised(self, guarantee: Guarantee | None) -> Guarantee | None:
-        """Give the guarantee that the round's estimate may claim: with lots that of the whole run.
-
-        Parameters
-        ----------
-        guarantee : Guarantee or None
-            What the round by itself would claim; None where its randomness was seeded.
-
-        Returns
-        -------
-        Guarantee or None
-            What may be claimed; None where that is None.
-        """
+        """Give the guarantee that the round's estimate may claim: with lots that of the whole run."""
         return guarantee if self.lots is None or guarantee is None else self.lots.guarantee
 
     def __post_init__(self) -> None:
@@ -254,24 +227,7 @@ class Population(Protocol):
 
 
 def require_population(data: Any) -> None:
-    """Refuse what is not a Population, and say what it lacks, before anybody is asked.
-
-    Parameters
-    ----------
-    data : Any
-        What was given as a population.
-
-    Raises
-    ------
-    ArgumentError
-        Where it lacks an attribute or a method of a Population.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.population import ArrayPopulation, require_population
-    >>> require_population(ArrayPopulation(np.zeros((3, 2))))
-    """
+    """Refuse what is not a Population, and say what it lacks, before anybody is asked."""
     lacks = [name for name in ("users", "private", "unit", "prepare", "answer") if not hasattr(data, name)]
     if lacks:
         remedy = f"Give it {', '.join(lacks)}; croupier.population.Population says what they are."

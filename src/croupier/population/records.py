@@ -11,7 +11,7 @@ import numpy as np
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
-from ..protocol.encoding import require_finite
+from ..protocol._encoding import require_finite
 from ..validation import ArgumentError, Found
 from .population import BlankTest, Query, Test, Vectors
 
@@ -25,25 +25,6 @@ class Records:
 
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
     not the row.
-
-    Parameters
-    ----------
-    X : numpy.ndarray or sparse matrix in row form
-        The rows of features.
-    y : numpy.ndarray or None
-        The entry of each row.
-    index : RowsOfUsers or None, default None
-        Which rows belong to which user; None where each row is a user.
-    finite : bool, default False
-        Whether it is known already that all values are finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.population import Records
-    >>> records = Records(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([0, 1]))
-    >>> records.users, [vectors.tolist() for vectors in records.vectors(lambda X, y: X, None, most=1)]
-    (2, [[[1.0, 2.0]], [[3.0, 4.0]]])
     """
 
     def __init__(self, X: Any, y: NDArray[Any] | None, index: RowsOfUsers | None = None, *, finite: bool = False) -> None:
@@ -55,23 +36,11 @@ class Records:
         return int(self.X.shape[0]) if self.index is None else self.index.users
 
     def read(self) -> Records:
-        """Return itself: records are a block that has been read.
-
-        Returns
-        -------
-        Records
-            These records.
-        """
+        """Return itself: records are a block that has been read."""
         return self
 
     def gathered(self) -> Records:
-        """Leave out the rows of other users.
-
-        Returns
-        -------
-        Records
-            The same users with copies of their rows alone; itself where each row is a user.
-        """
+        """Leave out the rows of other users."""
         if self.index is None:
             return self
         rows, firsts, counts = self.index.rows_of(np.arange(self.users))
@@ -79,20 +48,7 @@ class Records:
         return Records(self.X[rows], y, RowsOfUsers(np.arange(len(rows)), counts, firsts), finite=self._finite)
 
     def check(self, test: Test) -> None:
-        """Refuse values that are not finite, unless the test takes them (`BlankTest`), and records that fail the test.
-
-        Parameters
-        ----------
-        test : Test
-            Called with (X, y); raises where they are not what is wanted.
-
-        Raises
-        ------
-        RecordError
-            Where a feature is not finite.
-        ArgumentError
-            Where a target is not finite.
-        """
+        """Refuse values that are not finite, unless the test takes them (`BlankTest`), and records that fail the test."""
         if not self._finite and not (isinstance(test, BlankTest) and test.blanks):
             dense = self.X.data[:, np.newaxis] if _sparse(self.X) else self.X
             if dense.dtype.kind == "f":
@@ -102,18 +58,7 @@ class Records:
         test(self.X, self.y)
 
     def digest(self, key: bytes) -> bytes:
-        """Digest the records in their order under a key (HMAC-SHA256); the digest may be written down and compared elsewhere.
-
-        Parameters
-        ----------
-        key : bytes
-            The key, without which the digest says nothing about the records.
-
-        Returns
-        -------
-        bytes
-            32 bytes.
-        """
+        """Digest the records in their order under a key (HMAC-SHA256); the digest may be written down and compared elsewhere."""
         digest = hmac.new(key, digestmod=hashlib.sha256)
         for part in self._bytes():
             digest.update(part)
@@ -123,16 +68,6 @@ class Records:
         """Tag the records (Poly1305), to compare within a process what is read again. Neither tag nor key may leave it.
 
         It takes a small part of the time that a cryptographic hash does.
-
-        Parameters
-        ----------
-        key : bytes
-            32 random bytes of this process.
-
-        Returns
-        -------
-        bytes
-            16 bytes.
 
         Guarantee
         ---------
@@ -157,27 +92,7 @@ class Records:
             yield repr(array.tolist()).encode() if array.dtype.hasobject else array.view(np.uint8).data
 
     def vectors(self, query: Query, members: Integers | None, most: int) -> Iterator[Vectors]:
-        """Evaluate a query for these users, or for all, in pieces of at most `most` rows. The vectors are not for release.
-
-        Parameters
-        ----------
-        query : Query
-            From (X, y) to one vector per row.
-        members : numpy.ndarray of int64 or None
-            The users, by their numbers here; None for all.
-        most : int
-            How many rows are worked on at a time.
-
-        Yields
-        ------
-        numpy.ndarray, LinearVectors or SparseVectors
-            One vector per user of the piece.
-
-        Raises
-        ------
-        ArgumentError
-            Where the query does not give one vector per row.
-        """
+        """Evaluate a query for these users, or for all, in pieces of at most `most` rows. The vectors are not for release."""
         if self.index is not None:
             yield from self._means(self.index, query, np.arange(self.users) if members is None else members, most)
         elif members is None:

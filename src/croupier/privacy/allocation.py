@@ -17,11 +17,73 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from ..validation import real, whole
-from .curve import Floats, PowerCurve
 from .gaussian import gaussian_delta
+
+# Power curves: how well a pair of hypotheses can be told apart, as a polygon with safely rounded vertices.
+
+Floats = NDArray[np.float64]
+
+# Relative error allowed for an interpolation, a product and a difference of vertices; their own errors are far below.
+_ARITHMETIC = 1e-12
+# Absolute and relative error allowed for differences of normal quantiles.
+_QUANTILES = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class PowerCurve:
+    """An upper bound on the power of every test of one hypothesis against another, given its level.
+
+    The bound is the polygon through (levels, powers), from level 0 to (1, 1). It is 1 - f, where f is the trade-off function.
+
+    Parameters
+    ----------
+    levels : numpy.ndarray of float64
+        Ascending, rounded down.
+    powers : numpy.ndarray of float64
+        Ascending, rounded up.
+    """
+
+    levels: Floats
+    powers: Floats
+
+    def delta(self, epsilon: float) -> float:
+        """Compute the hockey-stick divergence: a polygon is farthest from a line at one of its vertices."""
+        gaps = self.powers * (1 + _ARITHMETIC) - math.exp(epsilon) * (1 - _ARITHMETIC) * self.levels
+        return min(1.0, max(0.0, float(np.max(gaps))))
+
+    def after(self, first: PowerCurve) -> PowerCurve:
+        """Join two steps: a test of level a has at most first(a) under the middle, and so self(first(a)) at the end."""
+        corners = np.interp(first.powers * (1 + _ARITHMETIC), self.levels, self.powers) * (1 + _ARITHMETIC)
+        preimages = np.interp(self.levels, first.powers, first.levels, left=0.0) * (1 - _ARITHMETIC)
+        start = float(corners[0])
+        levels = np.concatenate([first.levels, preimages])
+        powers = np.concatenate([corners, np.maximum(self.powers, start)])
+        return PowerCurve(levels, np.minimum(powers, 1.0))
+
+    def gaussian(self, slack: float) -> float:
+        """Find a mu whose Gaussian power curve, raised by `slack`, lies on or above this one at every level.
+
+        It is enough to look at the vertices: between them this curve is its chord, and the Gaussian one is above its own.
+        """
+        needed = self.powers - slack
+        telling = needed > 0
+        if not telling.any():
+            return 0.0
+        levels, needed = self.levels[telling], needed[telling]
+        if np.any(levels <= 0):
+            return math.inf
+        quantiles = ndtri(np.minimum(needed, 1.0)), ndtri(np.minimum(levels, 1.0))
+        inside = (needed < 1.0) & (levels < 1.0)  # at level 1 every power is allowed
+        if np.any((needed >= 1.0) & (levels < 1.0)):
+            return math.inf
+        if not inside.any():
+            return 0.0
+        largest = float(np.max(quantiles[0][inside] - quantiles[1][inside]))
+        return max(0.0, largest + _QUANTILES * (1 + abs(largest)))
+
 
 Complexes = NDArray[np.complex128]
 
@@ -64,11 +126,6 @@ class Allocation:
     ---------
     `delta` and `gaussian` bound what the sums of all rounds reveal about a user whose lot is secret
     (docs/accounting.md#9-secret-lots). The rounds' own slack is not in them.
-
-    Examples
-    --------
-    >>> Allocation(mu=0.5, rounds=20).delta(1.0, "replace-one") < 2e-6
-    True
     """
 
     mu: float
@@ -80,20 +137,7 @@ class Allocation:
         object.__setattr__(self, "rounds", whole("rounds", self.rounds, at_least=1, at_most=MAX_ROUNDS, remedy=hint))
 
     def delta(self, epsilon: float, neighbours: str) -> float:
-        """Bound the hockey-stick divergence at `epsilon`, in the worse order.
-
-        Parameters
-        ----------
-        epsilon : float
-            At least 0.
-        neighbours : {"replace-one", "zero-out"}
-            The neighbouring relation.
-
-        Returns
-        -------
-        float
-            A number that is proved to be no smaller than delta(epsilon); never above that of a lot that is known.
-        """
+        """Bound the hockey-stick divergence at `epsilon`, in the worse order."""
         known = gaussian_delta(epsilon, self.known(neighbours))
         if self.rounds == 1 or self.mu < _LEAST_MU or epsilon > _LARGEST_EPSILON:
             return known
@@ -106,72 +150,23 @@ class Allocation:
         return best
 
     def known(self, neighbours: str) -> float:
-        """Give the mu of the Gaussian that holds where the lot is known: that of one round.
-
-        Parameters
-        ----------
-        neighbours : {"replace-one", "zero-out"}
-            The neighbouring relation.
-
-        Returns
-        -------
-        float
-            2 mu for replace-one, mu for zero-out.
-        """
+        """Give the mu of the Gaussian that holds where the lot is known: that of one round."""
         return 2 * self.mu if neighbours == "replace-one" else self.mu
 
     def gaussian(self, neighbours: str, slack: float) -> float:
         """Find a mu such that every test's power is at most the Gaussian one of mu plus `slack`, in both orders.
 
         So the allocation composes with anything as this Gaussian does, if `slack` is added to delta (accounting, Theorem L).
-
-        Parameters
-        ----------
-        neighbours : {"replace-one", "zero-out"}
-            The neighbouring relation.
-        slack : float
-            What is added to delta; 0 counts the lot as known.
-
-        Returns
-        -------
-        float
-            The mu, rounded up.
         """
         return _gaussian(self.mu, self.rounds, neighbours, slack)
 
     def worse_of(self, other: Allocation) -> Allocation:
-        """Make an allocation that is no better than either: the larger mu, the fewer rounds.
-
-        Parameters
-        ----------
-        other : Allocation
-            The other one.
-
-        Returns
-        -------
-        Allocation
-            An upper bound of both.
-        """
+        """Make an allocation that is no better than either: the larger mu, the fewer rounds."""
         return Allocation(mu=max(self.mu, other.mu), rounds=min(self.rounds, other.rounds))
 
     def same_lots(self, *others: Allocation) -> Allocation:
-        """Join several questions in one round, or several runs with the same lots: their mus add in squares before a lot is drawn.
-
-        Parameters
-        ----------
-        *others : Allocation
-            Those with the same lots.
-
-        Returns
-        -------
-        Allocation
-            Of all of them together.
-
-        Raises
-        ------
-        ArgumentError
-            Where the numbers of rounds differ, since the lots are not the same then.
-        """
+        """Join several questions in one round, or several runs with the same lots: their mus add in squares before a lot is
+        drawn."""
         for other in others:
             whole(
                 "rounds",
@@ -204,44 +199,14 @@ def _curves(mu: float, rounds: int, neighbours: str, depth: float) -> tuple[Powe
 
 
 def relation_curves(to_blank: PowerCurve, from_blank: PowerCurve, neighbours: str) -> tuple[PowerCurve, ...]:
-    """Join the two curves of blank and report as a neighbouring relation asks.
-
-    Parameters
-    ----------
-    to_blank, from_blank : PowerCurve
-        What `power_curves` gives: the power under blanks of a test with a level under the report, and the other way round.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation.
-
-    Returns
-    -------
-    tuple of PowerCurve
-        Report against report through blanks, which is the same in both orders; or both orders of blank and report.
-    """
+    """Join the two curves of blank and report as a neighbouring relation asks."""
     return (from_blank.after(to_blank),) if neighbours == "replace-one" else (to_blank, from_blank)
 
 
 def power_curves(
     mu: float, rounds: int, *, depth: float = _DEPTHS[0], most_points: int = _MOST_POINTS
 ) -> tuple[PowerCurve, PowerCurve]:
-    """Bound the power of tests at a level under P, and at a level under B: 1 - f1 and 1 - f2 of Theorem L.
-
-    Parameters
-    ----------
-    mu : float
-        Of one round.
-    rounds : int
-        The rounds among which the lot was drawn, at least 2.
-    depth : float, default 6.0
-        How far the lattice reaches, in standard deviations of z.
-    most_points : int, default 131072
-        Points of the lattice, at most; a power of two.
-
-    Returns
-    -------
-    tuple of two PowerCurve
-        Upper bounds, whatever the lattice; a finer and deeper one is closer.
-    """
+    """Bound the power of tests at a level under P, and at a level under B: 1 - f1 and 1 - f2 of Theorem L."""
     ratios, weights, misplaced = _likelihood_ratio(mu, rounds, depth, most_points)
     shifted = weights * ratios
     only_blank = max(0.0, 1 - float(weights.sum())) + _TOTAL + misplaced

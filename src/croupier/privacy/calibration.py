@@ -7,7 +7,8 @@ from functools import lru_cache
 from types import ModuleType
 
 from ..validation import ArgumentError, real
-from . import paper, tight
+from . import _paper as paper
+from . import _tight as tight
 from .certificate import NoCertificateError
 from .plan import REQUEST_FIELDS, SumPlan, SumRequest
 
@@ -183,38 +184,12 @@ def plan_scalar_sum(
 
 
 def plan(request: SumRequest) -> SumPlan:
-    """Make the plan for a checked request.
-
-    Parameters
-    ----------
-    request : SumRequest
-        What was asked for.
-
-    Returns
-    -------
-    SumPlan
-        The plan, certified in full.
-    """
+    """Make the plan for a checked request."""
     return prove(request, *_theory(request).parameters(request))
 
 
 def prove(request: SumRequest, levels: int, noise_bits: int, probability: float) -> SumPlan:
-    """Make the plan with these parameters, its guarantee computed from them alone.
-
-    Parameters
-    ----------
-    request : SumRequest
-        What was asked for; of a SumPlan these fields alone are used.
-    levels, noise_bits : int
-        g and b.
-    probability : float
-        p.
-
-    Returns
-    -------
-    SumPlan
-        Its figures are proved, and may be worse than what the request asks for.
-    """
+    """Make the plan with these parameters, its guarantee computed from them alone."""
     guarantee = _theory(request).guarantee(request, levels, noise_bits, probability)
     request_fields = asdict(request)
     return SumPlan(
@@ -233,26 +208,9 @@ def prove(request: SumRequest, levels: int, noise_bits: int, probability: float)
 def is_proved(plan: SumPlan) -> bool:
     """Tell whether the guarantee that a plan carries follows from its parameters: False for one that was edited by hand.
 
-    Parameters
-    ----------
-    plan : SumPlan
-        Any plan.
-
-    Returns
-    -------
-    bool
-        Whether it may be relied on.
-
     Guarantee
     ---------
     True only where no figure of the plan is below the proved one, by however little.
-
-    Examples
-    --------
-    >>> from dataclasses import replace
-    >>> plan = plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2)
-    >>> is_proved(plan), is_proved(replace(plan, mu=0.999 * plan.mu))
-    (True, False)
     """
     try:
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
@@ -266,20 +224,6 @@ def claims_at_most(plan: SumPlan, proved: SumPlan, tolerance: float = 0.0) -> bo
 
     A tolerance is for plans whose figures are thrown away for the proved ones, as in `SumPlan.from_dict`: another processor may
     have computed them with other last digits.
-
-    Parameters
-    ----------
-    plan : SumPlan
-        What is claimed.
-    proved : SumPlan
-        What is proved of the same parameters.
-    tolerance : float, default 0.0
-        The part of each figure that is forgiven.
-
-    Returns
-    -------
-    bool
-        Whether every claim is covered.
     """
     figures = ((plan.mu or 0.0, proved.mu or 0.0), (plan.slack, proved.slack), (plan.pure_epsilon, proved.pure_epsilon))
     return all(claimed >= figure * (1 - tolerance) for claimed, figure in figures)

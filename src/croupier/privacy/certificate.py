@@ -152,24 +152,6 @@ def presume(trials: int, probability: float, *, shift: float, reach: int, dim: i
     """Guess the mu that `certify` would find if its maxima stand at the window's ends, as they did wherever we looked.
 
     Cheap guidance for a search, not a proof. What is released is certified in full.
-
-    Parameters
-    ----------
-    trials : int
-        As in `certify`.
-    probability : float
-        As in `certify`.
-    shift : float
-        As in `certify`.
-    reach, dim : int
-        As in `certify`.
-    tail : float
-        As in `certify`.
-
-    Returns
-    -------
-    float
-        The guess; infinite where there is no window.
     """
     try:
         low, high, tau = _window(trials, probability, reach, tail)

@@ -7,8 +7,8 @@ import math
 from scipy.special import betainc, betaincc
 
 from ..validation import real, whole
+from ._tight import _bisect
 from .allocation import MAX_ROUNDS
-from .tight import _bisect
 
 # Relative error allowed for binomial tails; theirs is far below (certificate.SLOPE_MARGIN).
 _TAILS = 1e-8
@@ -22,32 +22,6 @@ def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int
     The batch holds one honest user, whose privacy is at stake, and is otherwise a uniformly random part of the others. The
     number of honest ones among m drawn without replacement is at most k < p m with probability at most exp(-m KL(k/m || p))
     (Hoeffding 1963, Theorems 1 and 4).
-
-    Parameters
-    ----------
-    users : int
-        All users, at least 1.
-    honest : float
-        The fraction of all users that is honest, above 0 and at most 1; who they are is fixed before the batch is drawn.
-    batch : int
-        Users in the batch, from 1 to `users`.
-    chance : float
-        The probability that a batch may hold fewer, above 0 and below 1.
-
-    Returns
-    -------
-    int
-        Honest users, the user at stake among them.
-
-    Raises
-    ------
-    ArgumentError
-        Where an argument is out of range.
-
-    Examples
-    --------
-    >>> honest_in_batch(100_000, 0.9, 2_000, 1e-8)
-    1715
     """
     whole("users", users, at_least=1, remedy="Give the number of all users.")
     whole("batch", batch, at_least=1, at_most=users, remedy="A batch is a part of the users.")
@@ -66,77 +40,17 @@ def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int
 
 
 def exclusions_in_batch(users: int, honest: float, batch: int, held: int) -> int:
-    """Choose how many reports of a batch may be left out: the cheats that it is likely to hold, and at most half of the honest.
-
-    Parameters
-    ----------
-    users : int
-        All users, at least 1.
-    honest : float
-        The fraction of all users that is honest, above 0 and at most 1.
-    batch : int
-        Users in the batch, from 1 to `users`.
-    held : int
-        Honest users that the batch holds by the premise.
-
-    Returns
-    -------
-    int
-        A batch holds more cheats with probability at most 1e-4, unless it is very small. A plan that counts on `held` less so many
-        holds whichever of them are left out.
-
-    Examples
-    --------
-    >>> exclusions_in_batch(100_000, 0.9, 2_000, 1_715), exclusions_in_batch(100_000, 1.0, 2_000, 2_000)
-    (259, 0)
-    """
+    """Choose how many reports of a batch may be left out: the cheats that it is likely to hold, and at most half of the honest."""
     return min(batch - honest_in_batch(users, honest, batch, _ENDS), held // 2)
 
 
 def exclusions_in_round(users: int, honest: float, rounds: int, held: int) -> int:
-    """Choose how many reports of a round may be left out where lots are secret, as `exclusions_in_batch` does.
-
-    Parameters
-    ----------
-    users : int
-        All users, from 1 to 10^12.
-    honest : float
-        The fraction of all users that is honest, above 0 and at most 1.
-    rounds : int
-        The rounds among which each user's lot is drawn, from 1 to 10^6.
-    held : int
-        Reports of the round that are honest by the premise, blanks among them.
-
-    Returns
-    -------
-    int
-        Some round holds more cheats with probability at most 1e-4.
-
-    Examples
-    --------
-    >>> exclusions_in_round(10_000, 0.9, 20, 500)
-    83
-    """
+    """Choose how many reports of a round may be left out where lots are secret, as `exclusions_in_batch` does."""
     return min(cheats_in_round(users, honest, rounds, _ENDS), held // 2)
 
 
 def surely_honest(users: int, honest: float, batch: int) -> int:
-    """Count the honest users that any batch with the user at stake holds at least, whoever is in it.
-
-    Parameters
-    ----------
-    users : int
-        All users.
-    honest : float
-        The fraction of all users that is honest.
-    batch : int
-        Users in the batch.
-
-    Returns
-    -------
-    int
-        Honest users, the user at stake among them.
-    """
+    """Count the honest users that any batch with the user at stake holds at least, whoever is in it."""
     return max(1, math.ceil(honest * users * (1 - 1e-12)) - (users - batch))
 
 
@@ -145,51 +59,12 @@ def overflow(users: int, rounds: int, size: int) -> float:
 
     Whether it happens does not depend on the user at stake, who has room in every round where it does not. It adds to delta
     once (accounting, Theorem L).
-
-    Parameters
-    ----------
-    users : int
-        All users.
-    rounds : int
-        The rounds among which each user's lot is drawn.
-    size : int
-        Reports in a round.
-
-    Returns
-    -------
-    float
-        The probability over all rounds, rounded up.
-
-    Examples
-    --------
-    >>> overflow(10_000, 20, 600) < 1e-3
-    True
     """
     return min(1.0, rounds * _at_least(size, users - 1, rounds))
 
 
 def round_size(users: int, rounds: int, chance: float) -> int:
-    """Find the smallest public size of a round that the others' lots reach with probability at most `chance`.
-
-    Parameters
-    ----------
-    users : int
-        All users, from 1 to 10^12.
-    rounds : int
-        The rounds among which each user's lot is drawn, from 1 to 10^6.
-    chance : float
-        The probability, over all rounds, that there is no room for one more; above 0 and below 1.
-
-    Returns
-    -------
-    int
-        Reports in a round.
-
-    Examples
-    --------
-    >>> round_size(10_000, 20, 1e-8)
-    639
-    """
+    """Find the smallest public size of a round that the others' lots reach with probability at most `chance`."""
     _check(users, rounds, chance)
     return _bisect(lambda size: overflow(users, rounds, size) <= chance, 0, users)
 
@@ -198,27 +73,6 @@ def cheats_in_round(users: int, honest: float, rounds: int, chance: float) -> in
     """Count the users who are not honest in any one round, at most, but for probability `chance`.
 
     Who is honest is fixed before the lots are drawn.
-
-    Parameters
-    ----------
-    users : int
-        All users, from 1 to 10^12.
-    honest : float
-        The fraction of all users that is honest, above 0 and at most 1.
-    rounds : int
-        The rounds among which each user's lot is drawn, from 1 to 10^6.
-    chance : float
-        The probability, over all rounds, that one holds more; above 0 and below 1.
-
-    Returns
-    -------
-    int
-        Cheats in a round.
-
-    Examples
-    --------
-    >>> cheats_in_round(10_000, 0.9, 20, 1e-8), cheats_in_round(10_000, 1.0, 20, 1e-8)
-    (97, 0)
     """
     _check(users, rounds, chance)
     cheats = users - honest_total(users, honest)
@@ -226,29 +80,7 @@ def cheats_in_round(users: int, honest: float, rounds: int, chance: float) -> in
 
 
 def smallest_batch(users: int, honest: float, rounds: int, chance: float) -> int:
-    """Count the honest users who have the same lot as the user at stake, at least, but for probability `chance`.
-
-    Parameters
-    ----------
-    users : int
-        All users, from 1 to 10^12.
-    honest : float
-        The fraction of all users that is honest, above 0 and at most 1.
-    rounds : int
-        The rounds among which each user's lot is drawn, from 1 to 10^6.
-    chance : float
-        The probability that they are fewer; above 0 and below 1.
-
-    Returns
-    -------
-    int
-        Honest users, the user at stake among them.
-
-    Examples
-    --------
-    >>> smallest_batch(10_000, 1.0, 20, 1e-8)
-    383
-    """
+    """Count the honest users who have the same lot as the user at stake, at least, but for probability `chance`."""
     _check(users, rounds, chance)
     others = honest_total(users, honest) - 1
 
@@ -262,20 +94,7 @@ def smallest_batch(users: int, honest: float, rounds: int, chance: float) -> int
 
 
 def honest_total(users: int, honest: float) -> int:
-    """Compute ceil(honest * users), the user at stake among them.
-
-    Parameters
-    ----------
-    users : int
-        All users.
-    honest : float
-        The fraction of all users that is honest, above 0 and at most 1.
-
-    Returns
-    -------
-    int
-        At least 1, at most `users`.
-    """
+    """Compute ceil(honest * users), the user at stake among them."""
     real("honest", honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise; 1 is all.")
     return min(users, max(1, math.ceil(honest * users * (1 - 1e-15))))
 

@@ -20,30 +20,7 @@ _BISECTIONS = 200
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Compute deltaG(epsilon; mu), the smallest delta such that mu-Gaussian privacy implies (epsilon, delta).
-
-    Parameters
-    ----------
-    epsilon : float
-        Any real number.
-    mu : float
-        At least 0; the shift of the Gaussian in standard deviations.
-
-    Returns
-    -------
-    float
-        The divergence, rounded up; at most 1.
-
-    Raises
-    ------
-    ValueError
-        Where mu is negative, or one of both is NaN.
-
-    Examples
-    --------
-    >>> gaussian_delta(1.0, 0.2) < 1e-7 < gaussian_delta(1.0, 0.25)
-    True
-    """
+    """Compute deltaG(epsilon; mu), the smallest delta such that mu-Gaussian privacy implies (epsilon, delta)."""
     if mu < 0 or math.isnan(mu) or math.isnan(epsilon):
         raise ValueError(f"no Gaussian divergence for epsilon = {epsilon}, mu = {mu}")
     if mu == 0:
@@ -59,31 +36,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Find the largest mu whose Gaussian divergence at `epsilon` is at most `delta` (a root of deltaG), by bisection.
-
-    Parameters
-    ----------
-    epsilon : float
-        The privacy loss, above 0.
-    delta : float
-        Above 0 and below 1.
-
-    Returns
-    -------
-    float
-        The mu, rounded down.
-
-    Raises
-    ------
-    ArgumentError
-        Where an argument is out of range.
-
-    Examples
-    --------
-    >>> mu = gaussian_mu(1.0, 1e-6)
-    >>> gaussian_delta(1.0, mu) <= 1e-6 < gaussian_delta(1.0, 1.001 * mu)
-    True
-    """
+    """Find the largest mu whose Gaussian divergence at `epsilon` is at most `delta` (a root of deltaG), by bisection."""
     real("epsilon", epsilon, above=0, remedy="Choose the privacy loss you promise; 1 is a common value.")
     real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
     low, high = 0.0, 1.0

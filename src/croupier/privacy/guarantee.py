@@ -13,12 +13,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy.special import gammaln
 
+from ..files import JsonText
 from ..validation import ArgumentError, one_of, real, whole
+from ._rounding import round_up
+from ._statements import proved_line
 from .allocation import SLACKS, Allocation
 from .gaussian import gaussian_delta
-from .json_text import JsonText
-from .rounding import round_up
-from .words import proved_line
 
 Neighbours = Literal["replace-one", "zero-out"]
 NEIGHBOURS: tuple[str, ...] = get_args(Neighbours)
@@ -315,22 +315,7 @@ class Guarantee(JsonText):
 
 
 def known_fields(kind: type, values: dict[str, Any], *, defaults: bool = False) -> None:
-    """Refuse JSON with a field we do not know or without one we need: it was made by something else.
-
-    Parameters
-    ----------
-    kind : type
-        A dataclass.
-    values : dict
-        The JSON object to be checked.
-    defaults : bool, default False
-        Whether fields that have a default may be missing: a later version may add such fields and still read what this one wrote.
-
-    Raises
-    ------
-    ArgumentError
-        Where the fields are not those of the dataclass.
-    """
+    """Refuse JSON with a field we do not know or without one we need: it was made by something else."""
     if not isinstance(values, dict):
         raise ArgumentError(kind.__name__, values, "a JSON object", "Pass what to_json() gave.")
     names = {f.name for f in fields(kind)}

@@ -13,17 +13,17 @@ from typing import Any
 
 from scipy.optimize import brentq
 
+from ..files import JsonText
 from ..validation import ArgumentError, real, whole
-from . import tight
+from . import _tight as tight
+from ._rounding import round_up
 from .allocation import MAX_ROUNDS, Allocation, power_curves, relation_curves
 from .calibration import prove
 from .certificate import NoCertificateError, certify
 from .crowd import cheats_in_round, exclusions_in_round, honest_total, overflow, round_size, smallest_batch
 from .gaussian import central_noise_std, gaussian_mu
 from .guarantee import Guarantee, known_fields
-from .json_text import JsonText
 from .plan import SumPlan, SumRequest
-from .rounding import round_up
 
 THEOREM = "accounting Theorem L"
 NO_CERTIFICATE = "no certificate: too few users answer together"

@@ -6,12 +6,12 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ..files import JsonText
 from ..validation import ArgumentError, how_to_install, one_of, real, whole
+from ._rounding import round_up
+from ._statements import proved_line
 from .gaussian import central_noise_std
 from .guarantee import NEIGHBOURS, Guarantee, known_fields
-from .json_text import JsonText
-from .rounding import round_up
-from .words import proved_line
 
 if TYPE_CHECKING:
     from .proof import Proof

@@ -3,18 +3,330 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
-from flint import arb, ctx
+from flint import arb, ctx, fmpq
 
 from ..validation import ArgumentError
-from . import ball
+from ._tight import THEOREM, certificate_of
 from .certificate import SHIFT_MARGIN, Certificate, NoCertificateError
 from .plan import SumPlan
-from .tight import THEOREM, certificate_of
+
+__all__ = ["Enclosure", "Proof", "prove"]
+
+# Theorem B in ball arithmetic (Arb): enclosures of its constants, whatever floating point does.
+#
+# Every number here is a ball, a midpoint with a radius that is proved to hold the real number; `flint.arb` widens it with each
+# operation. So a bound that is read off a ball's end is a theorem about Bin(trials, p) as such, with p the dyadic number that the
+# float is. It shares no formula with `certificate`: the mass is summed from the tails, the scores are inverted by Arb, wide windows
+# are bounded by concavity (docs/certificates.md, "Wide windows"). Needs the extra `proof` (python-flint).
+
+# Bits of a midpoint. Log-gammas at 10^12 lose 45 of them, sums over a window 20: more than 100 are left.
+PRECISION = 192
+# Windows up to this many points are met point by point, as in `certificate`; wider ones in blocks of these parts of a standard
+# deviation: ct in the first, which bounds it to 1e-5, tails in the second, which encloses them to 1e-9.
+SCAN_POINTS = 30_000
+SLOPE_BLOCK = Fraction(1, 200)
+TAIL_BLOCK = Fraction(1, 1000)
+# Sums over a tail end where the rest is below this part of what was summed: the rest is bounded, not left out.
+_REST = 2.0**-100
+_REST_OF_BLOCKS = 2.0**-40
+
+
+class Constants(NamedTuple):
+    """Balls around the constants of Theorem B for one window.
+
+    Parameters
+    ----------
+    step : arb or None
+        c; None where the window was met in blocks.
+    slope : arb
+        ct.
+    bulge : arb or None
+        kappa; None where the window was met in blocks.
+    tau, mu : arb
+        What the certificate is made of.
+    """
+
+    step: arb | None
+    slope: arb
+    bulge: arb | None
+    tau: arb
+    mu: arb
+
+
+def ball_constants(trials: int, probability: float, *, shift: Fraction, reach: int, dim: int, low: int, high: int) -> Constants:
+    """Enclose the constants of Theorem B for Bin(trials, probability) on the window low..high.
+
+    Guarantee
+    ---------
+    The real constants are in the balls (docs/certificates.md).
+    """
+    if not (low >= 0 and low + reach < high <= trials - 1 and reach >= 1 and 0 < probability < 1):
+        raise NoCertificateError(f"{low}..{high} is no window of Theorem B for {trials} trials and a reach of {reach}")
+    with ctx.workprec(PRECISION):
+        p = Fraction(probability)
+        left, right = _Half(trials, p), _Half(trials, 1 - p)
+        # right is the mirror image: its point y is trials - 1 - y, its tail is what lies above y
+        ends = _mirrored(trials, low, high)
+        step: arb | None = None
+        bulge: arb | None = None
+        if high - low < SCAN_POINTS:
+            scan = _scan(left, right, low, high, ends)
+            c, slope, extreme = scan.step, scan.slope, scan.extreme
+            kappa = (c * (1 - c / slope)).min(slope * slope * extreme.max(2 * c) / 8)
+            S = _exact(shift)
+            mu = (slope * S).min(c * S + kappa * arb(dim).sqrt())
+            step, bulge = c, kappa
+            lost = scan.lost(reach)
+        else:
+            slope = _slope_by_blocks(left, right, low, high)
+            mu = slope * _exact(shift)
+            # only a few points: each from its own tail
+            below = [left.mass_by_blocks(y) for y in (low + 1, low + reach + 1)]
+            above = [right.mass_by_blocks(y) for y in (ends[0] + 1, ends[0] + reach + 1)]
+            lost = below[0] + above[1], below[1] + above[0]
+        tau = lost[0].max(lost[1])
+        for ball in (slope, tau, mu):
+            if not (ball.is_finite() and ball > 0):
+                raise NoCertificateError(f"a constant of Theorem B could not be enclosed: {ball}")
+        return Constants(step, slope, bulge, tau, mu)
+
+
+def gaussian_delta_ball(epsilon: Fraction, mu: arb) -> arb:
+    """Enclose deltaG(epsilon; mu). It grows with mu, so it is enclosed at the two ends of mu's ball."""
+    with ctx.workprec(PRECISION):
+        at_ends = [_gaussian_delta(_exact(epsilon), end) for end in (mu.lower(), mu.upper())]
+        return at_ends[0].union(at_ends[1])
+
+
+def _gaussian_delta(epsilon: arb, mu: arb) -> arb:
+    return _normal_cdf(mu / 2 - epsilon / mu) - epsilon.exp() * _normal_cdf(-mu / 2 - epsilon / mu)
+
+
+def _normal_cdf(z: arb) -> arb:
+    return (-z / arb(2).sqrt()).erfc() / 2
+
+
+def _exact(value: Fraction) -> arb:
+    return arb(fmpq(value.numerator, value.denominator))
+
+
+def _mirrored(trials: int, low: int, high: int) -> tuple[int, int]:
+    return trials - 1 - high, trials - 1 - low
+
+
+def _score(mass: arb) -> arb:
+    """Phi^-1 of a probability."""
+    return -(2 * mass).erfcinv() * arb(2).sqrt()
+
+
+def _density(score: arb) -> arb:
+    return (-score * score / 2).exp() / (2 * arb.pi()).sqrt()
+
+
+@dataclass(frozen=True)
+class _Half:
+    """Bin(trials, p) seen from its lower end."""
+
+    trials: int
+    p: Fraction
+
+    def pmf(self, y: int) -> arb:
+        """f(y), from log-gammas."""
+        N, p, q = self.trials, _exact(self.p), _exact(1 - self.p)
+        logs = arb(N + 1).lgamma() - arb(y + 1).lgamma() - arb(N - y + 1).lgamma()
+        return (logs + y * p.log() + (N - y) * q.log()).exp()
+
+    def rise(self, y: int) -> arb:
+        """f(y) / f(y - 1): falls as y grows."""
+        p = self.p
+        return arb(fmpq((self.trials - y + 1) * p.numerator, y * (p.denominator - p.numerator)))
+
+    def rest(self, y: int, pmf: arb) -> arb | None:
+        """A ball around what lies below y, given f(y): between 0 and a geometric series; None where that does not end."""
+        if y == 0:
+            return arb(0)
+        fall = 1 / self.rise(y)
+        if not fall < 1:
+            return None
+        return arb(0).union(pmf * fall / (1 - fall))
+
+    def mass(self, y: int) -> arb:
+        """F(y), point by point down to where the rest is negligible."""
+        term = total = self.pmf(y)
+        while True:
+            rest = self.rest(y, term)
+            if rest is not None and rest.upper() <= total.lower() * _REST:
+                return total + rest
+            term /= self.rise(y)
+            total += term
+            y -= 1
+
+    def points(self, low: int, high: int) -> Iterator[tuple[arb, arb]]:
+        """(f(y), F(y)) for y from low to high."""
+        pmf, mass = self.pmf(low), self.mass(low)
+        yield pmf, mass
+        for y in range(low + 1, high + 1):
+            pmf *= self.rise(y)
+            mass += pmf
+            yield pmf, mass
+
+    # --- blocks
+
+    def block(self, width: Fraction) -> int:
+        """Points in a block of this part of a standard deviation."""
+        variance = self.trials * self.p * (1 - self.p)
+        return max(1, int(width * math.isqrt(int(variance))))
+
+    def sag(self, start: int, end: int) -> arb:
+        """How far log f may rise above its chord on start..end (`bends`, times at most m^2 / 8 for m points)."""
+        return _exact(self.bends(start, end)[1] * (end - start) ** 2 / 8)
+
+    def bends(self, start: int, end: int) -> tuple[Fraction, Fraction]:
+        """Bounds of minus the second difference of log f at y strictly between start and end.
+
+        It is log(1 + 1/y) + log(1 + 1/(N - y)), between 1/(y + 1) + 1/(N - y + 1) and 1/y + 1/(N - y).
+        """
+        if end - start < 2:
+            return Fraction(0), Fraction(0)
+        N = self.trials
+        return Fraction(1, end) + Fraction(1, N - start), Fraction(1, start + 1) + Fraction(1, N - end + 1)
+
+    def between(self, start: int, end: int, first: arb, last: arb) -> arb:
+        """A ball around the sum of f over start + 1..end, from f(start) and f(end).
+
+        f(start + j) is the chord of log f at j, times exp(x), x between the bends times j (m - j) / 2. The mean of that over
+        j = 1..m is (m^2 - 1) / 12, and differs by at most the largest ratio of weights where the chord weighs it.
+        """
+        m = end - start
+        if m == 1:
+            return last
+        ratio = ((last / first).log() / m).exp()
+        chord = (last - first) * ratio / (ratio - 1)
+        if not chord.is_finite():  # a flat block: 0/0
+            chord = (first.min(last) * m).lower().union((first.max(last) * m).upper())
+        uneven = (first / last).max(last / first)
+        least, most = (_exact(bend * (m * m - 1) / 12) for bend in self.bends(start, end))
+        # 1 + x <= exp(x) <= 1 + x (1 + x) for x <= 1
+        lower, upper = 1 + least / uneven, 1 + most * uneven * (1 + self.sag(start, end))
+        if not self.sag(start, end) < 1:
+            raise NoCertificateError("a block of the noise is too wide")
+        return (chord * lower).lower().union((chord * upper).upper())
+
+    def mass_by_blocks(self, y: int) -> arb:
+        """F(y), in blocks down to where the rest is negligible."""
+        block = self.block(TAIL_BLOCK)
+        pmf = self.pmf(y)
+        total = arb(0)
+        while True:
+            rest = self.rest(y, pmf)
+            if rest is not None and rest.upper() <= (total + pmf).lower() * _REST_OF_BLOCKS:
+                return total + pmf + rest
+            lower = max(0, y - block)
+            lower_pmf = self.pmf(lower)
+            total += self.between(lower, y, lower_pmf, pmf)
+            y, pmf = lower, lower_pmf
+
+    def slope_of_lower_half(self, low: int, high: int) -> tuple[arb, arb, arb]:
+        """A ball around max f(y) / phi(z(y - 1)) over low < y <= high, in blocks; then f(high) and z(high).
+
+        F(high) <= 1/2 has to hold. There log phi(z(y)) is concave in y, as log f is: the first is at least its chord, the second
+        at most its chord and the sag, and a difference of chords is largest at an end (docs/certificates.md, "Wide windows").
+        """
+        block = self.block(SLOPE_BLOCK)
+        pmf, mass = self.pmf(low), self.mass_by_blocks(low)
+        z = _score(mass)
+        least, most = arb(0), arb(0)
+        start = low
+        while start < high:
+            end = min(start + block, high)
+            next_pmf = self.pmf(end)
+            mass += self.between(start, end, pmf, next_pmf)
+            next_z = _score(mass)
+            growth = (z * z - next_z * next_z) / (2 * (end - start))  # of log phi(z), a point
+            at_start = pmf * ((next_pmf / pmf).log() / (end - start)).exp() / _density(z)
+            at_end = next_pmf * growth.exp() / _density(next_z)
+            most = most.max((at_start.max(at_end) * self.sag(start, end).exp()).upper())
+            least = least.max((next_pmf / _density(_score(mass - next_pmf))).lower())
+            start, pmf, z = end, next_pmf, next_z
+        if not mass <= 0.5:
+            raise NoCertificateError("the lower half of the window is more than half of the noise")
+        return least.union(most), pmf, z
+
+
+class _Scan(NamedTuple):
+    """What a scan of the window found."""
+
+    step: arb
+    slope: arb
+    extreme: arb
+    below: list[arb]  # F(low), F(low + 1), ... up to the middle
+    above: list[arb]  # 1 - F(high), 1 - F(high - 1), ... down to the middle
+
+    def lost(self, reach: int) -> tuple[arb, arb]:
+        """The two sums whose maximum is tau."""
+
+        def tail(side: list[arb], other: list[arb], index: int) -> arb:
+            if index < len(side):
+                return side[index]
+            return 1 - other[len(side) + len(other) - 1 - index]
+
+        below = [tail(self.below, self.above, index) for index in (1, reach + 1)]
+        above = [tail(self.above, self.below, index) for index in (1, reach + 1)]
+        return below[0] + above[1], below[1] + above[0]
+
+
+def _scan(left: _Half, right: _Half, low: int, high: int, ends: tuple[int, int]) -> _Scan:
+    """c, ct and max |z| on low..high, point by point: each half from its own tail, and the step between the halves."""
+    middle = min(max(low, int(left.trials * left.p)), high - 1)
+    step, slope = arb(0), arb(0)
+    masses: list[list[arb]] = []
+    inner: list[arb] = []
+    outer: list[arb] = []
+    for half, start, stop in ((left, low, middle), (right, ends[0], left.trials - 2 - middle)):
+        side: list[arb] = []
+        z = density = arb(0)
+        for pmf, mass in half.points(start, stop):
+            next_z = _score(mass)
+            next_density = _density(next_z)
+            if side:
+                step = step.max(next_z - z)
+                slope = slope.max(pmf / next_density.min(density))
+            else:
+                outer.append(next_z)
+            z, density = next_z, next_density
+            side.append(mass)
+        masses.append(side)
+        inner.append(z)
+    # the upper half's scores are minus its mirror's; F is 1 - above at middle + 1
+    pmf = left.pmf(middle + 1)
+    if not (masses[0][-1] + masses[1][-1] + pmf).overlaps(arb(1)):
+        raise NoCertificateError("the two halves of the noise do not add up to 1")
+    step = step.max(-inner[1] - inner[0])
+    slope = slope.max(pmf / _density(inner[0]).min(_density(inner[1])))
+    return _Scan(step, slope, abs(outer[0]).max(abs(outer[1])), *masses)
+
+
+def _slope_by_blocks(left: _Half, right: _Half, low: int, high: int) -> arb:
+    """A ball around ct on low..high in blocks: each half from its own tail, and one block about the middle."""
+    mean = int(left.trials * left.p)
+    block = left.block(SLOPE_BLOCK)
+    lower, upper = mean - block, mean + block
+    if not low < lower < upper < high:
+        raise NoCertificateError("the window does not hold the middle of the noise")
+    first, pmf, z = left.slope_of_lower_half(low, lower)
+    second, other_pmf, other_z = right.slope_of_lower_half(*_mirrored(left.trials, upper, high))
+    # right's f at the mirror of `upper` is f(upper + 1): the block about the middle is lower..upper + 1
+    middle = pmf.max(other_pmf) * left.sag(lower, upper + 1).exp() / _density(z).min(_density(other_z))
+    least, most = first.lower().max(second.lower()), first.upper().max(second.upper()).max(middle.upper())
+    return least.union(most)
+
 
 VERSION = 1
 _DIGITS = 20
@@ -61,7 +373,7 @@ class Enclosure:
         """
         if not number.is_finite():
             raise NoCertificateError(f"a figure could not be enclosed: {number}")
-        with ctx.workprec(ball.PRECISION):
+        with ctx.workprec(PRECISION):
             return cls(_decimal(number.lower(), ROUND_FLOOR), _decimal(number.upper(), ROUND_CEILING))
 
     def rounded(self, digits: int) -> Enclosure:
@@ -220,7 +532,7 @@ def prove(plan: SumPlan) -> Proof:
         )
     fast = certificate_of(plan, plan.levels, plan.noise_bits, plan.noise_probability)
     shift = Fraction(plan.encoded_shift(plan.levels)) * SHIFT_FACTOR
-    constants = ball.constants(
+    constants = ball_constants(
         plan.noise_bits * plan.honest_users,
         plan.noise_probability,
         shift=shift,
@@ -229,10 +541,10 @@ def prove(plan: SumPlan) -> Proof:
         low=fast.low,
         high=fast.high,
     )
-    with ctx.workprec(ball.PRECISION):
+    with ctx.workprec(PRECISION):
         whole_mu = constants.mu * arb(plan.rounds).sqrt()
         slack = constants.tau * plan.dim * plan.rounds
-        delta = ball.gaussian_delta_ball(Fraction(plan.epsilon), whole_mu) + slack
+        delta = gaussian_delta_ball(Fraction(plan.epsilon), whole_mu) + slack
         _below_claims(plan, fast, constants, {"mu": whole_mu, "slack": slack, "certified_delta": delta})
         step, bulge = (None if constant is None else Enclosure.of(constant) for constant in (constants.step, constants.bulge))
         return Proof(
@@ -249,7 +561,7 @@ def prove(plan: SumPlan) -> Proof:
         )
 
 
-def _below_claims(plan: SumPlan, fast: Certificate, constants: ball.Constants, whole: dict[str, arb]) -> None:
+def _below_claims(plan: SumPlan, fast: Certificate, constants: Constants, whole: dict[str, arb]) -> None:
     """Refuse where a figure that the plan promises, or its certificate rests on, is not proved."""
     claims = [(name, getattr(plan, name), figure) for name, figure in whole.items()]
     claims += [("mu of one round", fast.mu, constants.mu), ("tau", fast.tau, constants.tau)]

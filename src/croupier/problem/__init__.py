@@ -1,6 +1,5 @@
 """What is minimised: losses, domains, and the problems they make, with constants from public facts."""
 
-from .checking import check
 from .custom import CustomProblem
 from .domains import Ball, Box, Domain, L1Ball, Simplex, WholeSpace
 from .losses import (
@@ -18,10 +17,7 @@ from .losses import (
     Squared,
     SquaredHinge,
 )
-from .objective import Objective
-from .problem import Problem
-from .smoothed import Smoothed
-from .weighted import Weighted
+from .problem import Objective, Problem, check
 
 __all__ = [
     "Absolute",
@@ -42,11 +38,9 @@ __all__ = [
     "Pinball",
     "Problem",
     "Simplex",
-    "Smoothed",
     "SmoothedHinge",
     "Squared",
     "SquaredHinge",
-    "Weighted",
     "WholeSpace",
     "check",
 ]

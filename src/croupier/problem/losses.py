@@ -1,7 +1,6 @@
 """The losses of linear models: what a loss is, those for classification, those for regression."""
 
-from .capped import CappedLogistic, CappedMultinomial
-from .classification import Hinge, Logistic, Multinomial, SmoothedHinge, SquaredHinge
+from .classification import CappedLogistic, CappedMultinomial, Hinge, Logistic, Multinomial, SmoothedHinge, SquaredHinge
 from .loss import Loss
 from .regression import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 

@@ -7,22 +7,206 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack, issparse
 
-from ..arithmetic import LinearVectors, in_single, row_dots, row_squares
+from ..arithmetic import LinearVectors, in_single, row_dots, row_squares, single_tells
 from ..validation import ArgumentError, Found, RecordError, real
-from .custom import CustomProblem
+from .custom import CustomProblem, fingerprint, is_known
 from .domains import Domain, Floats
-from .fingerprint import fingerprint, is_known
 from .loss import Loss
-from .objective import Objective
-from .rows import scaled_down, too_long
-from .smoothed import Smoothed
 
-__all__ = ["CustomProblem", "Objective", "Problem", "Smoothed"]
+__all__ = [
+    "CustomProblem",
+    "Objective",
+    "Problem",
+    "Smoothed",
+]
+
+
+# What an optimizer minimises, as it sees it.
+
+
+class Objective(Protocol):
+    """Per-user functions over a domain, as an optimizer sees them: gradients, and three constants.
+
+    `Problem`, `Smoothed` and `CustomProblem` are objectives.
+
+    Guarantee
+    ---------
+    Privacy does not rest on the constants: every gradient is clipped to `lipschitz`, whatever is stated. It does rest on
+    `gradients` mapping each user's record alone.
+    """
+
+    @property
+    def domain(self) -> Domain:
+        """Where theta may lie."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """The number of parameters."""
+        ...
+
+    @property
+    def lipschitz(self) -> float:
+        """A bound on the l2 norm of every user's gradient; longer ones are clipped to it."""
+        ...
+
+    @property
+    def smoothness(self) -> float | None:
+        """A bound on how fast every user's gradient changes; None for a nonsmooth loss."""
+        ...
+
+    @property
+    def strong_convexity(self) -> float:
+        """How strongly convex every user's function is at least; 0 where it is merely convex."""
+        ...
+
+    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
+        """Give the gradient of every user's function at theta.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray of shape (dim,)
+            The parameters.
+        X, y : array_like
+            The records, one row of X and one entry of y per user.
+
+        Returns
+        -------
+        numpy.ndarray of shape (users, dim)
+            One gradient per user.
+        """
+        ...
+
+
+# What every user does to its own row, in training and in prediction alike: scale it down to the public norm, add the constant.
+
+
+def clip_rows(X: Any, norm: float) -> Any:
+    """X with every row longer than `norm` by a part in a million scaled down to it; a map of each row alone.
+
+    Dense or CSR, as it came, and of the precision that it came in, where that can tell lengths about the norm.
+    """
+    if X.dtype == np.float32 and not single_tells(norm):
+        X = X.astype(np.float64)
+    long = too_long(row_squares_of(X), norm)
+    return scaled_down(X, long, norm) if long.any() else X
+
+
+def too_long(squares: Floats, norm: float, slack: float = 0.0) -> NDArray[np.bool_]:
+    """Which rows, of these squared lengths, are longer than `norm` by more than a part in a million; NaN counts as too long.
+
+    `slack` is the relative error of the squares up to which a row still counts as short enough.
+    """
+    return np.asarray(~(np.sqrt(squares) <= norm * (1 + 1e-6) * math.sqrt(1 + slack)))
+
+
+def scaled_down(X: Any, long: NDArray[np.bool_], norm: float) -> Any:
+    """X with these rows scaled to the length `norm`, of whatever size they are; dense or CSR, and of the precision it came in."""
+    rows = X[long].astype(np.float64)
+    _scale(rows, 1 / _dense(np.abs(rows).max(axis=1)))  # squares of huge numbers overflow
+    _scale(rows, norm / row_norms(rows))
+    scaled = X.copy()
+    if issparse(X):
+        scaled.data[np.repeat(long, np.diff(X.indptr))] = rows.data
+    else:
+        scaled[long] = rows
+    return scaled
+
+
+def with_constant(X: Any, constant: float) -> Any:
+    """X with one more column, the same for everybody: the intercept's."""
+    column = np.full((X.shape[0], 1), constant, dtype=X.dtype)
+    return hstack([X, csr_array(column)], format="csr") if issparse(X) else np.hstack([X, column])
+
+
+def row_norms(X: Any) -> Floats:
+    """The length of every row, dense or sparse."""
+    return np.sqrt(row_squares_of(X))
+
+
+def row_squares_of(X: Any) -> Floats:
+    """The squared length of every row, dense or sparse; infinite where it cannot be told."""
+    with np.errstate(over="ignore"):  # infinite is longer than any norm, which is all that is asked
+        return _dense(X.multiply(X).sum(axis=1)) if issparse(X) else row_squares(X)
+
+
+def _scale(rows: Any, factors: Floats) -> None:
+    """Each row times its factor, in place."""
+    if issparse(rows):
+        rows.data *= np.repeat(factors, np.diff(rows.indptr))
+    else:
+        rows *= factors[:, np.newaxis]
+
+
+def _dense(column: Any) -> Floats:
+    return np.asarray(column.toarray() if issparse(column) else column, dtype=np.float64).ravel()
+
+
+# The Moreau envelope of a problem's losses, which is smooth where they are not.
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """The beta-Moreau envelope of a problem's losses (Lemma 4.6): convex, beta-smooth, as steep as the problem (erratum 4).
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose losses are smoothed, the regulariser included.
+    beta : float
+        The smoothness of the envelope, above 0: larger is closer to the loss.
+    """
+
+    problem: Problem
+    beta: float
+
+    def __post_init__(self) -> None:
+        real("beta", self.beta, above=0, remedy="Larger is closer to the loss and less smooth.")
+
+    @property
+    def domain(self) -> Domain:
+        """Where theta may lie."""
+        return self.problem.domain
+
+    @property
+    def dim(self) -> int:
+        """The number of parameters."""
+        return self.domain.dim
+
+    @property
+    def lipschitz(self) -> float:
+        """A bound on the l2 norm of every user's gradient: that of the problem."""
+        return self.problem.lipschitz
+
+    @property
+    def smoothness(self) -> float:
+        """A bound on how fast every user's gradient changes: beta."""
+        return self.beta
+
+    @property
+    def strong_convexity(self) -> float:
+        """How strongly convex every user's envelope is at least; 0 where the problem is merely convex."""
+        strong = self.problem.strong_convexity
+        return strong * self.beta / (strong + self.beta)
+
+    @property
+    def bias(self) -> float:
+        """How far the envelope may lie below the loss: L^2 / (2 beta)."""
+        return self.lipschitz**2 / (2 * self.beta)
+
+    def gradients(self, theta: Floats, X: Any, y: Any) -> Floats:
+        """Give the gradient of every user's envelope at theta."""
+        return self.problem.moreau_gradients(theta, X, y, self.beta)
+
+    def linear_gradients(self, theta: Floats, X: Any, y: Any) -> LinearVectors:
+        """Give the same gradients as slopes times features, which takes less memory."""
+        return self.problem.linear_moreau_gradients(theta, X, y, self.beta)
 
 
 @dataclass(frozen=True)
@@ -354,3 +538,95 @@ class Problem:
         """Slopes times features, and the regulariser's gradient at a point."""
         slopes = slopes.reshape(len(rows), self.loss.outputs)
         return LinearVectors(rows, slopes, (self.l2 * point).reshape(self.loss.outputs, -1) if self.l2 else None, squares)
+
+
+# A helper for people who bring their own loss: sample for violations of the constants they state.
+
+
+def check(problem: Objective, X: Any, y: Any, *, samples: int = 200, seed: int = 0, tolerance: float = 1e-6) -> list[str]:
+    """Look for violations of the convexity, Lipschitz, smoothness and strong-convexity constants at random points.
+
+    Samples pairs of points of the domain and compares every user's gradients there. This is not private: use public or made-up
+    records.
+
+    Parameters
+    ----------
+    problem : Objective
+        Whose gradients and constants are compared; of a Problem, or a CustomProblem with `value`, the values too.
+    X, y : array_like
+        Public or made-up records, one row and one target per user; y may be None where the problem needs none.
+    samples : int, default 200
+        How many pairs of points are drawn.
+    seed : int, default 0
+        The seed of the points.
+    tolerance : float, default 1e-6
+        The relative excess up to which a constant counts as kept.
+
+    Returns
+    -------
+    list of str
+        The worst violation of each kind; empty where none was found, which does not prove that there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from croupier.problem import Ball, CustomProblem, check
+    >>> wrong = CustomProblem(lambda theta, X, y: theta - X, Ball(dim=2, radius=1.0), lipschitz=1.0, smoothness=1.0)
+    >>> check(wrong, np.ones((5, 2)), None)[0]  # doctest: +ELLIPSIS
+    'lipschitz: a gradient has norm ..., stated 1'
+    """
+    rng = np.random.default_rng(seed)
+    worst: dict[str, tuple[float, str]] = {}
+
+    def report(name: str, excess: float, text: str) -> None:
+        if excess > tolerance and excess > worst.get(name, (0.0, ""))[0]:
+            worst[name] = (excess, f"{name}: {text}")
+
+    for _ in range(samples):
+        a, b = (_random_point(problem.domain, rng) for _ in range(2))
+        b = a + 10 ** (-3 * rng.random()) * (b - a)  # near and far
+        at_a, at_b = (problem.gradients(theta, X, y) for theta in (a, b))
+        if not (np.all(np.isfinite(at_a)) and np.all(np.isfinite(at_b))):
+            return ["gradient: not finite at some point of the domain"]
+        steepest = float(np.linalg.norm(at_a, axis=1).max())
+        report("lipschitz", steepest / problem.lipschitz - 1, f"a gradient has norm {steepest:.6g}, stated {problem.lipschitz:.6g}")
+        gap = float(np.linalg.norm(a - b))
+        if gap == 0:
+            continue
+        change = float(np.linalg.norm(at_a - at_b, axis=1).max()) / gap
+        if problem.smoothness is not None:
+            text = f"gradients change by {change:.6g} times the distance, stated {problem.smoothness:.6g}"
+            report("smoothness", (change - 1e-12 * problem.lipschitz / gap) / problem.smoothness - 1, text)  # less rounding
+        curved = float(((at_a - at_b) @ (a - b)).min()) / gap**2
+        text = f"<g(a) - g(b), a - b> is {curved:.6g} |a - b|^2, stated at least {problem.strong_convexity:.6g}"
+        scale = max(problem.strong_convexity, change, 1e-9 * problem.lipschitz / gap)  # the last: rounding
+        report("convexity", (problem.strong_convexity - curved) / scale, text)
+        _compare_with_values(problem, X, y, a, b, report)
+    return [text for _, text in worst.values()]
+
+
+def _compare_with_values(problem: Objective, X: Any, y: Any, a: Floats, b: Floats, report: Any) -> None:
+    """Gradients against values, where there are values: by central differences on the way from a to b, so inside the domain, or,
+    where the loss may be nonsmooth, by f(b) >= f(a) + <g(a), b - a>."""
+    value = problem.losses if isinstance(problem, Problem) else problem.value if isinstance(problem, CustomProblem) else None
+    if value is None:
+        return
+    gap = float(np.linalg.norm(b - a))
+    direction, middle = (b - a) / gap, (a + b) / 2
+    if problem.smoothness is None:
+        f = value(a, X, y)
+        short = float(np.max(f + problem.gradients(a, X, y) @ (b - a) - value(b, X, y)))
+        rounding = 1e-12 * float(np.max(np.abs(f)))
+        report("gradient", (short - rounding) / (problem.lipschitz * gap), f"f(a) + <g(a), b - a> exceeds f(b) by {short:.3g}")
+        return
+    step = min(gap / 4, 1e-5 * max(1.0, float(np.linalg.norm(middle))))
+    slope = (value(middle + step * direction, X, y) - value(middle - step * direction, X, y)) / (2 * step)
+    off = float(np.max(np.abs(slope - problem.gradients(middle, X, y) @ direction)))
+    # differences may be off by smoothness x step, and by rounding: reported from 1e-4 lipschitz on
+    excess = (off - problem.smoothness * step) / (1e2 * problem.lipschitz)
+    report("gradient", excess, f"differs from the value's differences by {off:.3g}")
+
+
+def _random_point(domain: Domain, rng: np.random.Generator) -> Floats:
+    scale = domain.diameter if np.isfinite(domain.diameter) else 10.0
+    return domain.project(domain.start() + scale * rng.random() * rng.normal(size=domain.dim) / np.sqrt(domain.dim))

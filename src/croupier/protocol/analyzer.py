@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import ArgumentError, Guarantee, SumPlan, is_proved
-from ..privacy.json_text import JsonText
+from ..files import JsonText
+from ..privacy import ArgumentError, Guarantee, SumPlan
+from ..privacy.calibration import is_proved
 from .messages import Counts, ShuffledBatch
 from .shuffler import require_crowd
 

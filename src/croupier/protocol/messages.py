@@ -113,12 +113,6 @@ class Encoded:
         The sum of the users' rounded encodings, in levels.
     users : int
         How many users they are.
-
-    Examples
-    --------
-    >>> both = Encoded(np.array([3, 1]), users=2) + Encoded(np.array([1, 0]), users=1)
-    >>> both.ones.tolist(), both.users
-    ([4, 1], 3)
     """
 
     ones: NDArray[np.int64]

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arithmetic import LinearVectors
 from ..privacy import ArgumentError, SumPlan
-from . import fused
-from .encoding import UnitVectors, as_linear, as_numbers, clip_to_ball, encode, require_finite
+from . import _fused as fused
+from ._encoding import UnitVectors, as_linear, as_numbers, clip_to_ball, encode, require_finite
 from .messages import Counts, Encoded, Report
 from .randomness import RandomSource
 from .sampling import binomial, carry, round_at_random, round_ties

@@ -7,11 +7,13 @@ here or there passes through floating point randomness.
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import threading
 import warnings
 import weakref
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -194,20 +196,6 @@ class KeyedRandom(RandomSource):
     """Bytes fixed by a key, which nobody without the key can predict. See `Secret`, which makes such keys.
 
     A forked process has to make its own from the secret: two that went on from one place would use the same bytes.
-
-    Parameters
-    ----------
-    key : bytes
-        The 32 bytes of the key.
-    private : bool
-        Whether nobody can guess the key.
-
-    Examples
-    --------
-    >>> from croupier.protocol import Secret
-    >>> secret = Secret.fresh()
-    >>> bool((secret.source().draw_bytes(4) == secret.source().draw_bytes(4)).all()), secret.source().private
-    (True, True)
     """
 
     def __init__(self, key: bytes, private: bool) -> None:
@@ -242,3 +230,64 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# One secret per run, from which all its randomness is derived: asking the same again draws the same, anything else draws anew.
+#
+# A round that is asked twice, because a machine was lost or the program was killed, must not be released twice with different
+# noise, since the mean of two noisy versions has less noise than was promised. Nor may one noise serve two sums, since their
+# difference would have none. So the key of every draw is derived from the secret and from all that the draw is for.
+
+
+@dataclass(frozen=True, repr=False)
+class Secret:
+    """32 bytes that whoever should not see the noise must not have.
+
+    `derive` is a pseudo-random function (keyed BLAKE2b) of its labels: secrets derived under different labels look independent to
+    whoever has not got this one, and say nothing about it.
+
+    Parameters
+    ----------
+    key : bytes
+        The 32 bytes.
+    private : bool
+        Whether nobody can guess them: False for those of a seed.
+
+    Guarantee
+    ---------
+    A question that is asked again draws the same noise. Different questions draw noise that looks independent, unless BLAKE2b or
+    ChaCha20 can be told from random (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
+    """
+
+    key: bytes
+    private: bool
+
+    @classmethod
+    def fresh(cls) -> Secret:
+        """Draw a secret from the operating system."""
+        return cls(os.urandom(32), True)
+
+    @classmethod
+    def of_seed(cls, seed: int) -> Secret:
+        """Make a secret from a seed, for tests and reproducible experiments: NOT private."""
+        return cls(SeededRandom(seed).draw_bytes(32).tobytes(), False)
+
+    def derive(self, *labels: str | int | bytes) -> Secret:
+        """Derive the secret for one purpose. Labels of different kinds or lengths are never confused."""
+        digest = hashlib.blake2b(key=self.key, digest_size=32, person=b"croupier")
+        for label in labels:
+            if isinstance(label, bytes):
+                kind, content = b"b", label
+            elif isinstance(label, str):
+                kind, content = b"s", label.encode()
+            else:
+                kind, content = b"i", str(operator.index(label)).encode()
+            digest.update(kind + len(content).to_bytes(8, "big") + content)
+        return Secret(digest.digest(), self.private)
+
+    def source(self) -> KeyedRandom:
+        """Give the random bytes of this secret, from their beginning."""
+        return KeyedRandom(self.key, self.private)
+
+    def __repr__(self) -> str:
+        return f"Secret({'private' if self.private else 'NOT private'})"

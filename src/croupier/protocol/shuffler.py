@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..privacy import ArgumentError, SumPlan
-from ..privacy.words import honest_users
+from ..privacy._statements import honest_users
 from ..validation import Found
 from .messages import Report, ShuffledBatch
 from .randomness import RandomSource
@@ -19,20 +19,7 @@ class BatchTooSmallError(ValueError):
 
 
 def require_crowd(plan: SumPlan, users: int) -> None:
-    """Refuse a batch below the honest minimum. The analyzer cannot repair what is missing, so nothing is released.
-
-    Parameters
-    ----------
-    plan : SumPlan
-        The plan of the round.
-    users : int
-        The users that arrived.
-
-    Raises
-    ------
-    BatchTooSmallError
-        Where they are fewer than `plan.honest_users`.
-    """
+    """Refuse a batch below the honest minimum. The analyzer cannot repair what is missing, so nothing is released."""
     if users < plan.honest_users:
         raise BatchTooSmallError(
             f"users = {users} arrived, but the plan's guarantee needs {honest_users(plan.honest_users, plan.users)}. "

@@ -15,8 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..arithmetic import row_squares
 from ..validation import ArgumentError, Found
-from . import fused
-from .encoding import encode
+from . import _fused as fused
+from ._encoding import encode
 from .messages import Encoded
 from .randomness import RandomSource
 from .sampling import fair_binomial, round_at_random, round_ties
@@ -45,14 +45,6 @@ class SparseVectors:
     Guarantee
     ---------
     The counts have the law of those of dense vectors, which the plan's guarantee rests on.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.protocol import SparseVectors
-    >>> vectors = SparseVectors(3, [(np.array([[0, 2], [1, 2]]), np.array([[0.5, 0.25], [1.0, -1.0]]))])
-    >>> np.asarray(vectors).tolist()
-    [[0.5, 0.0, 0.25], [0.0, 1.0, -1.0]]
     """
 
     dim: int
@@ -70,44 +62,13 @@ class SparseVectors:
         return vectors[:, : self.dim].astype(dtype or np.float64, copy=False)
 
     def usual(self, norm: float) -> bool:
-        """Tell whether all entries are finite and of a size whose squares can be held; others have to be dense vectors.
-
-        Parameters
-        ----------
-        norm : float
-            The norm that vectors are clipped to.
-
-        Returns
-        -------
-        bool
-            Whether `encoded` takes them.
-        """
+        """Tell whether all entries are finite and of a size whose squares can be held; others have to be dense vectors."""
         with np.errstate(invalid="ignore"):
             small = all(-_USUAL[1] < values.min(initial=0.0) <= values.max(initial=0.0) < _USUAL[1] for _, values in self.parts)
         return small and _USUAL[0] < norm < _USUAL[1]
 
     def encoded(self, norm: float, levels: int, random: RandomSource) -> Encoded:
-        """Clip the users' vectors to the norm, encode, round and add them up, still without noise: not for release.
-
-        Parameters
-        ----------
-        norm : float
-            The plan's norm.
-        levels : int
-            g of the plan.
-        random : RandomSource
-            Where the coins of the rounding come from.
-
-        Returns
-        -------
-        Encoded
-            The sum without noise.
-
-        Raises
-        ------
-        ArgumentError
-            Where an entry is not finite, or of a size that `usual` does not take.
-        """
+        """Clip the users' vectors to the norm, encode, round and add them up, still without noise: not for release."""
         if not self.usual(norm):
             raise ArgumentError("vectors", Found("is not finite, or huge"), "of a usual size", "Use dense vectors.")
         ones, there = np.zeros(self.dim + 1, dtype=np.int64), np.zeros(self.dim + 1, dtype=np.int64)

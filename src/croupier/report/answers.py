@@ -12,38 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__
-from ..privacy import round_up, words
-from ..statistics import Answer, CellCounts, Description, Evaluation, HistogramAnswer, QuantileBins
+from ..privacy import _statements as words
+from ..privacy._rounding import round_up
+from ..statistics import Answer, Description, Evaluation
+from ..statistics.histogram import HistogramAnswer
+from ..statistics.scores import CellCounts, QuantileBins
+from ._svg import Axis, Figure, figure_item, premise_text, unbroken, wide_table
 from .description import describe_page, short
 from .intervals import infinite
-from .pieces import figure_item, premise_text, unbroken, wide_table
-from .svg import Axis, Figure
 
 
 def answer_page(answer: Any, *, title: str) -> str:
-    """Show what one private round said as one self-contained HTML page.
-
-    Parameters
-    ----------
-    answer : Description, Evaluation, Answer or ShuffleLinearRegression
-        What was answered; an Answer is that of a `Histogram`.
-    title : str
-        Headline.
-
-    Returns
-    -------
-    str
-        The page.
-
-    Examples
-    --------
-    >>> import numpy as np, croupier as cr
-    >>> from croupier.report import answer_page
-    >>> ages = np.random.default_rng(0).uniform(0, 100, size=(5_000, 1))
-    >>> answer = cr.ask(cr.statistics.Histogram(0, 100, bins=10), ages, epsilon=1.0, delta=1e-6)
-    >>> "per cent of the people" in answer_page(answer, title="Ages")
-    True
-    """
+    """Show what one private round said as one self-contained HTML page."""
     if isinstance(answer, Description):
         return describe_page(answer, title=title)
     if isinstance(answer, Evaluation):

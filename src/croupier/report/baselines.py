@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ..optimizer import Phase
+from ..optimizer.phases import Phase
 from ..privacy import SumPlan, central_noise_std
 from ..privacy.plan import SumRequest
 
@@ -120,60 +120,12 @@ def alone_request(phase: Phase, epsilon: float) -> SumPlan | SumRequest:
 
 
 def simulate_central(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:
-    """Simulate a curator: the true sum plus the curator's noise.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (users, dim)
-        The users' vectors.
-    plan : SumPlan
-        The plan whose guarantee is to be given.
-    rng : numpy.random.Generator
-        Source of the noise. Not for release.
-
-    Returns
-    -------
-    ndarray of shape (dim,)
-        The noisy sum.
-
-    Examples
-    --------
-    >>> import numpy as np, croupier as cr
-    >>> from croupier.report import simulate_central
-    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
-    >>> noisy = simulate_central(np.zeros((1_000, 2)), plan, np.random.default_rng(0))
-    >>> bool(np.abs(noisy).max() < 6 * plan.central_noise_std)
-    True
-    """
+    """Simulate a curator: the true sum plus the curator's noise."""
     return np.asarray(vectors.sum(axis=0) + rng.normal(scale=plan.central_noise_std, size=plan.dim))
 
 
 def simulate_local(vectors: Floats, plan: SumPlan, rng: np.random.Generator) -> Floats:
-    """Simulate the local model: the sum of what every user would send alone, by the mechanism that `local` names.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (users, dim)
-        The users' vectors.
-    plan : SumPlan
-        The plan whose guarantee is to be given.
-    rng : numpy.random.Generator
-        Source of the noise. Not for release.
-
-    Returns
-    -------
-    ndarray of shape (dim,)
-        The noisy sum.
-
-    Examples
-    --------
-    >>> import numpy as np, croupier as cr
-    >>> from croupier.report import local, simulate_local
-    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
-    >>> noisy = simulate_local(np.zeros((1_000, 2)), plan, np.random.default_rng(0))
-    >>> bool(np.abs(noisy).max() < 6 * local(plan).noise_std)
-    True
-    """
+    """Simulate the local model: the sum of what every user would send alone, by the mechanism that `local` names."""
     baseline = local(plan)
     if baseline.name == "local Gaussian":
         return np.asarray((vectors + rng.normal(scale=baseline.noise_std / math.sqrt(plan.users), size=vectors.shape)).sum(axis=0))

@@ -42,12 +42,6 @@ class Method:
         How long it took.
     kind : {"ours", "reference", "other"}, default "other"
         A reference is drawn as a line to compare with.
-
-    Examples
-    --------
-    >>> from croupier.report import Method
-    >>> Method("without privacy", {"accuracy": 0.9}, trust="a curator", kind="reference").epsilon is None
-    True
     """
 
     name: str
@@ -165,31 +159,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
 def public_comparison(
     model: Any, X: Any, y: Any, data_is_public: bool, epsilons: Iterable[float], comparison: Comparison | None
 ) -> Comparison:
-    """The comparison on a page: refused unless the rows are public.
-
-    Parameters
-    ----------
-    model : PrivateEstimator or Result
-        What the page is about.
-    X, y : array-like or None
-        Rows to compare on.
-    data_is_public : bool
-        Whether everyone may see them.
-    epsilons : iterable of float
-        As in `compare`.
-    comparison : Comparison or None
-        Takes the place of the one that would be made.
-
-    Returns
-    -------
-    Comparison
-        The one given, or that of `compare`.
-
-    Raises
-    ------
-    ArgumentError
-        Where rows are not public, or one of X and y is missing.
-    """
+    """The comparison on a page: refused unless the rows are public."""
     if data_is_public is not True:
         raise ArgumentError(
             "data_is_public",
@@ -209,22 +179,7 @@ def public_comparison(
 
 
 def scores(model: Any, X: Any, y: NDArray[Any], *, like: Any = None) -> dict[str, float]:
-    """Scores of predictions; the first is the one that figures show.
-
-    Parameters
-    ----------
-    model : estimator
-        What predicts.
-    X, y : array-like
-        Rows and the truth.
-    like : estimator, optional
-        The model whose task it is; `model` unless given.
-
-    Returns
-    -------
-    dict of str to float
-        Accuracy and log-loss, or errors.
-    """
+    """Scores of predictions; the first is the one that figures show."""
     task = model if like is None else like
     if not hasattr(task, "classes_"):
         error = y - model.predict(X)
@@ -243,20 +198,7 @@ def scores(model: Any, X: Any, y: NDArray[Any], *, like: Any = None) -> dict[str
 
 
 def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]:
-    """Scores at points that rounds asked about, but for the very first, where nothing has been learned.
-
-    Parameters
-    ----------
-    model : PrivateEstimator
-        A fitted one.
-    X, y : array-like
-        Rows that everyone may see, and the truth.
-
-    Returns
-    -------
-    tuple of (int, float)
-        Rounds and scores.
-    """
+    """Scores at points that rounds asked about, but for the very first, where nothing has been learned."""
     model, X = _without_names(model, X)
     if not hasattr(model, "result_"):  # not trained in rounds
         return ()
@@ -266,39 +208,15 @@ def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]
 
 
 def as_trained(model: Any, X: Any) -> Any:
-    """Rows as the model takes them: within feature_range, and those longer than feature_norm scaled down to it.
-
-    Parameters
-    ----------
-    model : PrivateEstimator
-        A fitted one.
-    X : array-like
-        Rows as they come.
-
-    Returns
-    -------
-    array-like
-        Rows as in training.
-    """
-    from ..estimator.linear import LinearModel  # noqa: PLC0415  (needed here for public data only)
-    from ..problem.rows import clip_rows  # noqa: PLC0415
+    """Rows as the model takes them: within feature_range, and those longer than feature_norm scaled down to it."""
+    from ..estimator._linear import LinearModel  # noqa: PLC0415  (needed here for public data only)
+    from ..problem.problem import clip_rows  # noqa: PLC0415
 
     return model._taken(X) if isinstance(model, LinearModel) else clip_rows(X, model.feature_norm_)
 
 
 def bits_per_user(model: Any) -> int:
-    """What a person sends at most.
-
-    Parameters
-    ----------
-    model : PrivateEstimator
-        A fitted one, trained in rounds or not.
-
-    Returns
-    -------
-    int
-        Bits.
-    """
+    """What a person sends at most."""
     if hasattr(model, "result_"):
         return int(model.schedule_.bits_per_user)
     plans = [model.plan_] if hasattr(model, "plan_") else model.rounds_.planned.plans

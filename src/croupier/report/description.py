@@ -14,10 +14,11 @@ from rich.markup import escape as escaped
 from rich.table import Table
 
 from .. import __version__
-from ..privacy import round_up, words
-from ..statistics import Description, LevelSummary, NumberSummary
-from .pieces import figure_item, premise_text, unbroken, wide_table
-from .svg import Axis, Figure, number
+from ..privacy import _statements as words
+from ..privacy._rounding import round_up
+from ..statistics import Description
+from ..statistics.columns import LevelSummary, NumberSummary
+from ._svg import Axis, Figure, figure_item, number, premise_text, unbroken, wide_table
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Bars of a histogram, and levels that are drawn.
@@ -27,26 +28,7 @@ _CLEAR = 0.2
 
 
 def description_table(description: Description) -> Group:
-    """Return every column's quantiles, mean, shares and what is missing, with error bars, as tables.
-
-    Parameters
-    ----------
-    description : Description
-        What `cr.describe` returned.
-
-    Returns
-    -------
-    rich.console.Group
-        For a terminal: numbers first, then levels.
-
-    Examples
-    --------
-    >>> import numpy as np, croupier as cr
-    >>> from croupier.report import description_table
-    >>> description = cr.describe(np.ones((2_000, 1)), {"age": (0, 100)}, epsilon=1.0, delta=1e-6)
-    >>> [table.row_count for table in description_table(description).renderables]
-    [1]
-    """
+    """Return every column's quantiles, mean, shares and what is missing, with error bars, as tables."""
     numbers, levels = Table("column", show_lines=True), Table("column", "missing", "shares", show_lines=True)
     numbers.add_column("missing", justify="right", no_wrap=True)
     for heading in ("5 %", "50 %", "95 %", "mean"):
@@ -66,28 +48,7 @@ def description_table(description: Description) -> Group:
 
 
 def describe_page(description: Description, *, title: str = "A private look at a table") -> str:
-    """Show a description as one self-contained HTML page: a picture and the figures of every column.
-
-    Parameters
-    ----------
-    description : Description
-        What `cr.describe` or `describe_table` returned.
-    title : str, default "A private look at a table"
-        Headline.
-
-    Returns
-    -------
-    str
-        The page.
-
-    Examples
-    --------
-    >>> import numpy as np, croupier as cr
-    >>> from croupier.report import describe_page
-    >>> description = cr.describe(np.ones((2_000, 1)), {"age": (0, 100)}, epsilon=1.0, delta=1e-6)
-    >>> describe_page(description).startswith("<!DOCTYPE html>")
-    True
-    """
+    """Show a description as one self-contained HTML page: a picture and the figures of every column."""
     template = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     sections = [_promise(description), *column_sections(description)]
     alarm = "" if description.guarantee else f'<p class="alarm">{escape(words.not_private(words.SEEDED))}</p>'
@@ -103,18 +64,7 @@ def describe_page(description: Description, *, title: str = "A private look at a
 
 
 def column_sections(description: Description) -> list[str]:
-    """Every column's picture and figures, as HTML.
-
-    Parameters
-    ----------
-    description : Description
-        Of the table.
-
-    Returns
-    -------
-    list of str
-        One section a column.
-    """
+    """Every column's picture and figures, as HTML."""
     sections = []
     for place, (name, summary) in enumerate(description.columns.items()):
         body = _level_section(summary) if isinstance(summary, LevelSummary) else _number_section(f"column{place}", name, summary)

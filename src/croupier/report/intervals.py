@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..privacy import round_up, words
+from ..privacy import _statements as words
+from ..privacy._rounding import round_up
+from ._svg import WIDTH, Axis, bytes_text, crowd_item, facts_table, figure_item, number, rendered, unbroken, value_text, wide_table
 from .compare import bits_per_user
-from .pieces import bytes_text, crowd_item, facts_table, figure_item, rendered, unbroken, value_text, wide_table
-from .svg import WIDTH, Axis, number
 
 # Intervals that a picture holds; of more columns, those that stand out most.
 _MOST = 40
@@ -19,57 +19,17 @@ _ROW, _NAMES, _TOP, _BOTTOM, _RIGHT = 22, 132, 12, 46, 14
 
 
 def has_intervals(model: Any) -> bool:
-    """Tell whether a model is a regression with standard errors, fitted.
-
-    Parameters
-    ----------
-    model : object
-        What a report is wanted of.
-
-    Returns
-    -------
-    bool
-        Whether `summaries_of` has tables of it.
-    """
+    """Tell whether a model is a regression with standard errors, fitted."""
     return hasattr(type(model), "summary") and hasattr(model, "promise_")
 
 
 def without_rounds(model: Any) -> bool:
-    """Tell whether a model is a fitted regression that was not trained in rounds.
-
-    Parameters
-    ----------
-    model : object
-        What a report is wanted of.
-
-    Returns
-    -------
-    bool
-        Whether `intervals_page` takes it.
-    """
+    """Tell whether a model is a fitted regression that was not trained in rounds."""
     return all(hasattr(model, name) for name in ("promise_", "coef_")) and not hasattr(model, "result_")
 
 
 def summaries_of(model: Any) -> list[Any]:
-    """Return the tables of coefficients with intervals of a model: one per target, none of a model without intervals.
-
-    Parameters
-    ----------
-    model : PrivateEstimator
-        Fitted or not.
-
-    Returns
-    -------
-    list of RegressionTable
-        Empty where the model has none, or is not fitted.
-
-    Examples
-    --------
-    >>> from croupier.estimator import ShuffleLogit
-    >>> from croupier.report import summaries_of
-    >>> summaries_of(ShuffleLogit(classes=[0, 1]))
-    []
-    """
+    """Return the tables of coefficients with intervals of a model: one per target, none of a model without intervals."""
     if not has_intervals(model):
         return []
     targets = len(getattr(model, "target_range_", (0,)))
@@ -79,38 +39,7 @@ def summaries_of(model: Any) -> list[Any]:
 def intervals_page(
     model: Any, title: str, public_facts: Mapping[str, str], tables: Sequence[Any] = (), how_good: str = "", compared: bool = False
 ) -> str:
-    """Show a regression that was not trained in rounds as one self-contained HTML page. The guarantee covers all but `how_good`.
-
-    Parameters
-    ----------
-    model : ShuffleLinearRegression, ShuffleLogit or ShuffleRidge
-        Fitted; a ShuffleRidge from one round of moments.
-    title : str
-        Headline.
-    public_facts : mapping of str to str
-        Shown beside the parameters.
-    tables : sequence of RegressionTable, optional
-        Shown in place of the model's own.
-    how_good : str, optional
-        A section about scores.
-    compared : bool, default False
-        Whether these are of a comparison on public data.
-
-    Returns
-    -------
-    str
-        The page.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.estimator import ShuffleLinearRegression
-    >>> from croupier.report import html_report
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(5_000, 1))
-    >>> page = html_report(ShuffleLinearRegression(target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0]))
-    >>> "Coefficients" in page, "x0" in page
-    (True, True)
-    """
+    """Show a regression that was not trained in rounds as one self-contained HTML page. The guarantee covers all but `how_good`."""
     tables = tables or summaries_of(model)
     alarms = []
     if model.guarantee_ is None:

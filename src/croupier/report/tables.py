@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from ..privacy import LotsPlan, SumPlan, round_up
-from ..privacy.words import crowd, honest_users, watched_line
+from ..privacy import LotsPlan, SumPlan
+from ..privacy._rounding import round_up
+from ..privacy._statements import SEEDED, crowd, guarantee_line, honest_users, not_private, watched_line
+from ..table.schema import Category, Column, Schema
 from .baselines import Baseline
 
 if TYPE_CHECKING:
@@ -16,25 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan_table(plan: SumPlan) -> Table:
-    """Return everything that one should know of a plan before running it, as a table.
-
-    Parameters
-    ----------
-    plan : SumPlan
-        The plan.
-
-    Returns
-    -------
-    rich.table.Table
-        For a terminal.
-
-    Examples
-    --------
-    >>> import croupier as cr
-    >>> from croupier.report import plan_table
-    >>> plan_table(cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)).title
-    'Plan of a private sum'
-    """
+    """Return everything that one should know of a plan before running it, as a table."""
     table = Table(title="Plan of a private sum", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -64,26 +48,7 @@ def _influence(plan: SumPlan) -> str:
 
 
 def proof_table(proof: Proof) -> Table:
-    """Return the enclosures of a proof in ball arithmetic, rounded outward, as a table.
-
-    Parameters
-    ----------
-    proof : Proof
-        What `croupier.privacy.proof.prove` returned.
-
-    Returns
-    -------
-    rich.table.Table
-        For a terminal.
-
-    Examples
-    --------
-    >>> import croupier as cr
-    >>> from croupier.privacy.proof import prove
-    >>> from croupier.report import proof_table
-    >>> proof_table(prove(cr.plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2))).row_count
-    6
-    """
+    """Return the enclosures of a proof in ball arithmetic, rounded outward, as a table."""
     table = Table(title=f"Proved in ball arithmetic, window {proof.low:,} to {proof.high:,}", title_justify="left")
     for name in ("constant", "at least", "at most"):
         table.add_column(name)
@@ -105,23 +70,6 @@ def lots_table(plan: LotsPlan) -> Table:
     """Return everything that one should know of a plan with secret lots before running it, as a table.
 
     It also says what holds if the lots are known.
-
-    Parameters
-    ----------
-    plan : LotsPlan
-        The plan.
-
-    Returns
-    -------
-    rich.table.Table
-        For a terminal.
-
-    Examples
-    --------
-    >>> from croupier.privacy import plan_lots
-    >>> from croupier.report import lots_table
-    >>> lots_table(plan_lots(epsilon=1, delta=1e-6, users=10_000, rounds=20, dim=10)).title
-    'Plan of private sums with secret lots'
     """
     table = Table(title="Plan of private sums with secret lots", show_header=False, title_justify="left")
     table.add_column(style="bold")
@@ -147,54 +95,13 @@ def lots_table(plan: LotsPlan) -> Table:
 
 
 def certified(plan: SumPlan) -> str:
-    """Return the guarantee in a line, every figure rounded up.
-
-    Parameters
-    ----------
-    plan : SumPlan
-        The plan.
-
-    Returns
-    -------
-    str
-        As "delta 1e-6 at epsilon 1".
-
-    Examples
-    --------
-    >>> import croupier as cr
-    >>> from croupier.report import certified
-    >>> certified(cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2))  # doctest: +ELLIPSIS
-    'delta ... at epsilon 1 (mu ..., slack ...)'
-    """
+    """Return the guarantee in a line, every figure rounded up."""
     gaussian = f" (mu {round_up(plan.mu)}, slack {round_up(plan.slack)})" if plan.mu else ""
     return f"delta {round_up(plan.certified_delta)} at epsilon {round_up(plan.epsilon)}{gaussian}"
 
 
 def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], central_noise_std: float) -> Table:
-    """Return calibrations and baselines side by side, as a table.
-
-    Parameters
-    ----------
-    plans : dict of str to SumPlan or str
-        By name; a string in place of a plan says why there is none.
-    baselines : list of Baseline
-        What stands beside them.
-    central_noise_std : float
-        A curator's noise, which all are compared with.
-
-    Returns
-    -------
-    rich.table.Table
-        For a terminal.
-
-    Examples
-    --------
-    >>> import croupier as cr
-    >>> from croupier.report import central, compare_table, local
-    >>> plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1_000, dim=2)
-    >>> compare_table({"exact": plan}, [central(plan), local(plan)], plan.central_noise_std).row_count
-    3
-    """
+    """Return calibrations and baselines side by side, as a table."""
     table = Table(title="The same sum, four ways", title_justify="left")
     table.add_column("mechanism", no_wrap=True)
     for name in ("noise", "x central", "bits/coord."):
@@ -214,3 +121,48 @@ def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], ce
 
 def _rounds(plan: SumPlan) -> str:
     return "one round" if plan.rounds == 1 else f"{plan.rounds:,} rounds per user together"
+
+
+# Words about models: what one promises, in a few lines, and what its public facts are.
+
+
+def promise_lines(estimator: Any) -> list[str]:
+    """Say in a line what a fitted estimator promises, and what has to be said beside it."""
+    result, guarantee = getattr(estimator, "result_", None), estimator.guarantee_
+    if guarantee is None:
+        lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
+    else:
+        lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
+        if guarantee.watched is not None:
+            known = watched_line(guarantee, estimator.promise_.delta)
+            lines.append(f"That is with secret lots. To somebody who also knows when each user answered: {known}.")
+    if result is not None and result.stopped:
+        lines.append(
+            f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
+        )
+    if result is not None and result.stopped and guarantee is not None:
+        lines.append("The guarantee counts all planned rounds, so it holds even if what was shown made you stop.")
+    return lines
+
+
+def described_lines(schema: Schema, estimator: Any) -> list[str]:
+    """Say where a model's schema comes from, if it was described privately, and what that adds to the model's promise."""
+    if schema.described is None:
+        return []
+    promise = None if estimator.guarantee_ is None else (estimator.promise_.epsilon, estimator.promise_.delta)
+    return schema.described.lines(promise)
+
+
+def schema_facts(schema: Schema) -> dict[str, str]:
+    """Return the public facts about every column, as the report shows them."""
+    origin = {} if schema.described is None else {"ranges": schema.described.origin}
+    return origin | {f"column {name}": _fact(column) for name, column in schema.columns.items()}
+
+
+def _fact(column: Column) -> str:
+    if isinstance(column, Category):
+        some = ", ".join(column.levels[:12])
+        more = "" if len(column.levels) <= 12 else f" and {len(column.levels) - 12} more"
+        return f"{some}{more}" if column.reference is None else f"{some}{more}; counted against {column.reference}"
+    how = ", in equal ratios" if column.scale == "log" else ""
+    return f"{column.low:g} to {column.high:g}{how}{', or missing' if column.missing else ''}"

@@ -8,13 +8,15 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..population import ArrayPopulation, Batch, Population, Question
-from ..population.population import Test
+from ..population import ArrayPopulation, Population
+from ..population.dealing import Batch
+from ..population.population import Question, Test
 from ..privacy import Guarantee, SumPlan, default_delta, plan_sum
 from ..privacy.guarantee import Neighbours
-from ..protocol import Secret, SumEstimate
+from ..protocol import SumEstimate
+from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, real, whole
-from .parts import Part
+from .holdout import Part
 from .query import BlankStatistic, CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]
@@ -25,29 +27,7 @@ class Account(Protocol):
     """What counts the privacy spent on the same people: `croupier.estimator.PrivacyAccount` is one."""
 
     def charge(self, what: str, users: int, guarantee: Guarantee | None, *, unit: str) -> Any:
-        """Write the release down before anybody is asked, or refuse it.
-
-        Parameters
-        ----------
-        what : str
-            What is released, for the account's list.
-        users : int
-            How many users are asked.
-        guarantee : Guarantee or None
-            What the release is proved to reveal about one user; None where it is not private.
-        unit : str
-            What a user is: "row", "person" or "user".
-
-        Returns
-        -------
-        object
-            Whatever the account returns; `ask` does not look at it.
-
-        Raises
-        ------
-        Exception
-            Where the release would exceed the budget; nobody is asked then.
-        """
+        """Write the release down before anybody is asked, or refuse it."""
         ...
 
 
@@ -56,18 +36,7 @@ class PartAccount(Account, Protocol):
     """An account that knows parts of the people, and does not add up what is spent on the two sides of a split."""
 
     def of_part(self, part: Part) -> Account:
-        """Return the account for releases about a part of the people.
-
-        Parameters
-        ----------
-        part : Part
-            Those who were set aside, or the others.
-
-        Returns
-        -------
-        Account
-            To be charged for what is asked of the part alone.
-        """
+        """Return the account for releases about a part of the people."""
         ...
 
 
@@ -223,41 +192,9 @@ def ask(
 def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float | None = None, **options: Any) -> SumPlan:
     """Return the plan under which `ask` would ask so many users. No data is touched.
 
-    Parameters
-    ----------
-    query : Statistic
-        What would be asked.
-    users : int
-        How many users would answer; at least 2.
-    epsilon : float
-        What each user is promised, with delta.
-    delta : float, optional
-        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
-    **options : dict
-        Further arguments of `plan_sum`, such as `honest`, `neighbours` and `max_inflation`.
-
-    Returns
-    -------
-    SumPlan
-        What users would send, the noise, and what is proved.
-
-    Raises
-    ------
-    ArgumentError
-        Where an argument is out of range.
-    NoCertificateError
-        Where no plan can be proved for this request.
-
     Guarantee
     ---------
     (epsilon, delta) for each user, as long as vectors have the query's norm and diameter.
-
-    Examples
-    --------
-    >>> from croupier.statistics import Histogram, plan_for
-    >>> plan = plan_for(Histogram(0, 1, bins=4), 5_000, epsilon=1.0, delta=1e-6)
-    >>> plan.dim, plan.users, plan.certified_delta <= 1e-6
-    (4, 5000, True)
     """
     whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
     delta = default_delta(users) if delta is None else delta

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,15 +13,123 @@ from numpy.typing import NDArray
 
 from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_one
 from ..population import ArrayPopulation
-from ..privacy import Guarantee, words
+from ..privacy import Guarantee
+from ..privacy import _statements as words
 from ..privacy.guarantee import Neighbours
+from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found
 from .asking import Account, Answer, PartAccount, ask
-from .column_summary import ColumnSummary, NumberSummary
-from .guesses import Guess, LevelGuess, NumberGuess
-from .parts import LABELS, Part
-from .set_aside import SetAside, name_number
-from .summaries import Summaries
+from .columns import ColumnSummary, Guess, LevelGuess, LevelSummary, NumberGuess, NumberSummary
+from .histogram import known_total, possible_shares, to_simplex, unit_root
+from .holdout import LABELS, HoldOut, Part, name_number
+
+# All columns of a table in one private round: the query, by bins of public guesses.
+#
+# A record is sent as one vector per column, each with its part of the squared norm: that of its bin's column in a square root of
+# prefix sums for numbers, a unit vector for levels. docs/statistics.md has the range and its proof.
+
+Floats = NDArray[np.float64]
+MOST_COLUMNS = 1_000
+# Part of the squared norm of a column of levels, beside 1 for numbers: a prefix sum of 130 bins has 2.6 times the noise of a count,
+# so that this makes the sum of both variances least.
+LEVELS_WEIGHT = 0.4
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """Counts of all columns in the bins of public guesses.
+
+    X has one column for each guess, in their order: numbers, or numbers of levels (see `LevelGuess.places`); NaN is missing.
+
+    Parameters
+    ----------
+    guesses : mapping of str to NumberGuess or LevelGuess
+        What is guessed of each column, by its name.
+
+    Attributes
+    ----------
+    dim : int
+        Coordinates of a vector: all bins of all columns.
+    norm : float
+        Bound on the l2 norm of a vector: 1.
+    diameter : float
+        Bound on the l2 distance of two vectors: sqrt(2).
+    blanks : bool
+        True: values that are not finite are counted, not refused.
+
+    Guarantee
+    ---------
+    That of the plan under which it is asked, for any records.
+    """
+
+    guesses: Mapping[str, Guess]
+    blanks = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.guesses, Mapping) or not 1 <= len(self.guesses) <= MOST_COLUMNS:
+            found = len(self.guesses) if isinstance(self.guesses, Mapping) else type(self.guesses).__name__
+            raise ArgumentError("columns", found, f"1 to {MOST_COLUMNS} columns", "Name columns, each with its guess.")
+        for name, guess in self.guesses.items():
+            if not isinstance(guess, NumberGuess | LevelGuess):
+                raise ArgumentError(f"columns[{name!r}]", guess, "a NumberGuess or LevelGuess", "Guess a range, or list levels.")
+
+    norm = 1.0
+    diameter = math.sqrt(2)
+
+    @cached_property
+    def parts(self) -> list[Floats]:
+        """What is sent of each bin, in columns, for each column of the table."""
+        total = math.fsum(_weight(guess) for guess in self.guesses.values())
+        return [_measured(guess, _weight(guess) / total) for guess in self.guesses.values()]
+
+    @cached_property
+    def dim(self) -> int:
+        """Coordinates of a vector: all bins of all columns."""
+        return sum(guess.size for guess in self.guesses.values())
+
+    def check_records(self, X: Any, y: Any) -> None:
+        """Refuse records that have not one column for each guess."""
+        if X.shape[1] != len(self.guesses):
+            raise ArgumentError(
+                "X", Found(f"has {X.shape[1]} columns"), f"{len(self.guesses)} columns, those guessed", "Leave out the others."
+            )
+
+    def __call__(self, X: Any, y: Any) -> Floats:
+        rows = np.asarray(X, dtype=np.float64)
+        vectors = np.empty((len(rows), self.dim))
+        first = 0
+        for column, (guess, part) in enumerate(zip(self.guesses.values(), self.parts, strict=True)):
+            vectors[:, first : first + guess.size] = part.T[guess.places(rows[:, column])]
+            first += guess.size
+        return vectors
+
+    def decode(self, estimate: SumEstimate) -> dict[str, ColumnSummary]:
+        """Read every column's counts from the noisy sum. This is post-processing, which costs no privacy."""
+        found: dict[str, ColumnSummary] = {}
+        first = 0
+        for (name, guess), part in zip(self.guesses.items(), self.parts, strict=True):
+            sums = np.asarray(estimate.sum[first : first + guess.size])
+            first += guess.size
+            counts, covariance = known_total(part, sums, estimate.noise_std, estimate.users)
+            share_covariance = covariance / estimate.users**2
+            if isinstance(guess, NumberGuess):
+                shares = possible_shares(part, sums, counts, estimate.users)
+                found[name] = NumberSummary(guess, shares, share_covariance, estimate.users)
+            else:
+                found[name] = LevelSummary(guess, to_simplex(counts / estimate.users), share_covariance, estimate.users)
+        return found
+
+
+def _weight(guess: Guess) -> float:
+    """A column's part of the squared norm, before all are divided by their sum."""
+    return LEVELS_WEIGHT if isinstance(guess, LevelGuess) else 1.0
+
+
+def _measured(guess: Guess, part: float) -> Floats:
+    """What is sent of each bin, in columns whose squared length is at most `part`, without negative entries."""
+    sent = np.eye(guess.size) if isinstance(guess, LevelGuess) else unit_root(guess.size)
+    return np.asarray(math.sqrt(part) * sent)
+
 
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -36,7 +146,7 @@ class Description:
         The private round, with its plan and guarantee.
     promise : str
         The guarantee in words, or that there is none.
-    aside : SetAside, optional
+    aside : HoldOut, optional
         Who was asked, where not everybody was.
     of : int, optional
         How many people there are in all, where a share of them was set aside; None where that is not public.
@@ -70,7 +180,7 @@ class Description:
     columns: dict[str, ColumnSummary]
     answer: Answer
     promise: str
-    aside: SetAside | None = None
+    aside: HoldOut | None = None
     of: int | None = None
     asked: NDArray[np.bool_] | None = field(default=None, repr=False)
     names: str | None = None
@@ -232,7 +342,7 @@ def describe(
         remedy = 'Name every column with what is guessed of it: {"age": (0, 200), "city": ["Rome", "Paris"], "income": None}.'
         raise ArgumentError("columns", columns, "a mapping from a column's name to a guess", remedy)
     query = Summaries({name: as_guess(name, guess) for name, guess in columns.items()})
-    aside = None if share is None else SetAside.fresh(share)
+    aside = None if share is None else HoldOut.fresh(share)
     asked = of = None
     if hasattr(type(data), "answer") and hasattr(data, "users"):
         if aside is not None:
@@ -261,7 +371,7 @@ def describe(
     return described(answer, aside, of, asked, names)
 
 
-def part_of(aside: SetAside, of: int | None, names: str | None) -> Part:
+def part_of(aside: HoldOut, of: int | None, names: str | None) -> Part:
     """Those who were set aside, by the places of so many rows or by names."""
     return Part(aside, "aside", of if names is None else None, names)
 
@@ -272,28 +382,9 @@ def on_part(account: Account | None, part: Part) -> Account | None:
 
 
 def described(
-    answer: Answer, aside: SetAside | None = None, of: int | None = None, asked: Any = None, names: str | None = None
+    answer: Answer, aside: HoldOut | None = None, of: int | None = None, asked: Any = None, names: str | None = None
 ) -> Description:
-    """The description that an answer to `Summaries` gives.
-
-    Parameters
-    ----------
-    answer : Answer
-        The round.
-    aside : SetAside, optional
-        Who was asked, where not everybody was.
-    of : int, optional
-        Of how many.
-    asked : ndarray of bool, optional
-        Which rows were asked.
-    names : str, optional
-        The column of names by which people were set aside.
-
-    Returns
-    -------
-    Description
-        With the promise in words.
-    """
+    """The description that an answer to `Summaries` gives."""
     promise = words.brief(answer.plan.epsilon, answer.plan.delta, answer.plan.neighbours)
     promise = promise if answer.private else f"NOT PRIVATE ({words.SEEDED})"
     return Description(answer.value, answer, promise, aside, of, asked, names)
@@ -352,7 +443,7 @@ def _place(places: dict[Any, int], value: Any) -> float:
         return -1.0
 
 
-def _chosen(aside: SetAside, rows: int, labels: Any) -> tuple[NDArray[np.bool_], int]:
+def _chosen(aside: HoldOut, rows: int, labels: Any) -> tuple[NDArray[np.bool_], int]:
     """The rows that are asked, and of how many people: by places, or by names, whose order may depend on what others hold."""
     if labels is None:
         return aside.places(0, rows), rows

@@ -8,9 +8,64 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression, nnls
 
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, real, whole
+
+# One score with its error bar.
+
+
+@dataclass(frozen=True)
+class Score:
+    """One score with its error bar.
+
+    No figure is beyond `low` or `high`, between which such a score always is: noise alone would take it there. That brings an
+    estimate nearer to the truth, so an interval about it covers at least as often.
+
+    Parameters
+    ----------
+    value : float
+        The estimate.
+    std : float
+        Its standard error, for sampling of people and privacy noise together.
+    baseline : float or None
+        The score of the best constant answer; None where that is not known.
+    low, high : float
+        Between which such a score always is.
+
+    Attributes
+    ----------
+    interval : tuple of (float, float)
+        The 95 per cent confidence interval.
+
+    Examples
+    --------
+    >>> from croupier.statistics import Score
+    >>> low, high = Score(0.8, 0.01, baseline=0.5).interval
+    >>> round(low, 3), round(high, 3)
+    (0.78, 0.82)
+    """
+
+    value: float
+    std: float
+    baseline: float | None
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", self._inside(self.value))
+        if self.baseline is not None:
+            object.__setattr__(self, "baseline", self._inside(self.baseline))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 per cent, within the range."""
+        return self._inside(self.value - 1.96 * self.std), self._inside(self.value + 1.96 * self.std)
+
+    def _inside(self, number: float) -> float:
+        return min(max(number, self.low), self.high)
+
 
 Floats = NDArray[np.float64]
 
@@ -147,14 +202,6 @@ class HistogramAnswer:
         Share of the people in each bin: at least 0, together 1.
     mean : float
         The mean, by the middles of the bins.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import HistogramAnswer
-    >>> histogram = HistogramAnswer(np.array([0.0, 1.0, 2.0]), np.array([30.0, 10.0]), count_std=2.0, users=40)
-    >>> histogram.shares.tolist(), histogram.mean
-    ([0.75, 0.25], 0.75)
     """
 
     edges: Floats
@@ -168,23 +215,7 @@ class HistogramAnswer:
         return to_simplex(self.counts / self.users)
 
     def quantile(self, q: float) -> float:
-        """Return the value below which a share q of the people lies, spread evenly within a bin.
-
-        Parameters
-        ----------
-        q : float
-            A share between 0 and 1.
-
-        Returns
-        -------
-        float
-            The quantile.
-
-        Raises
-        ------
-        ArgumentError
-            Where q is not between 0 and 1.
-        """
+        """Return the value below which a share q of the people lies, spread evenly within a bin."""
         real("q", q, at_least=0, at_most=1, remedy="0.5 is the median.")
         reached = np.concatenate([[0.0], np.cumsum(self.shares)])
         return float(np.interp(q, reached, self.edges))
@@ -209,3 +240,68 @@ def to_simplex(shares: Floats) -> Floats:
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(shares) + 1)
     last = int(np.flatnonzero(falling > excess)[-1])
     return np.asarray(np.maximum(shares - excess[last], 0.0))
+
+
+# Counts in ordered bins, sent by a square root of prefix sums, and read back by least squares.
+
+# Weight of "all shares add up to 1" among the equations: far above that of the noise.
+_CERTAIN = 100.0
+# Standard deviations of noise by which people have to be missing from a total, before it is believed: 3 in 100,000 rounds.
+_BEYOND_DOUBT = 4.0
+
+
+def root_of_prefix_sums(size: int) -> Floats:
+    """The lower triangular S with S S = prefix sums: 1, 1/2, 3/8, ... down each column; no entry is negative."""
+    falling = np.cumprod(np.concatenate([[1.0], (2 * np.arange(1, size) - 1) / (2 * np.arange(1, size))]))
+    root = np.zeros((size, size))
+    for column in range(size):
+        root[column:, column] = falling[: size - column]
+    return root
+
+
+def unit_root(size: int) -> Floats:
+    """The same, divided by the length of its longest column: no column is longer than 1."""
+    root = root_of_prefix_sums(size)
+    return np.asarray(root / np.linalg.norm(root, axis=0).max())
+
+
+def known_total(measured: Floats, sums: Floats, noise_std: float, users: int) -> tuple[Floats, Floats]:
+    """Counts by least squares from noisy sums that are linear in them, and the covariance of their noise.
+
+    `measured` has in its columns what is sent for each bin. The number of people is known, and imposed.
+    """
+    inverse = np.linalg.inv(measured.T @ measured)
+    counts = inverse @ (measured.T @ sums)
+    ones = inverse.sum(axis=1)
+    counts = counts + ones * (users - counts.sum()) / ones.sum()
+    return counts, noise_std**2 * (inverse - np.outer(ones, ones) / ones.sum())
+
+
+def scored_total(measured: Floats, sums: Floats, noise_std: float, users: int) -> tuple[Floats, Floats, int]:
+    """As `known_total`, with the number of people that are counted: fewer than were asked where that is beyond doubt.
+
+    People whose record says nothing send zero. Taking them for counted would spread them over the bins: where the noisy total is
+    so many standard deviations short that noise is no reason, it stands for itself.
+    """
+    inverse = np.linalg.inv(measured.T @ measured)
+    counts = inverse @ (measured.T @ sums)
+    total = float(counts.sum())
+    if total >= users - _BEYOND_DOUBT * noise_std * float(np.sqrt(inverse.sum())):
+        return *known_total(measured, sums, noise_std, users), users
+    return counts, np.asarray(noise_std**2 * inverse, dtype=np.float64), max(round(total), 1)
+
+
+def possible_shares(measured: Floats, sums: Floats, counts: Floats, users: int) -> Floats:
+    """Shares that are at least 0 and add up to 1, near the counts in the sense of their noise.
+
+    The mean of two such points: the likeliest one (least squares with the noise's covariance), and that whose prefix sums are the
+    monotone ones nearest to those of the counts. Either alone puts the people of several bins into one of them.
+    """
+    monotone = np.clip(isotonic_regression(np.cumsum(counts[:-1]) / users).x, 0.0, 1.0)
+    by_prefix = np.diff(np.concatenate([[0.0], monotone, [1.0]]))
+    equations = np.vstack([measured, np.full(len(counts), _CERTAIN)])
+    try:
+        likeliest, _ = nnls(equations, np.append(sums / users, _CERTAIN), maxiter=50 * len(counts))
+    except RuntimeError:  # it did not converge
+        likeliest = by_prefix
+    return to_simplex((likeliest + by_prefix) / 2)

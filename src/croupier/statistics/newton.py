@@ -18,8 +18,7 @@ from scipy.stats import chi2
 
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, real
-from .linear import Coefficients, raised_spectrum, seen, seen_from, within_bounds
-from .moments import noise_edge
+from .moments import Coefficients, noise_edge, raised_spectrum, seen, seen_from, within_bounds
 from .query import finite, require_numbers, unit_rows
 
 Floats = NDArray[np.float64]
@@ -56,25 +55,9 @@ class Newton:
     parallel : bool
         True: threads may call it at once.
 
-    Raises
-    ------
-    ArgumentError
-        Where weights are not finite numbers.
-
     Guarantee
     ---------
     That of the plan under which it is asked, for any records. docs/statistics.md proves norm and diameter.
-
-    Examples
-    --------
-    >>> import numpy as np, croupier as cr
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.7, 0.7, size=(20_000, 2))
-    >>> y = rng.random(20_000) < 1 / (1 + np.exp(-X @ [2.0, -1.0]))
-    >>> answer = cr.ask(cr.statistics.Newton((1.5, -1.0)), (X, y), epsilon=4.0, delta=1e-6)
-    >>> step = answer.value.step()
-    >>> bool((np.abs(step.coef - [2.0, -1.0]) < 6 * step.std).all())
-    True
     """
 
     weights: tuple[float, ...]
@@ -114,20 +97,7 @@ class Newton:
         return 2 * SLOPE
 
     def check_records(self, X: Any, y: Any) -> None:
-        """Refuse records of another shape, or without labels.
-
-        Parameters
-        ----------
-        X : array_like of shape (n, columns)
-            Some users' records.
-        y : array_like of shape (n,)
-            Their labels.
-
-        Raises
-        ------
-        ArgumentError
-            Where X has another number of columns, or labels are missing or no numbers.
-        """
+        """Refuse records of another shape, or without labels."""
         if X.shape[1] != len(self.weights):
             allowed = f"(users, {len(self.weights)})"
             raise ArgumentError("X.shape", X.shape, allowed, "Give one weight per column.")
@@ -148,18 +118,7 @@ class Newton:
         return finite(np.hstack([CURVATURE * curvatures * products, SLOPE * slopes * rows, SQUARE * slopes**2 * products]))
 
     def decode(self, estimate: SumEstimate) -> NewtonSums:
-        """Read curvature and slopes from the noisy sum. This is post-processing, which costs no privacy.
-
-        Parameters
-        ----------
-        estimate : SumEstimate
-            The noisy sum.
-
-        Returns
-        -------
-        NewtonSums
-            The noisy means with the variances of their noise.
-        """
+        """Read curvature and slopes from the noisy sum. This is post-processing, which costs no privacy."""
         d, (first, second) = len(self.weights), self._pairs
         count, mean, noise = len(first), estimate.mean, estimate.mean_noise_std
         scale = np.where(first == second, 1.0, math.sqrt(2))
@@ -205,15 +164,6 @@ class NewtonSums:
     ----------
     curvature_std : float
         Standard deviation of the noise in a diagonal entry of `curvature`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from croupier.statistics import NewtonSums
-    >>> one = np.eye(1)
-    >>> sums = NewtonSums(np.zeros(1), one / 4, 1e-6 * one, np.array([0.1]), 1e-3, one / 4, users=10_000)
-    >>> sums.step().coef.tolist()
-    [0.4]
     """
 
     weights: Floats
@@ -230,18 +180,7 @@ class NewtonSums:
         return float(np.sqrt(self.curvature_variance.diagonal().max()))
 
     def step(self, bounds: Floats | None = None) -> Coefficients:
-        """Take the Newton step, and say how certain its end is. This is post-processing, which costs no privacy.
-
-        Parameters
-        ----------
-        bounds : ndarray of shape (columns,), optional
-            Declared: how large each true coefficient is at most, either way. It keeps every interval finite.
-
-        Returns
-        -------
-        Coefficients
-            The weights after the step, with the covariance of sampling and noise together.
-        """
+        """Take the Newton step, and say how certain its end is. This is post-processing, which costs no privacy."""
         edge = noise_edge(self.curvature_variance)
         values, vectors, raised = raised_spectrum(self.curvature, edge)
         inverse = (vectors / raised) @ vectors.T
@@ -262,18 +201,8 @@ class NewtonSums:
         return within_bounds(solution, spectrum, self.curvature_std, bounds, bounds + np.abs(self.weights))
 
     def settled(self, step: Coefficients) -> bool:
-        """Tell whether the step is no longer than noise explains, so that what it leaves out is small beside its standard errors.
-
-        Parameters
-        ----------
-        step : Coefficients
-            What `step` gave.
-
-        Returns
-        -------
-        bool
-            False where weights were still on their way: then the error of a quadratic step is not in the covariance.
-        """
+        """Tell whether the step is no longer than noise explains, so that what it leaves out is small beside its standard
+        errors."""
         moved, known = (step.coef - self.weights)[step.determined], np.ix_(step.determined, step.determined)
         if not moved.size:
             return True

@@ -1,54 +1,24 @@
 """Tables: public facts about columns, files of records, how a record becomes a row of numbers, and models fitted on files."""
 
-from .apply import PlainScores, evaluate_privately, evaluate_table, predict_table, prediction_columns, read_table
-from .described import Described
-from .describing import describe_table, schema_from
-from .dialect import Dialect
+from .apply import evaluate_table, predict_table
+from .describe import describe_table, schema_from
 from .draft import draft
-from .encode import Encoder
 from .fit import fit_table
-from .guess_file import TableGuess, guess_for
-from .intervals import INTERVALS, IntervalRequest, in_schema_units, interval_schema
-from .model import TASKS, Request, TableModel, request_for, task_for
-from .people import Engine, TableBlock, TableWarning, Watcher
-from .read import Piece, Source
+from .model import TableModel
+from .population import TableWarning
 from .schema import Category, Numeric, Schema, Target
-from .store import RowStore
 
 __all__ = [
-    "INTERVALS",
-    "TASKS",
     "Category",
-    "Described",
-    "Dialect",
-    "Encoder",
-    "Engine",
-    "IntervalRequest",
     "Numeric",
-    "Piece",
-    "PlainScores",
-    "Request",
-    "RowStore",
     "Schema",
-    "Source",
-    "TableBlock",
-    "TableGuess",
     "TableModel",
     "TableWarning",
     "Target",
-    "Watcher",
     "describe_table",
     "draft",
-    "evaluate_privately",
     "evaluate_table",
     "fit_table",
-    "guess_for",
-    "in_schema_units",
-    "interval_schema",
     "predict_table",
-    "prediction_columns",
-    "read_table",
-    "request_for",
     "schema_from",
-    "task_for",
 ]

@@ -15,41 +15,13 @@ from ..statistics import Evaluation, evaluate
 from ..validation import ArgumentError, Found
 from .encode import Encoder
 from .model import TableModel
-from .people import Watcher, piece_rows
+from .population import Watcher, piece_rows
 from .read import Source
 from .schema import Schema, as_text
 
 
 def prediction_columns(model: TableModel, *, proba: bool = False) -> Any:
-    """The columns of a table of predictions.
-
-    Parameters
-    ----------
-    model : TableModel
-        What predicts.
-    proba : bool, default False
-        With a probability for each class.
-
-    Returns
-    -------
-    pyarrow.Schema
-        The prediction in the target's own type, then probabilities.
-
-    Raises
-    ------
-    ArgumentError
-        Where the model has no probabilities.
-
-    Examples
-    --------
-    >>> from croupier.estimator import ShuffleLogisticRegression
-    >>> from croupier.table import Schema, TableModel
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> X, y = [[0.5], [-0.5]] * 1000, ["yes", "no"] * 1000
-    >>> model = TableModel(Schema.from_dict(facts), ShuffleLogisticRegression(classes=["no", "yes"]).fit(X, y))
-    >>> prediction_columns(model, proba=True).names
-    ['prediction', 'probability no', 'probability yes']
-    """
+    """The columns of a table of predictions."""
     if proba and not hasattr(model.estimator, "predict_proba"):
         raise ArgumentError("proba", True, "left out for this model", f"A model of task {model.task!r} has no probabilities.")
     labels = model.estimator.classes_ if model.classifies else None
@@ -115,11 +87,6 @@ class PlainScores:
         `accuracy` and `log_loss`; or `mae`, `rmse` and, for quantiles, `pinball`.
     constant : dict
         The same of the best constant answer: the commonest class, the median, the mean.
-
-    Examples
-    --------
-    >>> PlainScores(rows=2000, scores={"accuracy": 0.9}, constant={"accuracy": 0.5}).scores
-    {'accuracy': 0.9}
     """
 
     rows: int
@@ -193,50 +160,7 @@ def evaluate_privately(
     account: PrivacyAccount | None = None,
     watcher: Watcher | None = None,
 ) -> Evaluation:
-    """Compare a model's predictions with the truth in one private round: scores with error bars.
-
-    Parameters
-    ----------
-    model : TableModel
-        What predicts.
-    source : Source
-        The files, with the target; read into memory.
-    epsilon : float
-        The privacy loss of the people in the files.
-    delta : float, optional
-        1e-6, or a tenth of 1 / users if that is less.
-    honest : float
-        The fraction of people that is trusted to add its noise.
-    account : PrivacyAccount, optional
-        Counts what is spent on these people.
-    watcher : Watcher, optional
-        Hears how many rows were read.
-
-    Returns
-    -------
-    Evaluation
-        Scores with error bars, beside the best constant answer, and their guarantee.
-
-    Raises
-    ------
-    ArgumentError
-        A column is missing, a record cannot be read, or there are too few people.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
-    >>> file = Path(tempfile.mkdtemp(), "people.csv")
-    >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> schema = Schema.from_dict(facts)
-    >>> X, y = read_table(schema, Source(file))
-    >>> model = TableModel(schema, Request("classify", {"epsilon": 1.0}, None).estimator(schema).fit(X, y))
-    >>> evaluation = evaluate_privately(model, Source(file), epsilon=1.0)
-    >>> evaluation.guarantee.delta(1.0) <= 1e-6
-    True
-    """
+    """Compare a model's predictions with the truth in one private round: scores with error bars."""
     encoder = Encoder(model.schema)
     types = encoder.types(target=True, user=True)
     source.require(list(types))
@@ -263,40 +187,7 @@ def evaluate_privately(
 
 
 def read_table(schema: Schema, source: Source, *, watcher: Watcher | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """All rows and targets of a file, in memory: for files that are public.
-
-    Parameters
-    ----------
-    schema : Schema
-        Turns records into rows.
-    source : Source
-        The files, with the target.
-    watcher : Watcher, optional
-        Hears how many rows were read.
-
-    Returns
-    -------
-    tuple of ndarray
-        Rows and targets.
-
-    Raises
-    ------
-    ArgumentError
-        A column is missing, or a record cannot be read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
-    >>> file = Path(tempfile.mkdtemp(), "people.csv")
-    >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> schema = Schema.from_dict(facts)
-    >>> X, y = read_table(schema, Source(file))
-    >>> X.shape, y[:2].tolist()
-    ((2000, 1), ['no', 'yes'])
-    """
+    """All rows and targets of a file, in memory: for files that are public."""
     encoder = Encoder(schema)
     types = encoder.types(target=True)
     source.require(list(types))

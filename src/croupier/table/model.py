@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,161 @@ import numpy as np
 
 from .. import __version__
 from ..estimator import (
-    RegressionTable,
     ShuffleHuberRegressor,
+    ShuffleLinearRegression,
     ShuffleLinearSVC,
     ShuffleLogisticRegression,
+    ShuffleLogit,
     ShuffleQuantileRegressor,
     ShuffleRidge,
 )
-from ..estimator.linear import LinearModel
+from ..estimator._linear import LinearModel
+from ..estimator.inference import RegressionTable
 from ..files import write_whole
 from ..privacy import default_delta
 from ..validation import ArgumentError, Found, one_of, real
-from .encode import Encoder
-from .intervals import INTERVALS, IntervalRequest, in_schema_units
-from .schema import Schema
+from .encode import Encoder, features_of
+from .schema import Category, Numeric, Schema
+
+# Regressions with intervals on a table: which there are, how records become their rows, and coefficients in the schema's units.
+
+# What a table model is made with.
+TableEstimator = LinearModel | ShuffleLinearRegression | ShuffleLogit
+INTERVALS: dict[str, type[ShuffleLinearRegression] | type[ShuffleLogit]] = {
+    "linear": ShuffleLinearRegression,
+    "logit": ShuffleLogit,
+}
+
+
+def interval_schema(schema: Schema) -> Schema:
+    """Return the schema by which records become rows of a regression with intervals.
+
+    Rows are left as they are, since a row that is divided by its own length is not linear in its columns. A category of two levels
+    or more without a reference gets its first level for one: all levels and the intercept together would not be determined.
+    """
+    columns = {
+        name: replace(column, reference=column.levels[0])
+        if isinstance(column, Category) and column.reference is None and len(column.levels) > 1
+        else column
+        for name, column in schema.columns.items()
+    }
+    return replace(schema, rows="as-is", columns=columns)
+
+
+@dataclass(frozen=True)
+class IntervalRequest:
+    """Which regression with intervals is wanted.
+
+    Parameters
+    ----------
+    task : {"linear", "logit"}
+        One of `INTERVALS`.
+    parameters : dict
+        The estimator's, but for those that follow from the schema, and for delta.
+    delta : float or None
+        Of the guarantee; None takes 1e-6, or 0.1 / users if that is less.
+    """
+
+    task: str
+    parameters: dict[str, Any]
+    delta: float | None
+
+    def estimator(self, facts: Schema, users: int | None = None) -> ShuffleLinearRegression | ShuffleLogit:
+        """The estimator for so many users, its public facts from the schema."""
+        kind = INTERVALS[self.task]
+        known = {field.name for field in fields(kind)}
+        public = self._public(facts, users)
+        for name, value in self.parameters.items():
+            if name in public:
+                raise ArgumentError(name, value, "left out", "It follows from the schema.")
+            if name not in known:
+                remedy = "Everybody is asked once: there are no rounds to be trained in."
+                raise ArgumentError(name, value, f"left out for the task {self.task!r}", remedy)
+        if self.delta is not None:
+            real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
+        estimator = kind(**self.parameters, **public)
+        estimator.check_request(users or 8)
+        return estimator
+
+    def _public(self, facts: Schema, users: int | None) -> dict[str, Any]:
+        """The parameters that follow from the schema and the number of users."""
+        public: dict[str, Any] = {"delta": default_delta(users or 2) if self.delta is None or users is None else self.delta}
+        public["feature_norm"] = Encoder(facts).norm
+        if facts.target.classes is not None:
+            public["classes"] = list(facts.target.classes)
+        else:
+            public |= {"target_range": facts.target.range, "exclusive": exclusive_columns(facts)}
+        return public
+
+
+def exclusive_columns(schema: Schema) -> tuple[tuple[int, ...], ...]:
+    """Return the features of every category that has two or more: of them at most one is not 0 in any row."""
+    groups, place = [], 0
+    for name, column in schema.columns.items():
+        width = len(features_of(name, column))
+        if isinstance(column, Category) and width > 1:
+            groups.append(tuple(range(place, place + width)))
+        place += width
+    return tuple(groups)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """What one feature of a row is in the units of its column: (value - middle) / half."""
+
+    name: str
+    middle: float = 0.0
+    half: float = 1.0
+
+
+def in_schema_units(table: RegressionTable, schema: Schema) -> RegressionTable:
+    """Return coefficients of a model's rows in the units of the schema: a unit of a number, a level against the reference.
+
+    A feature is (value - middle) / half, so a coefficient is divided by half, and the intercept, which was that of somebody in the
+    middle of every range, becomes that of somebody at 0. All is linear: covariances give the new standard errors exactly.
+    """
+    if schema.rows != "as-is":
+        remedy = 'Fit with --task linear or logit, or rows = "as-is": a row divided by its own length is not linear in its columns.'
+        raise ArgumentError("schema: rows", schema.rows, "'as-is'", remedy)
+    units = list(_units(schema))
+    with_intercept = len(table.coef) == len(units) + 1
+    if not with_intercept and len(table.coef) != len(units):
+        raise ArgumentError(
+            "table", Found(f"has {len(table.coef)} coefficients"), f"of {len(units)} columns", "Pass the model's own schema."
+        )
+    matrix = np.zeros((len(units) + 1, len(table.coef)))
+    for place, unit in enumerate(units):
+        matrix[place, place] = 1 / unit.half
+        matrix[-1, place] = -unit.middle / unit.half
+    matrix[-1, len(units) :] = 1.0
+    names = (*(unit.name for unit in units), "(intercept)")
+    kept = len(names) if matrix[-1].any() else len(units)  # no intercept, and nothing that is counted from another middle than 0
+    return table.transformed(matrix[:kept], names[:kept])
+
+
+def _units(schema: Schema) -> Iterator[_Unit]:
+    """One per feature, in the encoder's order."""
+    for name, column in schema.columns.items():
+        if isinstance(column, Numeric):
+            yield from _units_of_number(name, column)
+        else:
+            among = "" if column.unknown == "refuse" else " or unlisted"
+            against = f" (against {column.reference}{among})" if column.reference is not None else ""
+            yield from (_Unit(f"{feature}{against}") for feature in features_of(name, column))
+
+
+def _units_of_number(name: str, column: Numeric) -> Iterator[_Unit]:
+    if column.scale == "log":
+        shift = f" - {column.low:g}" if column.low > 0 else f" + {-column.low:g}" if column.low < 0 else ""
+        half = math.log1p(column.high - column.low) / 2
+        middle = column.low + math.expm1(half)
+        yield _Unit(f"log(1 + {name}{shift})", half, half)
+    else:
+        middle = (column.low + column.high) / 2
+        yield _Unit(name, middle, (column.high - column.low) / 2)
+    if column.missing:
+        yield _Unit(f"{name} missing (against {middle:.4g})")
+
 
 FORMAT, VERSION = "croupier table model", 2
 TASKS: dict[str, type[LinearModel]] = {
@@ -221,13 +364,6 @@ class Request:
         The estimator's, but for those that follow from the schema, and for delta.
     delta : float or None
         Of the guarantee; None takes 1e-6, or 0.1 / users if that is less.
-
-    Examples
-    --------
-    >>> from croupier.table import Schema
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> Request("classify", {"epsilon": 2.0}, None).estimator(Schema.from_dict(facts), users=1000).classes
-    ['no', 'yes']
     """
 
     task: str
@@ -235,25 +371,7 @@ class Request:
     delta: float | None
 
     def estimator(self, facts: Schema, users: int | None = None) -> LinearModel:
-        """The estimator for so many users, its public facts from the schema.
-
-        Parameters
-        ----------
-        facts : Schema
-            The public facts about the table.
-        users : int, optional
-            Left out before users are counted: then only what is wrong for any number of them is refused.
-
-        Returns
-        -------
-        LinearModel
-            Not fitted yet.
-
-        Raises
-        ------
-        ArgumentError
-            Where the request cannot be kept.
-        """
+        """The estimator for so many users, its public facts from the schema."""
         if self.delta is not None:
             real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
         for name in {"feature_norm", "feature_range"} & set(self.parameters):
@@ -268,67 +386,13 @@ class Request:
 
 
 def task_for(facts: Schema, task: str | None = None) -> str:
-    """The task, or the usual one for such a target.
-
-    Parameters
-    ----------
-    facts : Schema
-        The public facts, of which the target's count.
-    task : str, optional
-        One of `TASKS`; by the target unless given.
-
-    Returns
-    -------
-    str
-        One of `TASKS`.
-
-    Raises
-    ------
-    ArgumentError
-        Where the task is not one for this target.
-
-    Examples
-    --------
-    >>> from croupier.table import Schema
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> task_for(Schema.from_dict(facts)), task_for(Schema.from_dict(facts), "svm")
-    ('classify', 'svm')
-    """
+    """The task, or the usual one for such a target."""
     fitting = _fitting(facts)
     return fitting[0] if task is None else one_of("task", task, fitting, f"The schema's target has {_kind(facts)}.")
 
 
 def request_for(facts: Schema, task: str | None, parameters: dict[str, Any], delta: float | None) -> Request | IntervalRequest:
-    """Which estimator is wanted of a table: trained in rounds, or a regression with intervals.
-
-    Parameters
-    ----------
-    facts : Schema
-        The public facts, of which the target's count.
-    task : str or None
-        One of `TASKS` or `INTERVALS`; by the target unless given.
-    parameters : dict
-        The estimator's.
-    delta : float or None
-        Of the guarantee.
-
-    Returns
-    -------
-    Request or IntervalRequest
-        By the task.
-
-    Raises
-    ------
-    ArgumentError
-        Where the task is not one for this target.
-
-    Examples
-    --------
-    >>> from croupier.table import Schema
-    >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
-    >>> request_for(Schema.from_dict(facts), "logit", {}, None).task
-    'logit'
-    """
+    """Which estimator is wanted of a table: trained in rounds, or a regression with intervals."""
     classes = facts.target.classes
     fitting = "linear" if classes is None else "logit"
     if task not in INTERVALS:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import difflib
+import io
 import os
 import re
 from collections import Counter
@@ -10,13 +13,277 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
-from pyarrow import parquet
+from numpy.typing import NDArray
+from pyarrow import compute, parquet
 
-from ..validation import ArgumentError, FileError
-from .broken import broken, count_records, missing_column, not_utf8, refuse_other_content, require_count, workbook
-from .dialect import Dialect
+from ..invalid import taken
+from ..validation import ArgumentError, FileError, FileRecordError, one_of
+
+# How a CSV file writes its values: what separates them, the decimal mark, the encoding.
+
+# What may separate values and is looked for where a header seems to be one long name.
+SEPARATORS = (";", "\t", "|")
+DECIMALS = (".", ",")
+_PLAIN = '",;\t|\r\n0aA'
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How CSV files write their values. Parquet files state it themselves.
+
+    Parameters
+    ----------
+    separator : str, optional
+        One character; "tab" is the tabulator. A comma unless given, in `.tsv` files a tabulator.
+    decimal : str, default "."
+        The decimal mark of numbers: "." or ",".
+    encoding : str, default "utf-8"
+        The encoding of texts, by a name that Python knows. One in which commas, quotation marks and line breaks are single bytes,
+        as in ASCII.
+    """
+
+    separator: str | None = None
+    decimal: str = "."
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        if self.separator in ("tab", "\\t"):
+            object.__setattr__(self, "separator", "\t")
+        mark = self.separator
+        if mark is not None and (len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in '"\r\n'):
+            allowed = "one character that is no letter, digit, quotation mark or line break, or tab"
+            raise ArgumentError("--sep", mark, allowed, "For example --sep ';' or --sep tab.")
+        one_of("--decimal", self.decimal, DECIMALS, "Leave it out for 1.5; say --decimal , for 1,5.")
+        try:
+            name = codecs.lookup(self.encoding).name
+            name = "utf-8" if name == "utf-8-sig" else name  # a mark at its beginning is dropped in any case
+            suits = _PLAIN.encode(name) == _PLAIN.encode("ascii")
+        except (LookupError, UnicodeError, TypeError):
+            suits, name = False, ""
+        if not suits:
+            allowed = "an encoding that Python knows and that writes ASCII as ASCII"
+            raise ArgumentError("--encoding", self.encoding, allowed, "cp1252 is usual; convert UTF-16 to UTF-8 first.")
+        object.__setattr__(self, "encoding", name)
+
+    def separator_of(self, name: str) -> str:
+        """What separates the values of a file of this name."""
+        return self.separator or ("\t" if ".tsv" in name.lower() else ",")
+
+
+def shown(separator: str) -> str:
+    """A separator as the command line takes it."""
+    return "tab" if separator == "\t" else f"'{separator}'"
+
+
+# What is wrong with a file, in one line: where, what, and the likely cure. Never the rest of the line that it is in.
+
+_MEND = "Mend the file, or get it again; nobody was asked."
+_ENCODING = "Say which encoding it has (--encoding cp1252 is usual for files from Windows), or save it as UTF-8; nobody was asked."
+_DECIMAL = {
+    ".": "Mend the file; if it writes 1,5 for one and a half, say --decimal ,. Nobody was asked.",
+    ",": "Mend the file; if it writes 1.5 for one and a half, leave --decimal out. Nobody was asked.",
+}
+_QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
+
+
+def broken(file: Path, problem: Exception, names: Sequence[str] = (), dialect: Dialect | None = None) -> ArgumentError:
+    """The error to raise for what Arrow says of a file."""
+    dialect = dialect or Dialect()
+    text = str(problem)
+    row, column = re.search(r"Row #(\d+)", text), re.search(r"CSV column #(\d+)", text)
+    place = f"{file}, row {int(row[1]) - 1}" if row else str(file)  # Arrow counts the header
+    public = str(file)
+    if column and int(column[1]) < len(names):
+        named = f", column {names[int(column[1])]!r}"
+        place, public = place + named, public + named
+    if isinstance(problem, UnicodeError) or "invalid UTF8" in text:
+        return not_utf8(place, dialect, public)
+    if count := re.search(r"Expected (\d+) columns, got (\d+)", text):
+        return _other_length(file, place, int(count[1]), int(count[2]), names, dialect)
+    if "straddling" in text or "out of sync" in text:
+        return FileError(place, "a quotation that does not end", "a complete file; it may have been cut off", _MEND)
+    if value := re.search(r"conversion error to (\w+): (?:invalid value '(.*)')?", text, flags=re.S):
+        number = value[1] in ("double", "float")
+        remedy = _DECIMAL[dialect.decimal] if number else _MEND
+        return FileRecordError(place, value[2] or "a value", "a number" if number else f"a {value[1]}", remedy, public)
+    if "Empty CSV" in text:
+        return FileError(place, "an empty file", "one with a line of column names", _MEND)
+    if "magic bytes" in text or "Truncated" in text or "orrupt" in text or "EOF" in text or "end of stream" in text:
+        return FileError(place, text.split(". ", maxsplit=1)[0], "a complete file; it may have been cut off", _MEND)
+    return FileRecordError(place, text.splitlines()[0], "part of a file that can be read to its end", _MEND, public)
+
+
+def not_utf8(place: str, dialect: Dialect, public: str | None = None) -> ArgumentError:
+    """The error for text in another encoding."""
+    said = "UTF-8" if dialect.encoding == "utf-8" else dialect.encoding
+    return FileError(public or place, f"text that is not {said}", f"text in {said}", _ENCODING)
+
+
+def missing_column(column: str, names: Sequence[str], file: Path, dialect: Dialect) -> ArgumentError:
+    """The error for a column that a file does not have once, with the likely cure."""
+    if column in names:
+        text = f"column {column!r} is in {file} more than once. Rename one of them; the first line of a CSV file is its header."
+        return FileError(f"column {column!r}", "there more than once", f"once in {file}", "Rename one of them.", text)
+    start, remedy = f"column {column!r} is missing from {file}", "Check the spelling."
+    other = other_separator(names, dialect, file)
+    close = difflib.get_close_matches(column.lower(), [name.lower() for name in names], n=1)
+    if other is not None:
+        remedy = f"Its values seem to be separated by {shown(other)}: add --sep {shown(other)}."
+        text = f"{start}, which is read as one column. {remedy}"
+    elif close:
+        likely = next(name for name in names if name.lower() == close[0])
+        remedy = f"Did you mean {likely!r}?"
+        text = f"{start}; did you mean {likely!r}?"
+    else:
+        remedy = "Check the schema's spelling, and that the first line of a CSV file is its header."
+        text = f"{start}, which has {_listing(names)}. {remedy}"
+    return FileError(f"column {column!r}", "missing", f"in {file}", remedy, text)
+
+
+def other_separator(names: Sequence[str], dialect: Dialect, file: Path) -> str | None:
+    """What seems to separate the values of a file whose header was read as one name; None where nothing does."""
+    used = dialect.separator_of(file.name)
+    return next((mark for mark in (*SEPARATORS, ",") if mark != used and mark in names[0]), None) if len(names) == 1 else None
+
+
+def _other_length(file: Path, place: str, expected: int, found: int, names: Sequence[str], dialect: Dialect) -> ArgumentError:
+    other = other_separator(names, dialect, file)
+    if other is not None:
+        remedy = f"They seem to be separated by {shown(other)}: add --sep {shown(other)}; nobody was asked."
+        return FileError(place, f"{found} values under a header of one", "as many as the header has", remedy)
+    if found < expected:
+        return FileError(place, f"{found} values", f"a line of {expected}; the file may have been cut off", _MEND)
+    remedy = f"A value with {shown(dialect.separator_of(file.name))} in it needs quotation marks. {_MEND}"
+    return FileError(place, f"{found} values", f"a line of {expected}", remedy)
+
+
+def count_records(file: Path, block_bytes: int, dialect: Dialect) -> tuple[int, bool]:
+    """Count the records of a CSV file without its header, and say whether quoted values have line breaks.
+
+    A quotation without an end would make one value of the lines after it, and nobody would notice the rows that are missing. So a
+    file in which a quotation may have swallowed rows is refused, and `require_count` compares this count with what was read.
+
+    Parameters
+    ----------
+    file : Path
+        A CSV file, compressed or not.
+    block_bytes : int
+        How much is looked at together; also the longest record.
+    dialect : Dialect
+        What separates values, and the encoding.
+
+    Returns
+    -------
+    records : int
+        Lines that are not empty, but for the header; values over several lines count as one.
+    over_lines : bool
+        Whether there are such values.
+
+    Raises
+    ------
+    FileError
+        With the row in which the first open quotation begins, counted from 1 without the header.
+
+    Ensures
+    -------
+    Rows between two stray quotation marks are not taken for a value: each of their lines has all separators (`_is_one_record`).
+    """
+    rows, marks, before = 0, 0, _LINE_FEED
+    with pa.input_stream(str(file)) as stream:
+        while block := stream.read(block_bytes):
+            letters = np.frombuffer(block, dtype=np.uint8)
+            is_end = (letters == _LINE_FEED) | (letters == _RETURN)
+            begins = np.flatnonzero(~is_end & np.append(before in (_LINE_FEED, _RETURN), is_end[:-1]))
+            ends = np.flatnonzero(is_end)
+            quotes = np.flatnonzero(letters == _QUOTE) if b'"' in block else np.zeros(0, dtype=np.int64)
+            odd = (marks + np.searchsorted(quotes, ends)) % 2 == 1
+            if odd.any():
+                if rows + np.searchsorted(begins, ends[np.argmax(odd)]) <= 1:
+                    raise _open_quotation(file, 0)
+                return _count_over_lines(file, block_bytes, dialect), True
+            rows, marks, before = rows + len(begins), marks + len(quotes), letters[-1]
+    if marks % 2:
+        raise _open_quotation(file, rows - 1)
+    return max(rows - 1, 0), False
+
+
+def require_count(file: Path, rows: int, records: int) -> None:
+    """Refuse a file of which other rows were read than it has records: marks within values can open a quotation."""
+    if rows != records:
+        allowed = "as many as lines; quotation marks have to stand at both ends of a value, and doubled within it"
+        raise FileError(str(file), f"{rows:,} rows in {records:,} lines", allowed, _MEND)
+
+
+def _count_over_lines(file: Path, most_bytes: int, dialect: Dialect) -> int:
+    """Count records of which some have several lines; refuse the first that is not surely one."""
+    mark = dialect.separator_of(file.name)
+    row, columns, lines, size, inside = 0, 0, list[str](), 0, False
+    with pa.input_stream(str(file)) as stream:
+        for line in io.TextIOWrapper(stream, encoding=dialect.encoding, newline=""):
+            if not lines and not line.strip("\r\n"):
+                continue
+            lines.append(line)
+            size, inside = size + len(line), inside ^ bool(line.count('"') % 2)
+            if inside and size <= most_bytes:
+                continue
+            if row == 0:
+                columns = _count_values(line.removeprefix("\ufeff"), mark)
+            elif inside or (len(lines) > 1 and not _is_one_record("".join(lines), columns, mark)):
+                raise _open_quotation(file, row)
+            row, lines, size = row + 1, [], 0
+    if inside:
+        raise _open_quotation(file, row)
+    return row - 1
+
+
+def _is_one_record(text: str, columns: int, mark: str) -> bool:
+    """Whether lines are surely one record: it is well formed, and some of its lines has too few separators to be a row itself."""
+    lines = [line for line in re.split(r"[\r\n]", text) if line.strip('"')]  # others would be empty lines, which are no rows
+    return _count_values(text, mark) == columns and (len(lines) == 1 or any(line.count(mark) < columns - 1 for line in lines))
+
+
+def _count_values(text: str, mark: str) -> int:
+    """The values of a record; 0 where a quotation does not begin and end with its value."""
+    sep = re.escape(mark)
+    values = re.compile(rf'(?:"(?:[^"]|"")*+"|[^"{sep}\r\n]*+)({sep}|\r?\n?\Z)')
+    count, place = 0, 0
+    while found := values.match(text, place):
+        count, place = count + 1, found.end()
+        if found[1] != mark:
+            return count
+    return 0
+
+
+def _open_quotation(file: Path, row: int) -> ArgumentError:
+    allowed = "one that ends on its line, or is surely one value; the file may have been cut off"
+    remedy = "Mend the file; a table whose values have line breaks can be read from Parquet. Nobody was asked."
+    return FileError(f"{file}, row {row}" if row else f"{file}, its header", "a quotation over several lines", allowed, remedy)
+
+
+def refuse_other_content(file: Path) -> None:
+    """Refuse a CSV file that begins as UTF-16 or as a workbook does; both would be read as lines of nonsense."""
+    with pa.input_stream(str(file)) as stream:
+        head = stream.read(4)
+    if head.startswith(b"PK\3\4"):
+        raise workbook(file)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head:
+        text = f"{file}: the file is UTF-16. Convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8. Nobody was asked."
+        raise FileError(str(file), "UTF-16", "UTF-8", "Convert it to UTF-8 first.", text)
+
+
+def workbook(file: Path) -> FileError:
+    """The error for a file of a spreadsheet program."""
+    text = f"{file}: Excel files are not supported; save it as CSV or Parquet."
+    return FileError(str(file), "an Excel file", "CSV or Parquet", "Save it as CSV or Parquet.", text)
+
+
+def _listing(names: Sequence[Any]) -> str:
+    listed = ", ".join(map(repr, names[:12]))
+    return listed if len(names) <= 12 else f"{listed} and {len(names) - 12} more"
+
 
 _ENDINGS = {
     ".csv": "csv",
@@ -51,13 +318,6 @@ class Piece:
         The records.
     decimal : str, default "."
         The decimal mark of numbers that are still text.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> piece = Piece(Path("people.csv"), 1, pa.record_batch({"age": [30, 70]}))
-    >>> len(piece), piece.where(1)
-    (2, 'people.csv, row 2')
     """
 
     file: Path
@@ -69,33 +329,11 @@ class Piece:
         return int(self.batch.num_rows)
 
     def column(self, name: str) -> Any:
-        """Return one column of the records.
-
-        Parameters
-        ----------
-        name : str
-            The column's.
-
-        Returns
-        -------
-        pyarrow.Array
-            Its values.
-        """
+        """Return one column of the records."""
         return self.batch.column(name)
 
     def where(self, index: int) -> str:
-        """Return a record's place, for whoever has to find it.
-
-        Parameters
-        ----------
-        index : int
-            Its place in this piece, from 0.
-
-        Returns
-        -------
-        str
-            The file and the row.
-        """
+        """Return a record's place, for whoever has to find it."""
         return f"{self.file}, row {self.first + index}"
 
 
@@ -103,28 +341,6 @@ class Source:
     """A data file, or a folder of files of one kind in the order of their names.
 
     Nothing but names is looked at before `pieces`. A file that cannot be read to its end raises an error that names it.
-
-    Parameters
-    ----------
-    path : str or path
-        CSV or Parquet, a file or a folder.
-    dialect : Dialect, optional
-        How CSV files write their values; comma, decimal point and UTF-8 unless given.
-
-    Raises
-    ------
-    ArgumentError
-        Where there is no such file or folder, or it is neither CSV nor Parquet.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> file = Path(tempfile.mkdtemp(), "people.csv")
-    >>> written = file.write_text("age,ill\\n30,no\\n70,yes\\n")
-    >>> source = Source(file)
-    >>> source.names, [len(piece) for piece in source.pieces(None)]
-    (['age', 'ill'], [2])
     """
 
     def __init__(self, path: str | os.PathLike[str], dialect: Dialect | None = None) -> None:
@@ -137,18 +353,7 @@ class Source:
         return _names(self.files[0], self.dialect)
 
     def require(self, columns: Sequence[str]) -> None:
-        """Refuse files that lack one of these columns.
-
-        Parameters
-        ----------
-        columns : sequence of str
-            Their names.
-
-        Raises
-        ------
-        FileError
-            Where one is missing, or there twice.
-        """
+        """Refuse files that lack one of these columns."""
         for file in self.files:
             names = _names(file, self.dialect)
             for column in columns:
@@ -156,28 +361,7 @@ class Source:
                     raise missing_column(column, names, file, self.dialect)
 
     def pieces(self, types: dict[str, Any] | None, most: int = 1 << 16, row_groups: Sequence[int] | None = None) -> Iterator[Piece]:
-        """Read the records in order, piece by piece.
-
-        Parameters
-        ----------
-        types : dict of str to pyarrow.DataType, or None
-            The columns, and the types that CSV is read as. None is all columns, of the types that the files have or, for CSV, that
-            their first lines look like.
-        most : int, default 65536
-            Records of a piece.
-        row_groups : sequence of int, optional
-            Those of a Parquet file that are wanted; all unless given.
-
-        Yields
-        ------
-        Piece
-            The next records.
-
-        Raises
-        ------
-        FileError
-            Where a file cannot be read to its end.
-        """
+        """Read the records in order, piece by piece."""
         for file in self.files:
             first = 1 + sum((self.row_groups(file) or [])[: row_groups[0]]) if row_groups else 1
             for batch in _batches(file, types, most, self.dialect, row_groups):
@@ -188,23 +372,7 @@ class Source:
                 first += batch.num_rows
 
     def row_groups(self, file: Path) -> list[int] | None:
-        """Count the rows of each row group of a Parquet file.
-
-        Parameters
-        ----------
-        file : Path
-            One of `files`.
-
-        Returns
-        -------
-        list of int or None
-            Rows of each; None for CSV.
-
-        Raises
-        ------
-        FileError
-            Where the file cannot be read.
-        """
+        """Count the rows of each row group of a Parquet file."""
         if _kind(file) != "parquet":
             return None
         try:
@@ -214,23 +382,7 @@ class Source:
         return [data.row_group(group).num_rows for group in range(data.num_row_groups)]
 
     def count_rows(self, column: str) -> Counter[Path]:
-        """Count the records of each file; CSV is read for it.
-
-        Parameters
-        ----------
-        column : str
-            The column that is read.
-
-        Returns
-        -------
-        Counter of Path
-            Records of each file.
-
-        Raises
-        ------
-        FileError
-            Where a file cannot be read.
-        """
+        """Count the records of each file; CSV is read for it."""
         rows: Counter[Path] = Counter()
         for file in self.files:
             groups = self.row_groups(file)
@@ -242,13 +394,7 @@ class Source:
         return rows
 
     def ends_oddly(self) -> Path | None:
-        """Find a CSV file whose last line is not ended: it may have been cut off within a value.
-
-        Returns
-        -------
-        Path or None
-            The first such file.
-        """
+        """Find a CSV file whose last line is not ended: it may have been cut off within a value."""
         for file in self.files:
             if file.suffix not in (".csv", ".tsv") or not file.stat().st_size:
                 continue
@@ -349,3 +495,51 @@ def _require_text(file: Path, batch: Any, dialect: Dialect) -> None:
     for field in batch.schema:
         if pa.types.is_binary(field.type):
             raise not_utf8(f"{file}, column {field.name!r}", dialect)
+
+
+# Columns of text of which any value may be anything: as text or as numbers, each value by itself, and nothing is refused.
+
+
+def is_text(kind: Any) -> bool:
+    """Whether columns of this type hold text or bytes, also where a dictionary lists them (pandas calls that a category)."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kinds = pa.types
+    tests = (
+        kinds.is_binary,
+        kinds.is_large_binary,
+        kinds.is_binary_view,
+        kinds.is_string,
+        kinds.is_large_string,
+        kinds.is_string_view,
+    )
+    return any(test(kind) for test in tests)
+
+
+def decoded(column: Any) -> Any:
+    """A column of bytes or text as text, null where it is not UTF-8; other columns as they are."""
+    if not is_text(column.type):
+        return column
+    values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    stored = values.cast(pa.binary())
+    valid = taken(lambda some: stored[some].cast(pa.string()), len(stored))
+    return _kept(stored, valid).cast(pa.string())
+
+
+def numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Numbers from bytes or text as CSV's are read, NaN where there is none; and where there is a number, or nothing.
+
+    `decimal` is the mark before fractions. Where it is a comma, a text with a point is no number, as in Arrow.
+    """
+    texts = decoded(column)
+    undecoded = np.asarray(compute.and_(compute.is_null(texts), compute.is_valid(column)))
+    texts = compute.if_else(compute.is_in(texts, value_set=pa.array(NULLS)), None, texts)
+    texts = compute.ascii_trim(texts, " \t")  # as Arrow does where it reads CSV
+    if decimal != ".":
+        texts = compute.if_else(compute.match_substring(texts, "."), "?", compute.replace_substring(texts, decimal, "."))
+    valid = taken(lambda some: texts[some].cast(pa.float64()), len(texts))
+    floats = _kept(texts, valid).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.asarray(floats, dtype=np.float64), valid & ~undecoded
+
+
+def _kept(column: Any, valid: NDArray[np.bool_]) -> Any:
+    return column if valid.all() else compute.if_else(pa.array(valid), column, None)

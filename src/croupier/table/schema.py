@@ -2,19 +2,340 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+import math
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..validation import ArgumentError, Found, one_of
-from .columns import Category, Column, Label, Numeric, as_text, column_facts, column_from, labels_from, range_from
-from .described import Described
-from .toml_text import PUBLIC, Keys, key_text, value_text
+from ..privacy._rounding import round_up
+from ..statistics.holdout import HoldOut, Part
+from ..validation import ArgumentError, FileError, Found, one_of, real, whole
 
-__all__ = ["Category", "Column", "Label", "Numeric", "Schema", "Target", "as_text"]
+__all__ = [
+    "Category",
+    "Column",
+    "Label",
+    "Numeric",
+    "Schema",
+    "Target",
+    "as_text",
+]
+
+
+# TOML for schemas: keys that are taken out one by one, so that unknown ones are refused by name, and values as text.
+
+PUBLIC = "State what everybody may know without having seen the data."
+
+
+class Keys:
+    """A table of a TOML file, whose keys are taken out one by one."""
+
+    def __init__(self, name: str, values: Any) -> None:
+        if not isinstance(values, dict):
+            raise ArgumentError(name, values, "a table of keys and values", "See docs/files.md for an example.")
+        self._name, self._left, self._known = name, dict(values), list[str]()
+
+    def get(self, key: str, default: Any) -> Any:
+        self._known.append(key)
+        return self._left.pop(key, default)
+
+    def need(self, key: str) -> Any:
+        if key not in self._left:
+            self._refuse_misspelt([key])
+            text = f"{self._name}: the key {key!r} is missing. {PUBLIC}"
+            raise FileError(self._name, f"no key {key!r}", "given", PUBLIC, text)
+        return self.get(key, None)
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return self._left.items()
+
+    def nothing_else(self) -> None:
+        if self._left:
+            self._refuse_misspelt(self._known)
+            odd = next(iter(self._left))
+            known = f"Known here are {', '.join(self._known)}."
+            raise FileError(self._name, f"unknown key {odd!r}", "left out", known, f"{self._name}: unknown key {odd!r}. {known}")
+
+    def _refuse_misspelt(self, known: list[str]) -> None:
+        """Refuse a key that is nearly one of these."""
+        for odd in self._left:
+            close = difflib.get_close_matches(odd.lower(), known, n=1, cutoff=0.7)
+            if close:
+                likely = f"did you mean {close[0]!r}?"
+                raise FileError(
+                    self._name, f"unknown key {odd!r}", "a known one", likely, f"{self._name}: unknown key {odd!r}; {likely}"
+                )
+
+
+def key_text(name: str) -> str:
+    """A name as a key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def value_text(value: Any) -> str:
+    """A value as TOML has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "[" + ", ".join(value_text(entry) for entry in value) + "]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+# The public facts about one column: the range of a number, the levels of a category.
+
+UNKNOWN = ("zero", "refuse")
+Label = str | int | bool
+# Beyond this a number has no float32 beside it that is told apart; also keeps high - low finite.
+_LIMIT = 1e30
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A number between `low` and `high`: mapped to [-1, 1], clipped there. Missing is the middle.
+
+    Parameters
+    ----------
+    low, high : float
+        The range.
+    missing : bool, default False
+        Whether one more feature is 1 where the number is missing.
+    scale : {"linear", "log"}, default "linear"
+        With "log" equal ratios of (value - low + 1) are equal steps, for amounts and counts that spread over orders of magnitude.
+
+    Examples
+    --------
+    >>> Numeric(0, 100)
+    Numeric(low=0, high=100, missing=False, scale='linear')
+    """
+
+    low: float
+    high: float
+    missing: bool = False
+    scale: str = "linear"
+
+
+@dataclass(frozen=True)
+class Category:
+    """One of the declared levels, as text.
+
+    Parameters
+    ----------
+    levels : tuple of str
+        All that count.
+    unknown : {"zero", "refuse"}, default "zero"
+        Whether anything else counts as none of them, or is refused.
+    reference : str, optional
+        A level that gets no feature of its own: the others are counted against it. For regressions with intervals.
+
+    Examples
+    --------
+    >>> Category(("f", "m"))
+    Category(levels=('f', 'm'), unknown='zero', reference=None)
+    """
+
+    levels: tuple[str, ...]
+    unknown: str = "zero"
+    reference: str | None = None
+
+
+Column = Numeric | Category
+
+
+def column_from(name: str, values: Any) -> Column:
+    """Read the public facts about a column."""
+    keys = Keys(name, values)
+    column: Column
+    if "levels" in values:
+        levels = labels_from(f"{name}.levels", keys.need("levels"), at_least=1)
+        unknown = one_of(f"{name}.unknown", keys.get("unknown", "zero"), UNKNOWN, "'zero' counts it as none of the levels.")
+        column = _category(name, tuple(as_text(level) for level in levels), unknown, keys.get("reference", None))
+    elif "low" in values or "high" in values:
+        low, high = range_from(name, [keys.need("low"), keys.need("high")])
+        scale = one_of(f"{name}.scale", keys.get("scale", "linear"), ("linear", "log"), "'log' is for amounts and counts.")
+        column = Numeric(low, high, _flag(f"{name}.missing", keys.get("missing", False)), scale)
+    else:
+        for key in ("low", "high", "levels"):
+            keys.get(key, None)
+        keys.nothing_else()
+        raise ArgumentError(name, values, "low and high of a number, or levels of a category", PUBLIC)
+    keys.nothing_else()
+    return column
+
+
+def _category(name: str, levels: tuple[str, ...], unknown: str, reference: Any) -> Category:
+    """With a reference that is one of several levels, or none."""
+    if reference is not None:
+        reference = as_text(reference).strip()
+        if reference not in levels or len(levels) < 2:
+            remedy = "The others are counted against it: name one of two levels or more."
+            raise ArgumentError(f"{name}.reference", reference, f"one of the levels {', '.join(levels[:20])}", remedy)
+    return Category(levels, unknown, reference)
+
+
+def labels_from(name: str, values: Any, at_least: int) -> tuple[Label, ...]:
+    """Texts, whole numbers or truth values: all of one kind, each once."""
+    kinds = {type(value) for value in values} if isinstance(values, list | tuple) else set()
+    if len(kinds) != 1 or not kinds <= {str, int, bool} or len(values) < at_least:
+        allowed = f"a list of at least {at_least}, all texts, all whole numbers or all true/false"
+        raise ArgumentError(name, values, allowed, PUBLIC)
+    text, times = Counter(as_text(value).strip() for value in values).most_common(1)[0]
+    if times > 1:
+        raise ArgumentError(
+            name, Found(f"has {text!r} {times} times"), "a list in which everything is there once", "Spaces around do not count."
+        )
+    return tuple(value.strip() if isinstance(value, str) else value for value in values)
+
+
+def range_from(name: str, ends: Any) -> tuple[float, float]:
+    """Read [low, high] with low < high."""
+    if not isinstance(ends, list | tuple) or len(ends) != 2:
+        raise ArgumentError(name, ends, "[low, high]", PUBLIC)
+    low, high = (real(name, end, above=-_LIMIT, below=_LIMIT, remedy=PUBLIC) for end in ends)
+    if not (low < high and math.isfinite(2 / (high - low))):
+        remedy = "A column that is the same for everybody says nothing: leave it out."
+        raise ArgumentError(name, Found(f"has low = {low:g}, high = {high:g}"), "low < high", remedy)
+    return low, high
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ArgumentError(name, value, "true or false", "true adds a feature that says where the number is missing.")
+    return value
+
+
+def as_text(value: Label) -> str:
+    """A label as it stands in a file."""
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def column_facts(column: Column) -> dict[str, Any]:
+    """Return the facts in plain values; what is as usual is left out."""
+    if isinstance(column, Category):
+        unknown = {} if column.unknown == "zero" else {"unknown": column.unknown}
+        reference = {} if column.reference is None else {"reference": column.reference}
+        return {"levels": list(column.levels)} | unknown | reference
+    facts: dict[str, Any] = {"low": column.low, "high": column.high}
+    facts |= {"missing": True} if column.missing else {}
+    return facts | ({} if column.scale == "linear" else {"scale": column.scale})
+
+
+# Where a schema comes from that was read off the data privately, and who was set aside for it.
+
+_REMEDY = "Leave this table as croupier describe wrote it."
+
+
+@dataclass(frozen=True)
+class Described:
+    """The release that a schema's ranges come from: what was promised for it, and who was asked.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What everybody who was asked was promised.
+    users : int
+        How many people were asked.
+    private : bool, default True
+        False where the release was seeded: NOT private.
+    aside : HoldOut, optional
+        Who was asked, where a share of the people was set aside: fits leave them out.
+    rows : int, optional
+        Rows of the table from which they were set aside by their places; None where they were by their names.
+    """
+
+    epsilon: float
+    delta: float
+    users: int
+    private: bool = True
+    aside: HoldOut | None = None
+    rows: int | None = None
+
+    @classmethod
+    def from_dict(cls, values: Any, name: str) -> Described:
+        """Read it from a schema's table."""
+        keys = Keys(name, values)
+        epsilon = real(f"{name}.epsilon", keys.need("epsilon"), above=0, remedy=_REMEDY)
+        delta = real(f"{name}.delta", keys.need("delta"), above=0, below=1, remedy=_REMEDY)
+        users = whole(f"{name}.users", keys.need("users"), at_least=2, remedy=_REMEDY)
+        private = keys.get("private", True)
+        if not isinstance(private, bool):
+            raise ArgumentError(f"{name}.private", private, "true or false", _REMEDY)
+        share, seed, rows = keys.get("share", None), keys.get("seed", None), keys.get("rows", None)
+        keys.nothing_else()
+        if (share is None) != (seed is None) or (rows is not None and share is None):
+            raise ArgumentError(name, values, "share and seed together, or neither", _REMEDY)
+        if rows is not None:
+            whole(f"{name}.rows", rows, at_least=2, remedy=_REMEDY)
+        return cls(epsilon, delta, users, private, None if share is None else HoldOut(share, seed), rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for TOML and JSON."""
+        plain: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "users": self.users}
+        plain |= {} if self.private else {"private": False}
+        plain |= {} if self.aside is None else {"share": self.aside.share, "seed": self.aside.seed}
+        return plain | ({} if self.rows is None else {"rows": self.rows})
+
+    def require_rows(self, rows: int) -> None:
+        """Refuse a table of another length than that from which people were set aside by their places."""
+        if self.rows not in (None, rows):
+            remedy = "People were set aside by their places in that file: give the same file, in the same order; nobody was asked."
+            raise ArgumentError("DATA", Found(f"has {rows:,} rows"), f"the {self.rows:,} rows that were described", remedy)
+
+    def require_user(self, name: str, user: str | None, was: str | None) -> None:
+        """Refuse another user column than that by which people were set aside."""
+        if self.aside is not None and user != was:
+            remedy = "Describe the data again with this user column, or leave it as it was."
+            raise ArgumentError(name, user, "as it was when people were set aside for the schema", remedy)
+
+    def rest(self, user: str | None) -> Part | None:
+        """Those who were not set aside for the schema, for an account."""
+        if self.aside is None:
+            return None
+        return Part(self.aside, "rest", self.rows, user if self.rows is None else None)
+
+    def lines(self, promise: tuple[float, float] | None) -> list[str]:
+        """Say what a fit with this promise and the description reveal together."""
+        own = self._promise
+        if not self.private:
+            return ["The schema was described with a seed: NOT PRIVATE, and no guarantee covers it."]
+        if self.aside is None and promise is None:
+            return [f"The schema was described at {own}; nothing is promised to whoever is in the fit, too, which is NOT private."]
+        if self.aside is None and promise is not None:
+            epsilon, delta = promise
+            both = f"epsilon {round_up(self.epsilon + epsilon)}, delta {round_up(self.delta + delta)}"
+            return [f"The schema was described at {own}; whoever is in both has at most {both} altogether."]
+        by = "place in the file, whose order must not have changed" if self.rows is not None else "name"
+        others = "the others have only what this fit promises" if promise else "nothing is promised to the others: NOT private"
+        return [
+            f"{self.users:,} people were set aside for the schema, by their {by}: they are left out here, and have {own} from it; "
+            f"{others}."
+        ]
+
+    @property
+    def origin(self) -> str:
+        """Where the ranges come from, in a few words."""
+        if not self.private:
+            return f"described with a seed from {self.users:,} people: NOT private"
+        aside = "" if self.aside is None else ", who were set aside for it and are not asked here"
+        return f"described privately from {self.users:,} people{aside}: {self._promise}"
+
+    @property
+    def _promise(self) -> str:
+        return f"epsilon {round_up(self.epsilon)}, delta {round_up(self.delta)}"
+
+
 VERSION = 1
 ROWS = ("unit", "as-is")
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from croupier.privacy import certify, plan_scalar_sum, plan_sum
-from croupier.privacy.ball import constants
-from croupier.privacy.proof import SHIFT_FACTOR, Enclosure
+from croupier.privacy.proof import SHIFT_FACTOR, Enclosure, ball_constants
 
 FILE = Path(__file__).parent / "certificates.json"
 
@@ -54,7 +53,7 @@ def noise_vector(case: str, trials: int, probability: float, shift: float, reach
     """Brackets of the constants of Theorem B for one noise."""
     fast = certify(trials, probability, shift=shift, reach=reach, dim=dim, tail=tail)
     widened = Fraction(shift) * SHIFT_FACTOR
-    found = constants(trials, probability, shift=widened, reach=reach, dim=dim, low=fast.low, high=fast.high)
+    found = ball_constants(trials, probability, shift=widened, reach=reach, dim=dim, low=fast.low, high=fast.high)
     brackets = {name: bracket(Enclosure.of(ball)) for name, ball in found._asdict().items() if ball is not None}
     given = {
         "trials": trials,

@@ -239,7 +239,7 @@ def left_out(task: str, round_id: str, digest: bytes, messages: int) -> dict[str
 def task_words() -> tuple[bytes, int]:
     """The text of a task, and its plan's messages a coordinate. The last digits of its figures may differ between machines."""
     import croupier as cr  # noqa: PLC0415
-    from croupier.service.task import Task  # noqa: PLC0415
+    from croupier.service.wire.task import Task  # noqa: PLC0415
 
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
     asked: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-2, "max_inflation": 3.0}

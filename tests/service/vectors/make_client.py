@@ -16,19 +16,20 @@ from typing import Any
 import numpy as np
 
 import croupier.problem as problems
-from croupier.optimizer.gradients import Gradients
+from croupier.arithmetic import LinearVectors
+from croupier.optimizer._gradients import Gradients
 from croupier.privacy import LotsPlan, plan_lots, plan_sum
+from croupier.privacy._filter import Caps, GaussianBound
 from croupier.privacy.allocation import Allocation
 from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
-from croupier.privacy.filter import Caps, GaussianBound
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.problem import Ball, Problem
 from croupier.protocol import VectorSum
-from croupier.protocol.encoding import LinearVectors, clip_to_ball, encode
+from croupier.protocol._encoding import clip_to_ball, encode
 from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial, round_at_random
-from croupier.service.documents import canonical, sha256
-from croupier.service.records import Reader
+from croupier.service.client.records import Reader
+from croupier.service.wire.documents import canonical, sha256
 from croupier.table.read import Piece
 
 HERE = Path(__file__).parent

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from croupier.privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
-from croupier.privacy.filter import gaussian_bound, response_mu
+from croupier.privacy._filter import gaussian_bound, response_mu
 from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial
-from croupier.service.budget import BudgetLimit, DeviceBudget, period_of, period_text
-from croupier.service.documents import sha256
-from croupier.service.outcomes import RefusedTaskError
+from croupier.service.client.budget import BudgetLimit, DeviceBudget, period_of, period_text
+from croupier.service.wire.documents import sha256
+from croupier.service.wire.outcomes import RefusedTaskError
 from croupier.validation import ArgumentError
 
 HERE = Path(__file__).parent

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from croupier.service.queries import AskedQuery
-from croupier.statistics import NumberGuess, plan_for
+from croupier.service.wire.queries import AskedQuery
+from croupier.statistics import NumberGuess
+from croupier.statistics.asking import plan_for
 
 HERE = Path(__file__).parent
 BOUNDED = 1e-12

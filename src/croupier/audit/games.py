@@ -1,0 +1,273 @@
+"""Every kind of result that is released, as a game: two neighbouring populations, one run, and one number from what was seen.
+
+The neighbours are the farthest that the guarantee allows: one person's vector turns from one end of the ball to the other. All
+others stand at one end, where rounding is exact, so that nothing but the noise hides that person. The player knows their records.
+The number is the statistic of the likelihood ratio test for Gaussian noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleScaler
+from ..optimizer import PanPrivate
+from ..optimizer.algorithms import Iterate
+from ..population import ArrayPopulation
+from ..population.population import Question
+from ..privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
+from ..problem import Ball, CustomProblem
+from ..protocol import ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
+from ..protocol.randomness import RandomSource
+
+Floats = NDArray[np.float64]
+Mechanism = Callable[[bool], float]
+_USERS = 20
+_USERS_OF_STREAM = 8
+_ROUNDS = 3
+# The two values u for which the moments (u, 2 u^2 - 1) are farthest apart: from u = 1 the root of u^2 + u + 1/8 = 0.
+_SCALER_ENDS = (1.0, (math.sqrt(0.5) - 1) / 2)
+
+
+class Coins:
+    """Randomness for run after run: secure, or from a seed, so that a test can be repeated."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._seeds = None if seed is None else count(seed * 1_000_000)
+        self.source: RandomSource = SecureRandom() if seed is None else SeededRandom(seed)
+
+    def seed(self) -> int | None:
+        """Return the seed of the next run."""
+        return None if self._seeds is None else next(self._seeds)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of result.
+
+    Parameters
+    ----------
+    name : str
+        What is released.
+    seen : str
+        What the player sees, and what the neighbouring populations are.
+    game : callable
+        From (epsilon, delta, coins) to what is claimed and a function that runs the real thing once, on the population (False)
+        or on its neighbour (True), and returns the player's number.
+    share : float, default 1.0
+        The share of a session's runs that this game has: less where a run takes long.
+    """
+
+    name: str
+    seen: str
+    game: Callable[[float, float, Coins], tuple[Guarantee, Mechanism]]
+    share: float = 1.0
+
+
+def _neighbours(users: int, dim: int, ends: tuple[float, float]) -> tuple[Floats, Floats]:
+    """User 0, the one at stake, at these two places of the first axis; all others at its end."""
+    population = np.zeros((users, dim))
+    population[:, 0] = 1.0
+    neighbour = population.copy()
+    population[0, 0], neighbour[0, 0] = ends
+    return population, neighbour
+
+
+def _sum(plan: SumPlan, coins: Coins, times: int = 1) -> tuple[Guarantee, Mechanism]:
+    """`times` sums of the same people, of whom as many take part as the guarantee counts on."""
+    other_end = 1.0 if plan.neighbours == "replace-one" else 0.0
+    populations, protocol = _neighbours(plan.honest_users, plan.dim, (-1.0, other_end)), VectorSum(plan)
+
+    def released(neighbour: bool) -> float:
+        return float(sum(protocol.run(populations[neighbour], random=coins.source).sum[0] for _ in range(times)))
+
+    return plan.guarantee.compose(*[plan.guarantee] * (times - 1)), released
+
+
+def _vector_sum(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    return _sum(plan_sum(epsilon=epsilon, delta=delta, users=_USERS, dim=2), coins)
+
+
+def _zero_out_sum(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    return _sum(plan_sum(epsilon=epsilon, delta=delta, users=_USERS, dim=2, neighbours="zero-out"), coins)
+
+
+def _half_honest_sum(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    return _sum(plan_sum(epsilon=epsilon, delta=delta, users=2 * _USERS, dim=2, honest=0.5), coins)
+
+
+def _two_sums(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    return _sum(plan_sum(epsilon=epsilon / 2, delta=delta / 2, users=_USERS, dim=2), coins, times=2)
+
+
+def _scalar_sum(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    plan = plan_scalar_sum(epsilon=epsilon, delta=delta, users=_USERS, width=2.0)
+    populations, protocol = _neighbours(_USERS, 1, (-1.0, 1.0)), ScalarSum(plan, lower=-1.0)
+    return plan.guarantee, lambda neighbour: float(protocol.run(populations[neighbour][:, 0], random=coins.source).sum)
+
+
+def _scaler(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    populations = _neighbours(_USERS, 1, _SCALER_ENDS)
+    moments = [np.array([u, 2 * u**2 - 1]) for u in _SCALER_ENDS]
+
+    def fitted(neighbour: bool) -> ShuffleScaler:
+        scaler = ShuffleScaler(
+            epsilon=epsilon, delta=delta, feature_range=(-1, 1), account=PrivacyAccount(), random_state=coins.seed()
+        )
+        return scaler.fit(populations[neighbour])
+
+    guarantee: Guarantee = fitted(False).plan_.guarantee
+    return guarantee, lambda neighbour: float(fitted(neighbour).estimate_.sum @ (moments[1] - moments[0]))
+
+
+class _Watched(ArrayPopulation):
+    """Notes in which rounds user 0 was asked. The guarantee does not count on that being hidden, so the player is told."""
+
+    with_user: tuple[bool, ...] = ()
+
+    def answer(self, question: Question) -> SumEstimate:
+        in_batch = question.batch.members(0, 1).size > 0
+        self.with_user = (*self.with_user, in_batch)
+        return super().answer(question)
+
+
+class _Allotted(ArrayPopulation):
+    """Notes how many of the others, who all stand at one end, were in each round: the player knows their lots, not user 0's."""
+
+    def answer(self, question: Question) -> SumEstimate:
+        others = question.batch.size - question.batch.members(0, 1).size
+        self.others = [*getattr(self, "others", []), others]
+        return super().answer(question)
+
+
+def _lots(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """Training by secret lots. The number is the ratio of likelihoods that user 0 is at one end in some round, or at the other."""
+    users = _ROUNDS * _USERS
+    populations = _neighbours(users, 1, (-1.0, 1.0))
+
+    def model() -> ShuffleLinearSVC:
+        return _svc(epsilon, delta, "sequential", coins, lots="secret")
+
+    phase = model().schedule_for(users, 1).phases[0]
+    scale, precision = phase.mean_of, phase.plan.norm / phase.plan.noise_std**2
+
+    def released(neighbour: bool) -> float:
+        X, trained = populations[neighbour], model()
+        population = _Allotted(*trained.records(X, np.ones(len(X), dtype=int)))
+        history = trained.fit_population(population, features=1).result_.history
+        left = np.array([-scale * round.gradient[0] for round in history]) - np.array(population.others)
+        return float(logsumexp(precision * left) - logsumexp(-precision * left))
+
+    return phase.guarantee, released
+
+
+Interactivity = Literal["sequential", "full"]
+
+
+def _svc(
+    epsilon: float, delta: float, interactivity: Interactivity, coins: Coins, lots: Literal["secret", "open"]
+) -> ShuffleLinearSVC:
+    """The hinge loss over a ball in which nobody's margin is reached, so that gradients are -y x wherever training goes."""
+    return ShuffleLinearSVC(
+        epsilon=epsilon,
+        delta=delta,
+        classes=[0, 1],
+        interactivity=interactivity,
+        lots=lots,
+        rounds=_ROUNDS,
+        radius=0.25,
+        feature_norm=1.0,
+        fit_intercept=False,
+        account=PrivacyAccount(),
+        random_state=coins.seed(),
+    )
+
+
+def _training(
+    interactivity: Interactivity, rows_of_a_person: int = 1
+) -> Callable[[float, float, Coins], tuple[Guarantee, Mechanism]]:
+    """Training with open lots."""
+
+    def game(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+        users = _ROUNDS * _USERS
+        person_of_row = np.repeat(np.arange(users), [rows_of_a_person, *[1] * (users - 1)])
+        populations = [rows[person_of_row] for rows in _neighbours(users, 1, (-1.0, 1.0))]
+
+        def model() -> ShuffleLinearSVC:
+            return _svc(epsilon, delta, interactivity, coins, lots="open")
+
+        def released(neighbour: bool) -> float:
+            X, trained = populations[neighbour], model()
+            groups = None if rows_of_a_person == 1 else person_of_row
+            population = _Watched(*trained.records(X, np.ones(len(X), dtype=int)), groups=groups)
+            history = trained.fit_population(population, features=1).result_.history
+            seen = zip(history, population.with_user, strict=True)
+            return float(sum(round.users * round.gradient[0] for round, with_user in seen if with_user))
+
+        return model().schedule_for(users, 1).guarantee, released
+
+    return game
+
+
+def _identity(theta: Floats) -> Floats:
+    return theta
+
+
+def _stream(look: str) -> Callable[[float, float, Coins], tuple[Guarantee, Mechanism]]:
+    """A stream of one batch, with a linear loss; its steps are so short that none is cut off at the ball."""
+
+    def game(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+        populations = _neighbours(_USERS_OF_STREAM, 1, (-1.0, 1.0))
+        problem = CustomProblem(lambda theta, X, y: np.asarray(X), Ball(dim=1, radius=1.0), lipschitz=1.0, smoothness=1e3)
+
+        def stream() -> PanPrivate:
+            return PanPrivate(problem, _USERS_OF_STREAM, epsilon=epsilon, delta=delta, rounds=1, seed=coins.seed())
+
+        phase = stream().schedule.phases[0]
+        plan = phase.plan
+        start = Iterate(1, problem.domain.start(), problem.domain.start())
+        # what a count of one more does to the output, by the public rule of the step
+        slope = float(start.step(np.ones(1), _identity, cast(float, phase.damping), phase.paper_steps).aggregate[0])
+        slope *= 2 * plan.norm / (plan.levels * phase.batch)
+
+        def released(neighbour: bool) -> float:
+            fed = stream()
+            before = fed.state.counts[0]
+            for number, row in enumerate(populations[neighbour]):
+                fed.feed(row)
+                if look == "after" and number == 0:
+                    return float(fed.state.counts[0])
+            return float(fed.theta[0] / slope - before)
+
+        guarantees = [phase.plan.guarantee for phase in stream().schedule.phases]
+        return guarantees[0].worst_of(*guarantees[1:]), released
+
+    return game
+
+
+_REPLACED = "one person's vector at one end of the ball or at the other"
+PROTOCOL = (
+    Kind("vector sum", f"the sum; {_REPLACED}", _vector_sum),
+    Kind("vector sum, zero-out", "the sum; one person's vector at an end of the ball or 0", _zero_out_sum),
+    Kind("vector sum, half honest", f"the sum over the honest half alone; {_REPLACED}", _half_honest_sum),
+    Kind("scalar sum", "the sum; one person's number at one end of the interval or at the other", _scalar_sum),
+    Kind("two sums, composed", f"both sums of the same people; {_REPLACED}", _two_sums),
+    Kind("scaler", "means and squares; one person's value at the two points whose moments are farthest apart", _scaler),
+    Kind("sequential training", "the transcript and the batches; one person's row turned round", _training("sequential")),
+    Kind(
+        "sequential training, secret lots",
+        "the transcript and the others' lots, not the person's; one person's row turned round",
+        _lots,
+    ),
+    Kind("full training", "the transcript; one person's row turned round", _training("full")),
+    Kind("several rows a person", "the transcript of full training; all rows of one person turned round", _training("full", 5)),
+    Kind("pan-private, after", "the state right after the record came; the record turned round", _stream("after")),
+    Kind("pan-private, before", "the state before the record and the output; the record turned round", _stream("before")),
+)

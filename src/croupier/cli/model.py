@@ -1,0 +1,280 @@
+"""`croupier predict`: a model's answers for the records of a file, batch by batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import typer
+from numpy.typing import NDArray
+from pyarrow import parquet
+from rich.console import Console
+from rich.table import Table
+
+from ..estimator import PrivacyAccount, load_model
+from ..estimator.account import is_account
+from ..files import write_whole, written_whole
+from ..report import html_report
+from ..report.intervals import summaries_of
+from ..report.tables import described_lines, promise_lines, schema_facts
+from ..table import Schema, TableModel, evaluate_table, predict_table
+from ..table.apply import evaluate_privately, prediction_columns, read_table
+from ..table.encode import Encoder
+from ..table.model import INTERVALS
+from ..table.read import Dialect, Source
+from ..validation import ArgumentError
+from .fit import model_figures
+from .options import Decimal, Encoding, Sep, check_output, named_as_options
+from .progress import Shown, messages, say, warnings_said
+
+Write = Callable[[Any], None]
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet with the feature columns; no target needed.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; otherwise printed as CSV.")
+    ] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="A probability for every class as well.")] = False,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Predict for every row of DATA, in its order. What is asked of the model afterwards costs no privacy."""
+    table_model = TableModel.load(model)
+    with named_as_options("proba"):
+        columns = prediction_columns(table_model, proba=proba)
+    if output is not None:
+        if output.suffix not in (".csv", ".parquet"):
+            raise ArgumentError("-o", str(output), "named .csv or .parquet", "The ending says which it is to be.")
+        check_output(output, force)
+    source, console, rows = Source(data, Dialect(sep, decimal, encoding)), messages(), 0
+    watcher = Shown(console, shown=console.is_terminal and output is not None)
+    predictions = predict_table(table_model, source, proba=proba, watcher=watcher)
+    with _writer(output, columns) as write:
+        for batch in predictions:
+            write(batch)
+            rows += len(batch)
+    if output is not None:
+        say(console, f"{rows:,} predictions in {output}.")
+
+
+@contextmanager
+def _writer(output: Path | None, columns: Any) -> Iterator[Write]:
+    """Writes batches of predictions to a file that appears when it is complete, or to standard output."""
+    if output is None:
+        _print(pa.record_batch([pa.array([], field.type) for field in columns], schema=columns), header=True)
+        yield lambda batch: _print(batch, header=False)
+        return
+    with written_whole(output) as part:
+        kind = parquet.ParquetWriter if output.suffix == ".parquet" else arrow_csv.CSVWriter
+        with kind(part, columns) as file:
+            yield file.write_batch if output.suffix == ".parquet" else file.write
+
+
+def _print(batch: Any, header: bool) -> None:
+    text = pa.BufferOutputStream()
+    arrow_csv.write_csv(batch, text, arrow_csv.WriteOptions(include_header=header))
+    typer.echo(text.getvalue().to_pybytes().decode(), nl=False)
+
+
+# `croupier evaluate`: how well a model does on people whom it has not seen, beside the best constant answer.
+
+_REMINDER = (
+    "NOT PRIVATE: these scores are about the people in this file, releases that the model's guarantee does not cover. Look at"
+    " them, and do not publish them. With --epsilon the scores are private, and have error bars."
+)
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet with the feature columns and the target.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="Ask the people in DATA privately, with this privacy loss; otherwise NOT private.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="With --epsilon. Default: 1e-6, or 0.1 / users if that is less.")] = None,
+    honest: Annotated[float, typer.Option(help="With --epsilon: fraction of people trusted to add their noise.")] = 1.0,
+    account: Annotated[Path | None, typer.Option(help="With --epsilon: a file that counts what is spent on these people.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Compare a model's predictions with the truth, beside the best constant answer: scores of a classifier, or errors.
+
+    With --epsilon in one private round, with error bars; without, as they are, NOT private.
+    """
+    table_model, source, console = TableModel.load(model), Source(data, Dialect(sep, decimal, encoding)), messages()
+    watcher = Shown(console, shown=console.is_terminal and not as_json)
+    if epsilon is not None:
+        counted = None if account is None else PrivacyAccount(account)
+        scores = evaluate_privately(
+            table_model, source, epsilon=epsilon, delta=delta, honest=honest, account=counted, watcher=watcher
+        )
+        if as_json:
+            typer.echo(json.dumps(scores.to_dict(), indent=2))
+        else:
+            say(Console(), f"{table_model.task} of {table_model.schema.target.column!r}")
+            typer.echo(str(scores))
+        return
+    if delta is not None or account is not None:
+        name = "--delta" if delta is not None else "--account"
+        raise ArgumentError(name, delta or str(account), "given with --epsilon only", "Without --epsilon nothing is private.")
+    comparison = evaluate_table(table_model, source, watcher=watcher)
+    if as_json:
+        plain = {"rows": comparison.rows} | comparison.scores
+        typer.echo(json.dumps(plain | {"constant answer": comparison.constant, "private": False}, indent=2))
+    else:
+        _show(table_model, comparison.scores, comparison.constant, comparison.rows)
+    say(console, _REMINDER, "yellow")
+
+
+def _show(model: TableModel, scores: dict[str, float], constant: dict[str, float], rows: int) -> None:
+    console, table = Console(), Table()
+    table.add_column("score")
+    table.add_column("value", justify="right")
+    table.add_column("constant answer", justify="right")
+    for name, value in scores.items():
+        table.add_row(name, f"{value:.4g}", f"{constant[name]:.4g}" if name in constant else "")
+    say(console, f"{model.task} of {model.schema.target.column!r} on {rows:,} rows")
+    console.print(table)
+
+
+# `croupier report`: a model's promise as one HTML page, for people who were not there.
+
+_EPSILONS = (0.1, 0.3, 1.0, 3.0, 8.0)
+
+
+def report(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote, or save() of an estimator.")],
+    data: Annotated[Path | None, typer.Option(help="CSV or Parquet to compare with a model without privacy on.")] = None,
+    data_is_public: Annotated[
+        bool, typer.Option("--data-is-public", help="Everyone may see --data, and scores on it: NOT covered by the guarantee.")
+    ] = False,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Fit on --data with other epsilons as well; takes a while.")] = False,
+    title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the page goes.")] = Path("report.html"),
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write one HTML file: the promise in plain words, how training went, noise and bits, and what is assumed."""
+    check_output(output, force)
+    _check_options(data, data_is_public, sweep)
+    (estimator, schema), console = load_any(model), messages()
+    if schema is not None and not hasattr(estimator, "result_"):
+        estimator.feature_names_in_ = np.array(Encoder(schema).names, dtype=object)  # what the page calls the columns
+    if data is not None and schema is None:
+        remedy = "Only croupier fit writes the schema down; for other models, give html_report the rows in Python."
+        raise ArgumentError("--data", str(data), "left out for a model without a schema", remedy)
+    X, y = (
+        (None, None) if data is None or schema is None else _records(schema, Source(data, Dialect(sep, decimal, encoding)), console)
+    )
+    with warnings_said(console):
+        page = html_report(
+            estimator,
+            X=X,
+            y=y,
+            data_is_public=data_is_public,
+            title=title or ("What this model promises" if schema is None else f"A private model of {schema.target.column}"),
+            epsilons=_EPSILONS if sweep else (),
+            public_facts=schema_facts(schema) if schema else {},
+            tables=[TableModel(schema, estimator).summary()] if schema and type(estimator) in INTERVALS.values() else (),
+        )
+    write_whole(output, page.encode())
+    say(Console(), f"Report: {output}. Open it in a browser; it is one file and loads nothing.")
+
+
+def _check_options(data: Path | None, data_is_public: bool, sweep: bool) -> None:
+    if data is not None and not data_is_public:
+        remedy = (
+            "Scores on private people are releases that no guarantee covers: leave --data out, or use data that everyone may see."
+        )
+        raise ArgumentError("--data", str(data), "beside --data-is-public", remedy)
+    if data is None and (data_is_public or sweep):
+        name = "--sweep" if sweep else "--data-is-public"
+        raise ArgumentError(name, True, "beside --data", "Say which public file to compare on, or leave it out.")
+
+
+def load_any(path: Path) -> tuple[Any, Schema | None]:
+    """The estimator in a file, and its schema if croupier fit wrote it."""
+    try:
+        return load_model(path), None
+    except (ArgumentError, OSError, UnicodeDecodeError) as problem:
+        if isinstance(problem, ArgumentError) and problem.name != "model":
+            raise  # an estimator's file, but one that cannot be trusted
+        table_model = TableModel.load(path)
+        return table_model.estimator, table_model.schema
+
+
+def _records(schema: Schema, source: Source, console: Console) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """All rows and targets of a public file, in memory."""
+    rows, targets = read_table(schema, source, watcher=Shown(console, shown=console.is_terminal))
+    if len(targets) < 10:
+        raise ArgumentError("--data", str(source.path), "at least 10 rows", "A comparison on fewer says nothing.")
+    return rows, targets
+
+
+# `croupier show`: what a model is and what it promises, in plain words.
+
+
+def show(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote, or save() of an estimator; or a file of --account.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Explain a model: who could learn what about whom, and what is assumed; or an account: what was spent on whom."""
+    if is_account(model):
+        _show_account(PrivacyAccount(model), as_json)
+        return
+    estimator, schema = load_any(model)
+    if schema is None:
+        _show_estimator(estimator, as_json)
+        return
+    table_model = TableModel(schema, estimator)
+    if as_json:
+        described = {"schema": table_model.schema.to_dict(), "explained": table_model.estimator.explain()}
+        typer.echo(json.dumps(model_figures(table_model, model) | described, indent=2))
+        return
+    console = Console()
+    facts = table_model.schema
+    say(console, f"{table_model.task} of {facts.target.column!r} from {', '.join(facts.columns)}")
+    promises = [*promise_lines(table_model.estimator), *described_lines(facts, table_model.estimator)]
+    if table_model.task in INTERVALS:
+        typer.echo(f"\n{table_model.summary()}\n")
+    for line in [*promises, "", table_model.estimator.explain()]:
+        say(console, line)
+
+
+def _show_account(account: PrivacyAccount, as_json: bool) -> None:
+    """What was spent, release by release, and what it comes to for whom."""
+    if as_json:
+        typer.echo(json.dumps(account.to_dict(), indent=2))
+        return
+    say(Console(), "Each fit alone:")
+    for number, spent in enumerate(account.fits, start=1):
+        whom = "everybody" if spent.part is None else str(spent.part)
+        promise = "NOT PRIVATE" if spent.guarantee is None else str(spent.guarantee)
+        say(Console(), f"{number}. {spent.what}, {spent.users:,} users ({spent.unit}), counted on {whom}: {promise}")
+    say(Console(), f"All of them together: {account}")
+
+
+def _show_estimator(estimator: Any, as_json: bool) -> None:
+    """An estimator that was saved from Python: its tables of coefficients, where it has them, and what it promises."""
+    tables = summaries_of(estimator)
+    if as_json:
+        rows = {"coefficients": [table.to_dict() for table in tables]} if tables else {}
+        typer.echo(json.dumps({"kind": type(estimator).__name__, **rows, "explained": estimator.explain()}, indent=2))
+        return
+    for text in [*(f"{table}\n" for table in tables), estimator.explain()]:
+        say(Console(), text)

@@ -1,0 +1,195 @@
+"""`croupier schema`: a first draft of the public facts, from a sample that is public itself."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..estimator import PrivacyAccount
+from ..files import write_whole
+from ..report.description import describe_page, description_table
+from ..statistics import Description
+from ..table import Schema, describe_table, draft, schema_from
+from ..table.guess import TableGuess, guess_for
+from ..table.read import Dialect, Source
+from ..validation import ArgumentError
+from .options import Decimal, Encoding, Sep, check_output, named_as_options
+from .progress import Shown, messages, say
+
+_HEAD = """\
+# Public facts for croupier fit. Everything here is taken as known to everybody: no guarantee covers it.
+# It was drafted from {sample}, so it is public only if that sample is.
+# Read it and correct it: ranges that you can defend without the data (values outside are clipped), all levels
+# and classes that may occur (other levels count as none; other classes are refused). Delete what is no feature.
+# scale = "log" is for amounts and counts that spread over orders of magnitude.
+"""
+
+
+def schema(
+    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A PUBLIC sample, CSV or Parquet: never private records.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    user_column: Annotated[str | None, typer.Option(help="Column that says whose a row is.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the schema goes; otherwise it is printed.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Draft a schema file from a PUBLIC sample: ranges, levels, classes."""
+    if output is not None:
+        check_output(output, force)
+    facts, notes, left_out = draft(Source(sample, Dialect(sep, decimal, encoding)), target, user_column)
+    lines = [_HEAD.format(sample=sample.name), facts.to_toml(notes)]
+    lines += ["\n# Left out:\n", *(f"# {' '.join(reason.split())}\n" for reason in left_out)] if left_out else []
+    text = "".join(lines)
+    console = messages()
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_whole(output, text.encode())
+    say(
+        console,
+        "The sample must be public: everything in the schema is taken as known to everybody, and no guarantee covers it. "
+        "A sample of the private records is not public.",
+        "bold yellow",
+    )
+    if output is not None:
+        say(console, f"Read and correct {output}, then: croupier fit DATA --schema {shlex.quote(str(output))}", "dim")
+
+
+# `croupier describe`: what a table looks like, privately, and a schema for `croupier fit`.
+
+_DESCRIBED_HEAD = """\
+# Public facts for croupier fit. Ranges were described privately, from {people}: {promise}.
+# Levels and classes are those that were listed beforehand. Read it, and delete what is no feature.
+{left_out}"""
+
+
+def describe(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody who is asked.")],
+    delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
+    guess: Annotated[
+        Path | None, typer.Option(help="TOML file of wide guesses; the header's columns, as numbers, unless given.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Column to predict; needed for -o.")] = None,
+    ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH, a generous guess; repeatable.")] = None,
+    levels: Annotated[list[str] | None, typer.Option("--levels", help="COLUMN=A,B,C, all that count; repeatable.")] = None,
+    whole: Annotated[list[str] | None, typer.Option("--whole", help="COLUMN of whole numbers; repeatable.")] = None,
+    leave_out: Annotated[list[str] | None, typer.Option("--leave-out", help="COLUMN not to be described; repeatable.")] = None,
+    share: Annotated[
+        float | None, typer.Option(help="Set aside this share of the people for it, 0.1 say: it costs the others nothing.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where a schema for croupier fit goes.")] = None,
+    page: Annotated[Path | None, typer.Option("--html", help="Where a page with pictures goes.")] = None,
+    user_column: Annotated[
+        str | None, typer.Option(help="Column that says whose a row is; otherwise each row is a person.")
+    ] = None,
+    honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
+    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people who are asked.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
+    work_dir: Annotated[Path | None, typer.Option(help="Folder for rows while the file is read.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what each column is taken for, and ask nobody.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Look at all columns in one private round: quantiles, means, shares, what is missing; and write a schema.
+
+    Nothing is read off the data without noise. Names of columns are public, and what you guess of them.
+    """
+    for path in filter(None, (output, page)):
+        check_output(path, force)
+    source, console = Source(data, Dialect(sep, decimal, encoding)), messages()
+    with named_as_options("share", "delta", "work_dir", "honest", "seed", "epsilon"):
+        guesses = guess_for(
+            source,
+            None if guess is None else TableGuess.load(guess),
+            target=target,
+            user=user_column,
+            ranges=_pairs("--range", ranges or ()),
+            levels=_pairs("--levels", levels or ()),
+            whole=whole or (),
+            leave_out=leave_out or (),
+        )
+        if output is not None and (guesses.target is None or len(guesses.columns) < 2):
+            found = guesses.target if len(guesses.columns) > 1 else "the only column"
+            raise ArgumentError("--target", found, f"one of {', '.join(source.names)}", "The schema says what is to be predicted.")
+        for reason in guesses.left_out:
+            say(console, f"warning: column left out, {reason}", "yellow")
+        for line in guesses.lines():
+            say(console if as_json else Console(), line)
+        if dry_run:
+            say(console, "Nobody was asked, and nothing was spent.")
+            return
+        description = describe_table(
+            source,
+            guesses,
+            epsilon=epsilon,
+            delta=delta,
+            share=share,
+            honest=honest,
+            seed=seed,
+            account=None if account is None else PrivacyAccount(account),
+            work_dir=work_dir,
+            watcher=Shown(console, shown=console.is_terminal and not as_json),
+        )
+    if page is not None:
+        write_whole(page, describe_page(description, title=f"A private look at {source.path.name}").encode())
+    if as_json:
+        typer.echo(json.dumps(description.to_dict(), indent=2))
+    else:
+        _tell(description, page)
+    if output is not None:  # after the answer, which is paid for, was shown: there may be no schema in it
+        for line in _write_schema(output, description, guesses):
+            say(console, f"warning: column left out of the schema, {line}", "yellow")
+        if not as_json:
+            fit = f"croupier fit {shlex.quote(str(source.path))} --schema {shlex.quote(str(output))}"
+            say(Console(), f"Schema: {output}. Read it, then: {fit}", "dim")
+
+
+def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """COLUMN=VALUE, by the column."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value.strip()):
+            raise ArgumentError(option, text, "COLUMN=VALUE", "For example --range age=0..200 or --levels sex=f,m.")
+        found[name] = value
+    return found
+
+
+def _write_schema(output: Path, description: Description, guesses: TableGuess) -> list[str]:
+    """Write the schema, and say which columns are not in it, and why."""
+    facts, notes = schema_from(description, guesses)
+    left_out = [f"{json.dumps(name)}: {notes[name]}" for name in left_out_of(facts, notes)]
+    lines = "".join(f"# Left out: {line}\n" for line in left_out)
+    head = _DESCRIBED_HEAD.format(people=description.people, promise=description.promise, left_out=lines)
+    write_whole(output, (head + facts.to_toml(notes)).encode())
+    return left_out
+
+
+def left_out_of(schema: Schema, notes: Mapping[str, str]) -> list[str]:
+    """The columns that were described and are not in the schema, since their answers are no numbers."""
+    return [name for name in notes if name not in (*schema.columns, schema.target.column)]
+
+
+def _tell(description: Description, page: Path | None) -> None:
+    console = Console()
+    console.print(description_table(description))
+    say(console, f"{description.people}, one private round; {description.promise}. Error bars are 95 %, sampling included.")
+    for name, line in description.hints.items():
+        say(console, f"{name}: {line}", "yellow")
+    if description.aside is not None:
+        by = "name" if description.of is None else "place in the file"
+        say(console, f"They were chosen by their {by}. The others have spent nothing: a fit with this schema asks only them.")
+    if page is not None:
+        say(console, f"Page: {page}. Open it in a browser; it is one file and loads nothing.")

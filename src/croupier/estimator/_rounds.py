@@ -1,0 +1,173 @@
+"""One private round in each of several groups of people, and what that reveals about one of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..population import Population
+from ..population.dealing import deal
+from ..population.population import Question
+from ..privacy import Guarantee, SumPlan
+from ..privacy.crowd import honest_in_batch
+from ..protocol import SumEstimate
+from ..protocol.randomness import Secret
+from ..statistics.asking import plan_for
+from ..statistics.query import Statistic
+from ..validation import ArgumentError, real, whole
+
+# The part of delta for groups that hold too few honest users.
+_SHORTFALL_SHARE = 0.01
+_REMEDY = "Do not use this file."
+
+
+@dataclass(frozen=True)
+class GroupPlans:
+    """How each group is asked: one plan per group, and the chance that a group holds too few honest users.
+
+    Parameters
+    ----------
+    plans : tuple of SumPlan
+        One per group; its `users` are the group's size.
+    honest : float
+        The fraction of all users that is counted on.
+    shortfall : float
+        The probability, part of delta, that a user's group holds fewer honest users than its plan counts on.
+
+    Attributes
+    ----------
+    users : int
+        People in all groups together.
+    guarantee : Guarantee
+        What all rounds reveal about one user.
+
+    Guarantee
+    ---------
+    The worst of the groups: each user is in one, by lots that do not depend on the data, and answers once.
+    """
+
+    plans: tuple[SumPlan, ...]
+    honest: float
+    shortfall: float
+
+    @property
+    def users(self) -> int:
+        """People in all groups together."""
+        return sum(plan.users for plan in self.plans)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The worst of the groups, and the chance that one falls short."""
+        first, *others = [plan.guarantee for plan in self.plans]
+        worst = first.worst_of(*others)
+        honest = self.honest if self.shortfall else max(worst.honest, self.honest)
+        return replace(worst, slack=min(1.0, worst.slack + self.shortfall), honest=honest)
+
+    def check(self) -> None:
+        """Refuse plans that count on more honest users than random groups hold."""
+        real("honest", self.honest, above=0, at_most=1, remedy=_REMEDY)
+        real("shortfall", self.shortfall, at_least=0, below=1, remedy=_REMEDY)
+        if self.honest < 1:
+            real("shortfall", self.shortfall, above=0, remedy=_REMEDY)
+            for plan in self.plans:
+                most = honest_in_batch(self.users, self.honest, plan.users, self.shortfall)
+                whole("plan.honest_users", plan.honest_users, at_least=1, at_most=most, remedy=_REMEDY)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRounds:
+    """What the rounds of all groups released.
+
+    Parameters
+    ----------
+    planned : GroupPlans
+        How they were asked.
+    estimates : tuple of SumEstimate
+        The noisy sums, one per group.
+
+    Attributes
+    ----------
+    users : int
+        People in all groups together.
+    guarantee : Guarantee or None
+        What all rounds reveal about one user; None where one of them was not private.
+    """
+
+    planned: GroupPlans
+    estimates: tuple[SumEstimate, ...]
+
+    @property
+    def users(self) -> int:
+        """People in all groups together."""
+        return self.planned.users
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """That of the plans, unless a round was not private."""
+        return self.planned.guarantee if all(estimate.private for estimate in self.estimates) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields in plain JSON types."""
+        return {
+            "plans": [plan.to_dict() for plan in self.planned.plans],
+            "honest": self.planned.honest,
+            "shortfall": self.planned.shortfall,
+            "estimates": [estimate.to_dict() for estimate in self.estimates],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> GroupRounds:
+        """Read rounds from their dictionary. Plans are proved anew, and each sum has to be one of its plan."""
+        if set(values) != {"plans", "honest", "shortfall", "estimates"}:
+            raise ArgumentError("rounds", sorted(values), "plans, honest, shortfall and estimates", _REMEDY)
+        planned = GroupPlans(
+            tuple(SumPlan.from_dict(plan) for plan in values["plans"]), float(values["honest"]), float(values["shortfall"])
+        )
+        planned.check()
+        estimates = tuple(SumEstimate.from_json(json.dumps(estimate)) for estimate in values["estimates"])
+        for plan, estimate in zip(planned.plans, estimates, strict=True):
+            check_round(estimate, plan)
+        return cls(planned, estimates)
+
+
+def check_round(estimate: SumEstimate, plan: SumPlan) -> None:
+    """Refuse an estimate that is not one of this plan: of fewer users, say, than the noise is counted from."""
+    claim = estimate.guarantee
+    # Where reports may be left out, more honest users are assumed than the plan needs: that claims less.
+    if claim is not None and replace(claim, honest=min(claim.honest, plan.guarantee.honest)) != plan.guarantee:
+        raise ArgumentError("guarantee", str(estimate.guarantee), f"no stronger than its plans: {plan.guarantee}", _REMEDY)
+    whole("estimate.users", estimate.users, at_least=plan.honest_users, at_most=plan.users, remedy=_REMEDY)
+    if estimate.sum.shape != (plan.dim,) or not math.isclose(estimate.noise_std, plan.noise_std_for(estimate.users)):
+        raise ArgumentError("estimate", str(estimate), f"one of the plan beside it: {plan}", _REMEDY)
+
+
+def plan_groups(
+    queries: Sequence[Statistic], sizes: Sequence[int], *, epsilon: float, delta: float, honest: float, **options: Any
+) -> GroupPlans:
+    """Plan one round for each group of users."""
+    shortfall = 0.0 if honest >= 1 else _SHORTFALL_SHARE * delta
+
+    def counted_on(size: int) -> float:
+        return honest if not shortfall else honest_in_batch(sum(sizes), honest, size, shortfall) / size
+
+    plans = tuple(
+        plan_for(query, size, epsilon=epsilon, delta=delta - shortfall, honest=counted_on(size), **options)
+        for query, size in zip(queries, sizes, strict=True)
+    )
+    return GroupPlans(plans, honest, shortfall)
+
+
+def ask_groups(
+    planned: GroupPlans, queries: Sequence[Callable[[Sequence[SumEstimate]], Statistic]], population: Population, seed: int | None
+) -> GroupRounds:
+    """Ask one group after the other; what a group is asked may depend on what earlier ones answered."""
+    secret = Secret.fresh() if seed is None else Secret.of_seed(seed)
+    batches = deal(secret.derive("deal"), planned.users, [plan.users for plan in planned.plans])
+    estimates: list[SumEstimate] = []
+    for number, (plan, batch, query) in enumerate(zip(planned.plans, batches, queries, strict=True), start=1):
+        question = Question(query(estimates), batch, plan, secret.derive("group", number), number)
+        estimates.append(population.answer(question))
+    return GroupRounds(planned, tuple(estimates))

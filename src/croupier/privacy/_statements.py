@@ -1,0 +1,262 @@
+"""The promise in words, written once: explain, show, the report, the dashboard and the commands all print these sentences.
+
+A `Claim` is one pair (epsilon, delta) with what follows from it; `PromiseWords` is a claim with the neighbours and the crowd that
+it is made for. Every figure goes through `rounding`, which rounds losses and assumptions up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ._rounding import factor_up, loss, one_in, percent_up, round_up
+
+if TYPE_CHECKING:
+    from .guarantee import Guarantee
+
+# Deltas at which a guarantee that was planned for none in particular says its epsilon: the first that its slack leaves room in.
+USUAL_DELTAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+# Randomized responses beyond which epsilons are added up for a headline, since optimal composition would take long.
+_MANY_RESPONSES = 1000
+# Of the smallest errors of a float computation, with room to spare.
+_ROUND_UP = 1 + 1e-12
+
+SCALE = "1 is a strong promise, 4 a moderate one"
+IN_GENERAL = "What the model says about people in general, it may say about that person too: that is what it is for."
+SHUFFLER = (
+    "It enrols real people, each of them once. It mixes the messages of a round before the analyzer sees them, withholds a round "
+    "with fewer people than planned, and does not tell who sent what. A shuffler that colludes with the analyzer, or makes up the "
+    "others itself, leaves each person with their own few noise bits, which is little."
+)
+MACHINES = (
+    "The machines that hold the data are trusted: in a fit they hold everybody's, in a deployed task each person's device holds "
+    "that person's. The promise is about what leaves them, not about who looks inside."
+)
+RECORDS = {
+    "refuse": "Assumed of the records: all are valid (finite numbers, declared labels), wherever a refusal can be seen. A fit "
+    'stops at one that is not, so that it stopped says that there is one. invalid="blank" needs no such assumption.',
+    "blank": "Assumed of the records: nothing. One that is not valid counts as a blank, which is the same whatever it holds.",
+}
+LOTS = (
+    "Which round a person was asked in is drawn by lot and told to nobody who sees the rounds' sums. Rounds are filled up with "
+    "blanks, noisy answers that say nothing, so that how many people were in one does not show. The lots, and the secret that they "
+    "are drawn from, stay where the data is."
+)
+DEPLOYED_LOTS = (
+    "The shuffler draws them, tells each person its own and nobody another's, and fills rounds up with blanks of its own making. "
+    "A round ends at a time that is fixed beforehand, whoever came."
+)
+PUBLIC = "Taken as public: the parameters, the number of people, the names and number of the columns."
+ONCE = "Fitting again on the same people, or publishing scores on them, spends more than this."
+SEEDED = "the randomness was seeded"
+STAND_IN = "a stand-in with seeded noise answered for users"
+SEEDED_OR_STAND_IN = "seeded randomness, or a stand-in for users"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One pair of figures, and what somebody can do who sees what it is about.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy loss, and the probability of a larger one.
+    guess : float
+        The largest probability of guessing right between two records that are equally likely beforehand.
+    """
+
+    epsilon: float
+    delta: float
+    guess: float
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float, guarantee: Guarantee | None = None) -> Claim:
+        """The claim (epsilon, delta); its guess is that of the guarantee behind it, where there is one."""
+        if guarantee is not None:
+            guess = (1 + guarantee.delta(0.0)) / 2
+        else:
+            guess = 1 / (1 + math.exp(-epsilon)) + delta / (1 + math.exp(min(epsilon, 700.0)))
+        return cls(epsilon=epsilon, delta=delta, guess=min(1.0, guess * _ROUND_UP))
+
+    @property
+    def factor(self) -> str:
+        """e^epsilon, rounded up."""
+        return factor_up(self.epsilon)
+
+    @property
+    def best_guess(self) -> str:
+        """The guess as a percentage, rounded up."""
+        return percent_up(self.guess, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromiseWords:
+    """What is promised to every single person, in sentences.
+
+    Parameters
+    ----------
+    claim : Claim
+        The figures, for whoever sees the model and everything that the analyzer saw.
+    neighbours : str
+        "replace-one" or "zero-out".
+    honest : float
+        The fraction of all people that is counted on to add noise.
+    kept : bool
+        False where the randomness was seeded: the sentences then say what secure randomness would have promised.
+    watched : str
+        Where lots are secret, what `watched_line` says; else empty.
+    release : str
+        "model", or "answer" where a question is asked.
+    """
+
+    claim: Claim
+    neighbours: str
+    honest: float
+    kept: bool = True
+    watched: str = ""
+    release: str = "model"
+
+    @property
+    def headline(self) -> str:
+        """Epsilon and delta, and to whom."""
+        promises = "It promises" if self.kept else "With secure randomness it would promise"
+        return (
+            f"{promises} epsilon = {round_up(self.claim.epsilon)} and delta = {round_up(self.claim.delta)} to every single person."
+        )
+
+    @property
+    def if_watched(self) -> str:
+        """Where lots are secret, what holds to whom; else empty."""
+        if not self.watched:
+            return ""
+        holds = "holds" if self.kept else "would hold"
+        return (
+            f"That {holds} with secret lots: to whoever does not know in which round a person was asked. To somebody who also "
+            f"knows when each person answered, even if it is the shuffler who tells, it is {self.watched}."
+        )
+
+    @property
+    def difference(self) -> str:
+        """The promise for somebody who wants no figures."""
+        size = "little" if self.claim.guess < 0.65 else "a limited"
+        makes = f"makes {size} difference" if self.kept else f"would make {size} difference, with secure randomness,"
+        return (
+            f"Whether your record says one thing or another {makes} to what anybody can see of this {self.release}, or of "
+            f"everything that the analyzer saw while it was made."
+        )
+
+    @property
+    def meaning(self) -> str:
+        """What epsilon and delta say of conclusions."""
+        return (
+            f"Whoever sees the {self.release}, or everything that the analyzer saw while it was made: exchanging one person's data "
+            f"for {_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
+            f"{self.claim.factor} (e^epsilon), but for a probability of {round_up(self.claim.delta)} (delta), "
+            f"{one_in(self.claim.delta)}."
+        )
+
+    @property
+    def guess(self) -> str:
+        """What somebody can guess who knows all the others."""
+        replaced = self.neighbours == "replace-one"
+        question = "which of two records was a person's" if replaced else "whether a person's record was used"
+        return (
+            f"Somebody who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is right "
+            f"at most {self.claim.best_guess} of the time. Tossing a coin is right 50 % of the time."
+        )
+
+    @property
+    def crowd(self) -> str:
+        """The honest people that are counted on."""
+        everyone, lies = crowd(self.honest), f"Lies about their data spoil the {self.release}, and nobody's privacy."
+        return f"{everyone[0].upper()}{everyone[1:]} add the noise that they should. {lies}"
+
+
+def crowd(honest: Any, who: str = "people") -> str:
+    """The honest part of everybody that a proof needs, never said to be smaller than it is."""
+    share = percent_up(honest)
+    return f"all {who}" if share == "100 %" else f"at least {share} of all {who}"
+
+
+def honest_users(needed: int, users: int, who: str = "users") -> str:
+    """How many honest users a round needs, of how many."""
+    return f"all {users:,} {who}" if needed >= users else f"at least {needed:,} of {users:,} {who}"
+
+
+def brief(epsilon: Any, delta: Any, neighbours: str) -> str:
+    """A promise in a few words; parameters that nobody has checked yet are printed as they are."""
+    return f"epsilon = {loss(epsilon)}, delta = {loss(delta)}, neighbours {neighbours}"
+
+
+def guarantee_line(guarantee: Guarantee, epsilon: float) -> str:
+    """What is proved at an epsilon, in one line: (epsilon, delta) first, then for whom, if what, and by which theorem."""
+    return _line(guarantee, round_up(epsilon), round_up(guarantee.delta(epsilon)))
+
+
+def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
+    """`guarantee_line` with the figures that the proof is made of."""
+    secret = [f"mu = {round_up(one.mu)} in one of {one.rounds:,} secret rounds" for one in guarantee.allocations]
+    figures = [f"mu = {round_up(guarantee.mu)}"] if guarantee.mu or not (guarantee.pure_rounds or secret) else []
+    figures += secret
+    if guarantee.pure_rounds:
+        figures.append(f"{guarantee.pure_rounds} x epsilon = {round_up(guarantee.pure_epsilon)}")
+    figures.append(f"slack = {round_up(guarantee.slack)}")
+    if epsilon is not None:
+        line = guarantee_line(guarantee, epsilon)
+    elif (usual := _usual(guarantee)) is None:
+        line = f"no promise at any delta of use, {_conditions(guarantee)}"
+    else:
+        line = _line(guarantee, *map(round_up, usual))
+        if guarantee.watched is not None:
+            figures.append(f"and to somebody who also knows when each user answered {watched_line(guarantee, usual[1])}")
+    return f"{line} ({', '.join(figures)})"
+
+
+def watched_line(guarantee: Guarantee, delta: float) -> str:
+    """What is left of a promise to somebody who also knows when each user answered."""
+    watched = guarantee.if_watched
+    if watched.slack >= delta:
+        return f"no promise at delta {round_up(delta)}"
+    come = (
+        f", if {crowd(watched.honest, 'users')} come to their round and add their noise"
+        if watched.honest < guarantee.honest
+        else ""
+    )
+    return f"epsilon {round_up(watched.epsilon(delta))} at delta {round_up(delta)}{come}"
+
+
+def not_private(why: str) -> str:
+    """Why a result promises nothing."""
+    return f"NOT PRIVATE: {why}. Whoever knows the seed can take the noise away."
+
+
+def not_covered(names: Sequence[str]) -> str:
+    """What was read off the data."""
+    return f"NOT COVERED: {', '.join(names)}, read off the data, since it was declared public."
+
+
+def _usual(guarantee: Guarantee) -> tuple[float, float] | None:
+    """An epsilon and the delta that `proved_line` states it at; None where the slack leaves no such delta."""
+    delta = next((usual for usual in USUAL_DELTAS if usual >= 2 * guarantee.slack), None)
+    if delta is None:
+        return None
+    if guarantee.pure_rounds <= _MANY_RESPONSES:
+        return guarantee.epsilon(delta), delta
+    rest = replace(guarantee, pure_epsilon=0.0, pure_rounds=0)
+    return (rest.epsilon(delta) + guarantee.pure_rounds * guarantee.pure_epsilon) * _ROUND_UP, delta
+
+
+def _line(guarantee: Guarantee, epsilon: str, delta: str) -> str:
+    return f"({epsilon}, {delta})-differentially private {_conditions(guarantee)}"
+
+
+def _conditions(guarantee: Guarantee) -> str:
+    return (
+        f"for {guarantee.neighbours} neighbours, if {crowd(guarantee.honest, 'users')} follow the protocol; by {guarantee.theorem}"
+    )
+
+
+def _other(neighbours: str) -> str:
+    return "any other data" if neighbours == "replace-one" else "having sent nothing but noise"

@@ -1,0 +1,235 @@
+"""From a user's vector to integers: check, clip to the norm bound, scale to 0..g, round at random.
+
+Privacy rests on one fact about this module: for any two inputs the real encodings are within g (1 + 1e-9) of each other in l2
+norm and within g in every coordinate (docs/accounting.md, section 6). Clipping therefore leaves room for the error of the
+computed length, and of every operation between it and the encoding. Lengths are computed here, for whichever way the entries are
+made: `UnitVectors.numbers` and the kernel in `compiled.py` do the same operations in the same order, so what is proved for one
+holds for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..arithmetic import LinearVectors, products, row_dots, row_squares
+from ..privacy import ArgumentError
+from ..validation import Found, RecordError
+
+Floats = NDArray[np.float64]
+# Sizes at which no square, product or quotient of two overflows, and what underflows does not count beside the norm.
+_NORMS = (1e-30, 1e30)
+_LONGEST_ROW, _LARGEST_COEFFICIENT = 1e100, 1e50
+
+
+@dataclass(frozen=True, eq=False)
+class UnitVectors:
+    """Vectors in the unit ball as products: user i's is coefficients_i times rows_i plus factors_i times the shift.
+
+    Parameters
+    ----------
+    rows : numpy.ndarray of shape (users, features)
+        In single or double precision.
+    coefficients : numpy.ndarray of float64, shape (users, outputs)
+        What each user's row is multiplied by.
+    factors : numpy.ndarray of float64, shape (users,)
+        What the shift is multiplied by.
+    shift : numpy.ndarray of float64, shape (outputs, features), or None
+        A vector that all users share; None where there is none.
+    """
+
+    rows: NDArray[Any]
+    coefficients: Floats
+    factors: Floats
+    shift: Floats | None
+
+    def numbers(self) -> Floats:
+        """Make the vectors, with the operations that the bound on their lengths covers, in their order."""
+        vectors = products(self.rows, self.coefficients)
+        if self.shift is not None:
+            vectors += self.factors[:, np.newaxis] * self.shift.ravel()
+        return vectors
+
+    def part(self, first: int, last: int) -> UnitVectors:
+        """Take some of the users."""
+        return UnitVectors(self.rows[first:last], self.coefficients[first:last], self.factors[first:last], self.shift)
+
+    def total(self) -> Floats:
+        """Add up the vectors without making them."""
+        products = self.coefficients.T @ self.rows
+        return np.asarray((products if self.shift is None else products + self.factors.sum() * self.shift).ravel())
+
+
+def as_vectors(vectors: ArrayLike, dim: int, name: str = "vectors") -> NDArray[Any]:
+    """Take `vectors` as a real array of one row per user; its values are not yet looked at."""
+    remedy = f"Pass an array with one row of {dim} numbers per user."
+    array = as_numbers(vectors, name, remedy)
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise ArgumentError(f"{name}.shape", array.shape, f"(users, {dim})", remedy)
+    return array
+
+
+def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
+    """Take `values` as an array of real numbers no wider than float64, of whatever shape."""
+    if np.ma.isMaskedArray(values) or (isinstance(values, list | tuple) and any(np.ma.isMaskedArray(row) for row in values)):
+        raise ArgumentError(
+            name, Found("is a masked array"), "an array without a mask", "Impute or drop what is masked on the user's side."
+        )
+    try:
+        array = np.asarray(values)
+        if array.dtype == object:
+            if any(isinstance(entry, str | bytes) for entry in array.ravel()):
+                raise ArgumentError(name, Found("has text in it"), "an array of numbers", remedy)
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(name, type(values).__name__, "an array of numbers", remedy) from None
+    if array.dtype.kind not in "biuf":
+        raise ArgumentError(f"{name}.dtype", str(array.dtype), "a real number type", remedy)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):  # what float64 cannot hold becomes infinite, and is refused as such
+            array = array.astype(np.float64)
+    return array
+
+
+def require_finite(vectors: NDArray[Any], rows: range, name: str = "vectors") -> None:
+    """Refuse NaN and infinity, naming the first user that has one."""
+    for start in rows:
+        with np.errstate(all="ignore"):
+            if np.isfinite(np.sum(vectors[start : start + rows.step])):
+                continue  # a sum with NaN or infinity in it is not finite
+        finite = np.isfinite(vectors[start : start + rows.step]).all(axis=1)
+        if not finite.all():
+            user = start + int(np.argmin(finite))
+            bad = vectors[user][~np.isfinite(vectors[user])][0]
+            remedy = "Remove or impute missing values on the user's side; nothing was sent."
+            raise RecordError(f"{name}[{user}]", float(bad), "finite", remedy, public=name)
+
+
+def as_linear(vectors: ArrayLike | LinearVectors, dim: int) -> LinearVectors:
+    """Take `vectors` as products, of the shape (users, dim)."""
+    if not isinstance(vectors, LinearVectors):
+        return LinearVectors.of(as_vectors(vectors, dim))
+    if vectors.dim != dim:
+        raise ArgumentError("vectors.shape", (len(vectors), vectors.dim), f"(users, {dim})", f"Pass {dim} numbers per user.")
+    return vectors
+
+
+def clip_to_ball(vectors: LinearVectors, norm: float) -> Iterator[UnitVectors]:
+    """Divide the vectors by `norm`, and scale those outside the unit ball back to just inside it; each user's by itself.
+
+    They come in one piece, and where some are of a size that squares cannot hold, those in another.
+
+    Parameters
+    ----------
+    vectors : LinearVectors
+        One vector per user.
+    norm : float
+        The public bound on their l2 norms, above 0, in units of the data.
+
+    Yields
+    ------
+    UnitVectors
+        Vectors of some of the users; of each user once.
+
+    Raises
+    ------
+    RecordError
+        Where an entry is NaN or infinite.
+
+    Requires
+    --------
+    `vectors.squares`, where they are given, are what `row_squares` makes of these very rows
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Ensures
+    -------
+    The true l2 norm of every vector, as `UnitVectors.numbers` or the compiled pass computes it, is at most 1, whatever the rounding
+    and whatever the vector was. It depends on this user's vector and `norm` alone
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+    """
+    usual, longest = _longest(vectors, norm)
+    if not usual.all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = np.asarray(vectors)
+        require_finite(numbers, range(0, len(numbers), max(1, len(numbers))))
+        rows = _scaled_back(numbers[~usual], norm)
+        yield UnitVectors(rows, np.ones((len(rows), 1)), np.ones(len(rows)), None)
+        vectors, longest = vectors.of_users(usual), longest[usual]
+    if len(vectors):
+        factors = 1 / np.maximum(norm, longest)
+        yield UnitVectors(vectors.rows, vectors.coefficients * factors[:, np.newaxis], factors, vectors.shift)
+
+
+def _longest(vectors: LinearVectors, norm: float) -> tuple[NDArray[np.bool_], Floats]:
+    """Whose vectors are of a usual size, and for these a bound on their true lengths that also covers what is done with them later.
+
+    Let u = 2^-53, and A the length of the product plus that of the shift. The computed square of the length is wrong by less than
+    (d + 6) u A^2, the bound's root and reciprocal by less than 6 u of themselves, and the entries, of a coefficient times a factor
+    times a feature plus a factor times a shift, by less than 3.1 u A together. All that is below 2 (d + 16) u A^2 in the square.
+    What is so short that its squares vanish is shorter than any norm here; whatever is not a number is not of a usual size. Squares
+    of rows in single precision are first brought to where they are not too small (see `row_squares`).
+    """
+    rows, coefficients = vectors.rows, vectors.coefficients
+    slack = (vectors.dim + 16) * 2.0**-52
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = row_squares(rows) if vectors.squares is None else vectors.squares
+        if rows.dtype == np.float32:
+            features = rows.shape[1]
+            squares = squares * (1 + (features + 2) * 2.0**-23) + features * 2.0**-124
+        sizes = row_squares(coefficients)
+        usual = (squares < _LONGEST_ROW**2) & (sizes < _LARGEST_COEFFICIENT**2) & (_NORMS[0] < norm < _NORMS[1])
+        square = squares * sizes
+        if vectors.shift is None:
+            longest = np.sqrt(square * (1 + slack))
+        else:
+            shift = float(np.sqrt(np.sum(vectors.shift**2)))
+            along = sum(coefficients[:, k] * row_dots(rows, shift_k) for k, shift_k in enumerate(vectors.shift))
+            longest = np.sqrt(square + 2 * along + shift**2 + slack * (np.sqrt(square) + shift) ** 2)
+            usual &= shift < _LARGEST_COEFFICIENT
+    return usual & (longest >= 0), longest
+
+
+def _scaled_back(vectors: Floats, norm: float) -> Floats:
+    """Vectors of any size divided by `norm`, those outside the unit ball scaled back: a length is right to (d + 8) 2^-53."""
+    limit = 1 - (vectors.shape[1] + 8) * 2.0**-53
+    peak = np.max(np.abs(vectors), axis=1)
+    unit: Floats = vectors / np.maximum(peak, norm)[:, np.newaxis]  # entries in [-1, 1], so squares cannot overflow
+    length = np.sqrt(row_squares(unit))
+    long = (length > limit) | (peak > norm)
+    unit *= np.where(long, limit / np.maximum(length, limit), 1.0)[:, np.newaxis]
+    return unit
+
+
+def encode(unit: Floats, levels: int) -> Floats:
+    """Encode vectors in the unit ball as a = (x + 1) g / 2.
+
+    Parameters
+    ----------
+    unit : numpy.ndarray of float64, shape (users, dim)
+        Entries x in [-1, 1], from `clip_to_ball`.
+    levels : int
+        g, from 1 to 2^31.
+
+    Returns
+    -------
+    numpy.ndarray of float64, shape (users, dim)
+        Real encodings, in levels.
+
+    Requires
+    --------
+    The true l2 norm of every row is at most 1, as `clip_to_ball` ensures, and dim is at most 10^9
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Ensures
+    -------
+    Encodings are in [0, g]. Those of any two vectors are within g (1 + 1e-9) of each other in l2 norm and within g in every
+    coordinate: `shift` and `reach` of `certify`
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+    """
+    scaled: Floats = unit + 1
+    scaled *= levels / 2
+    return scaled

@@ -1,0 +1,122 @@
+"""Encode, round and add up in one pass over a chunk of users, where numba is installed (extra `fast`).
+
+The same integers as `Randomizer.added`, bit for bit, from the same random bytes in the same order; only faster. Numba takes some
+tenths of a second to load, so it is loaded once that much work has been done without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..validation import how_to_install
+from ._encoding import UnitVectors
+from .randomness import RandomSource
+from .sampling import round_ties
+
+# Entries that are rounded in the time that it takes to load numba.
+PATIENCE = 1 << 25
+# An encoding times 256 and a byte fit 32 bits.
+_MOST_LEVELS = 1 << 22
+_NO_SHIFT = np.zeros((0, 0))
+
+
+class _Work:
+    """What this process has been given to round that the pass could do."""
+
+    entries = 0
+
+
+def note_work(unit: UnitVectors, levels: int) -> None:
+    """Count the entries of these vectors, so that `is_for` knows when the pass is worth loading."""
+    if levels < _MOST_LEVELS:
+        _Work.entries += unit.rows.shape[0] * unit.rows.shape[1] * unit.coefficients.shape[1]
+
+
+def is_for(unit: UnitVectors, levels: int) -> bool:
+    """Tell whether the pass is to be had, and worth having after the work that was noted."""
+    return levels < _MOST_LEVELS and _Work.entries > PATIENCE and kernel(*_kind(unit)) is not None
+
+
+def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.int64]:
+    """Add up the columns of the vectors' rounded encodings in one pass.
+
+    Parameters
+    ----------
+    unit : UnitVectors
+        Vectors in the unit ball, from `clip_to_ball`.
+    levels : int
+        The levels of their encoding, below 2^22.
+    random : RandomSource
+        Where the coins of the rounding come from.
+
+    Returns
+    -------
+    numpy.ndarray of int64, shape (dim,)
+        The sum of the rounded encodings, in levels.
+
+    Raises
+    ------
+    ImportError
+        Where numba is not installed.
+
+    Requires
+    --------
+    The vectors' true l2 norms are at most 1, as `clip_to_ball` ensures, and levels < 2^22
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Ensures
+    -------
+    The same integers as those of `Randomizer.added` from the same random bytes, bit for bit, hence with the law that is proved for
+    it (docs/accounting.md#6-what-the-code-does-about-floating-point).
+    """
+    compiled = kernel(*_kind(unit))
+    if compiled is None:
+        raise ImportError(f"numba is not installed: {how_to_install('fast')}")
+    width = unit.rows.shape[1] * unit.coefficients.shape[1]
+    shift = _NO_SHIFT if unit.shift is None else unit.shift
+    drawn = random.draw_bytes(len(unit.rows) * width)
+    ones = np.zeros(width, dtype=np.int64)
+    columns, rest = compiled(unit.rows, unit.coefficients, unit.factors, shift, levels / 2 * 256, drawn, ones)
+    np.add.at(ones, columns[round_ties(random, rest)], 1)
+    return ones
+
+
+def entries_kernel(entries: int) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    """The pass over so many entries of sparse vectors, where it is to be had and worth having: see `compiled.add_entries`."""
+    _Work.entries += entries
+    return _entries_kernel() if _Work.entries > PATIENCE else None
+
+
+@cache
+def _entries_kernel() -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    try:
+        add_entries = importlib.import_module(f"{__package__}.compiled").add_entries
+        number, place = np.ones((1, 1)), np.zeros((1, 1), np.int64)
+        add_entries(number, np.ones(1), place, 1.0, np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    except Exception:
+        return None
+    return add_entries if hasattr(add_entries, "signatures") else None
+
+
+def _kind(unit: UnitVectors) -> tuple[str, bool]:
+    """What the pass is compiled for: the type of the rows, and whether they may be written to, though it does not."""
+    return unit.rows.dtype.name, unit.rows.flags.writeable
+
+
+@cache
+def kernel(kind: str = "float64", writeable: bool = True) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    """Give the compiled pass, tried with rows of this kind. Nothing is drawn here."""
+    try:
+        add_rounded = importlib.import_module(f"{__package__}.compiled").add_rounded
+        number, numbers = np.ones(1), np.ones((1, 1))
+        rows = numbers.astype(kind)
+        rows.setflags(write=writeable)
+        add_rounded(rows, numbers, number, numbers, 1.0, np.zeros(1, np.uint8), np.zeros(1, np.int64))
+    except Exception:
+        return None
+    return add_rounded if hasattr(add_rounded, "signatures") else None

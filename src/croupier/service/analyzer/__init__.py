@@ -1,0 +1,1 @@
+"""The analyzer: a population behind the network, its dashboard and task files."""

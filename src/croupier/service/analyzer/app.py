@@ -1,0 +1,112 @@
+"""The roles on the network: HTTP around `ShufflerRole` and `RemotePopulation`, binary bodies, and every refusal with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from prometheus_client import Counter
+from starlette.concurrency import run_in_threadpool
+
+from ..net.app import _BEAT, _LOOK, _MOST_ARRIVALS_BYTES, _MOST_STREAMS, ANSWER_POLICY, _app, _document, _handed, _refusal
+from ..wire.reports import release_bytes
+from .dashboard import POLICY, Dashboard, page
+from .population import RemotePopulation
+
+
+def analyzer_app(population: RemotePopulation) -> FastAPI:
+    """For the shuffler: the task, the round, and where batches go."""
+    app, registry = _app("croupier analyzer", population.store)
+    batches = Counter("croupier_batches_taken", "Batches that were taken, retries included", registry=registry)
+    longest = population.task.most_batch_bytes()
+
+    @app.get("/v1/task")
+    async def task(request: Request) -> Response:
+        return _document(population.document)
+
+    @app.get("/v1/round")
+    async def current(request: Request) -> Response:
+        return _document(await run_in_threadpool(population.current))
+
+    @app.post("/v1/batch")
+    async def batch(request: Request) -> Response:
+        answer = await _handed(request, longest, population.take)
+        if answer.status_code == 200:
+            batches.inc()
+        return answer
+
+    @app.get("/v1/exclusions/{round_id}")
+    async def exclusions(round_id: str) -> Response:
+        return _document(await run_in_threadpool(population.exclusions, round_id))
+
+    @app.post("/v1/release")
+    async def release(request: Request) -> Response:
+        return await _handed(request, release_bytes(population.task.problem.dim), population.take_release)
+
+    @app.get("/v1/end")
+    async def end(request: Request) -> Response:
+        return _document(await run_in_threadpool(population.ending.document))
+
+    @app.post("/v1/end")
+    async def end_heard(request: Request) -> Response:
+        return await _handed(request, _MOST_ARRIVALS_BYTES, population.ending.hear)
+
+    @app.post("/v1/refusal")
+    async def refusal(request: Request) -> Response:
+        return await _handed(request, _MOST_ARRIVALS_BYTES, population.ending.refuse)
+
+    dashboard = Dashboard(population)
+    app.state.stopping, app.state.streams = False, 0
+
+    @app.post("/v1/arrivals")
+    async def arrivals(request: Request) -> Response:
+        return await _handed(request, _MOST_ARRIVALS_BYTES, dashboard.hear)
+
+    @app.get("/")
+    async def shown(request: Request) -> Response:
+        text = page(await run_in_threadpool(dashboard.state))
+        return HTMLResponse(text, headers={"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"})
+
+    @app.get("/answer")
+    async def answer(request: Request) -> Response:
+        if population.page is None:
+            return _refusal(404, "there is no answer yet, or none with pictures")
+        return HTMLResponse(population.page, headers={"Content-Security-Policy": ANSWER_POLICY, "Referrer-Policy": "no-referrer"})
+
+    @app.get("/v1/state")
+    async def state(request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(dashboard.state))
+
+    @app.get("/v1/events")
+    async def events(request: Request) -> Response:
+        if app.state.streams >= _MOST_STREAMS:
+            return _refusal(503, "too many pages are open; ask for /v1/state")
+        return StreamingResponse(_events(app, dashboard), media_type="text/event-stream")
+
+    return app
+
+
+async def _events(app: FastAPI, dashboard: Dashboard) -> AsyncIterator[str]:
+    """Server-sent events: a whole state where it is another one, arrivals where they alone are, a beat where nothing is."""
+    app.state.streams += 1
+    try:
+        before, arrivals, last, stopping = None, None, time.monotonic(), False
+        while not stopping:
+            stopping = app.state.stopping  # the last look is after the end
+            state = await run_in_threadpool(dashboard.state, anew=stopping)
+            now = {name: value for name, value in state.items() if name != "arrivals"}
+            what, said = ("state", state) if now != before else ("arrivals", state["arrivals"])
+            if now != before or said != arrivals:
+                yield f"event: {what}\ndata: {json.dumps(said)}\n\n"
+                before, arrivals, last = now, state["arrivals"], time.monotonic()
+            elif time.monotonic() >= last + _BEAT:
+                yield "event: beat\ndata: 1\n\n"
+                last = time.monotonic()
+            if not stopping:
+                await asyncio.sleep(_LOOK)
+    finally:
+        app.state.streams -= 1

@@ -1,0 +1,496 @@
+"""How many reports a round may leave out, and with how many it can end: both follow from the task, and all roles compute them.
+
+By the task's premise a batch holds so many honest users (`held`). Its plan counts on `honest_users` of them. What is between is the
+margin for reports that are left out: an analyzer that leaves out honest ones, which nobody can tell, still has the sum of as many
+honest users as the plan's proof needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from sqlalchemy import Connection, func, insert, select, update
+
+from ...optimizer._gradients import Gradients
+from ...optimizer.phases import Phase, Schedule, held_in_batch, objective_of
+from ...population.population import Question, Test
+from ...privacy import SumPlan
+from ...privacy._rounding import exact
+from ...privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
+from ...protocol import Counts, SumEstimate, VectorSum
+from ...validation import ArgumentError
+from ..net import database as tables
+from ..net.database import Database, Result
+from ..wire.documents import Document, End, WireError, refusal_reason, require_heard, sha256
+from ..wire.enrolment import PREFIX_BYTES
+from ..wire.outcomes import Answered, RoundLostError, TooManyBadReportsError
+from ..wire.queries import AskedQuery
+from ..wire.reports import Exclusions, Release, SealedBatch, batch_bytes
+from ..wire.task import Task, TaskRound
+from ..wire.tokens import is_token, slot_of
+from ..wire.transports import checked_transport, opened
+
+
+def most_excluded(task: Task, phase: Phase) -> int:
+    """Count the reports of a round that may be left out at most: E.
+
+    Guarantee
+    ---------
+    Whichever E reports of a batch are left out, the rest holds the honest users that the phase's plan counts on, if the batch holds
+    those that the task's premise says.
+    """
+    if phase.lots is not None:
+        return phase.lots.most_excluded
+    return held_in_batch(task.schedule, task.users, phase) - phase.plan.honest_users
+
+
+def fewest(task: Task, phase: Phase) -> int:
+    """Count the reports with which a round can end at least, before any is left out."""
+    if phase.lots is not None:
+        return phase.plan.users
+    return phase.plan.honest_users + most_excluded(task, phase)
+
+
+def no_room(task: Task) -> str | None:
+    """Say that one bad report ends a task, where that is so, and from which size of a round it is not."""
+    schedule = task.schedule
+    tight = [phase for phase in schedule.phases if not room(task, phase)]
+    if not tight:
+        return None
+    line = f"One bad report ends the task: the plan of a round of {tight[0].batch:,} has no room for any."
+    if schedule.honest == 1:
+        return f"{line} With honest below 1 there is room for some."
+    if tight[0].lots is not None:
+        return f"{line} Fewer rounds, or more users, leave room for some."
+    alone = tight[0].batch == task.users  # everybody is in the round: more people are a larger round
+    enough = next((size for size in range(2, 10_000) if _would_leave_room(size, size if alone else task.users, schedule)), None)
+    more = f"rounds of {enough:,} and more" if enough is not None and (alone or enough <= task.users) else "fewer rounds"
+    return f"{line} With honest = {exact(schedule.honest)}, {more} leave room for some."
+
+
+def room(task: Task, phase: Phase) -> int:
+    """Count the users of a round who may send what is bad before the task ends."""
+    if checked_transport(task.transport) is None:
+        return phase.plan.users - phase.plan.honest_users
+    return most_excluded(task, phase)
+
+
+def _would_leave_room(batch: int, users: int, schedule: Schedule) -> bool:
+    """Whether such rounds would be planned with E of at least 1, as `Budget.honest_of` and `AskedQuery.schedule` plan them."""
+    if batch > users:
+        return False
+    chance = schedule.shortfall
+    held = honest_in_batch(users, schedule.honest, batch, chance) if chance else honest_total(batch, schedule.honest)
+    return exclusions_in_batch(users, schedule.honest, batch, held) > 0
+
+
+# Who is counted in a round of a task with an enroller: whoever brings a token of this task and slot that was not used before.
+
+# Tokens that are looked up together.
+_TOGETHER = 500
+
+
+class Admission:
+    """Counts the tokens of one batch, each once, over all batches of the task. Nothing is written down before `spend`.
+
+    Guarantee
+    ---------
+    The reports that are admitted in all rounds of a slot are of different people whom the task's enroller has signed tokens for: a
+    token that is forged, of another task or slot, or used before, in this batch or an earlier one, admits nobody.
+    """
+
+    def __init__(self, store: Database, task: Task, task_round: TaskRound) -> None:
+        self._task, self._round, self._slot = task, task_round.id, slot_of(task, task_round)
+        self._used: dict[str, None] = {}
+        with store.look() as connection:
+            spent = tables.spent.c
+            query = select(spent.token).where(spent.round != task_round.id)
+            self._earlier = set(connection.execute(query).scalars()) if task.enroller is not None else set[str]()
+
+    def admits(self, token: bytes) -> bool:
+        """Count a token."""
+        if self._task.enroller is None:
+            return not token
+        name = hashlib.sha256(token[:PREFIX_BYTES]).hexdigest()
+        if name in self._used or name in self._earlier or not is_token(token, self._task, self._slot):
+            return False
+        self._used[name] = None
+        return True
+
+    def spend(self, connection: Connection) -> None:
+        """Write down the tokens that were counted, in the transaction that writes down what came of the batch."""
+        names = list(self._used)
+        for start in range(0, len(names), _TOGETHER):
+            rows = [{"token": name, "round": self._round} for name in names[start : start + _TOGETHER]]
+            connection.execute(insert(tables.spent), rows)
+
+
+# What the analyzer makes of a batch: counts, or a signed list of the reports that are left out, and then one sum over the rest.
+#
+# Each is written down in one transaction before anything is said, and a round's key goes with it: the same batch after a crash has
+# the same list, and no batch is opened for two.
+
+log = logging.getLogger("croupier")
+_IMPOSSIBLE = "counts that no users could have sent: a report was not made by the protocol"
+
+
+def open_batch(
+    store: Database,
+    task: Task,
+    task_round: TaskRound,
+    data: bytes,
+    private: X25519PrivateKey,
+    key: Ed25519PrivateKey,
+    pool: Executor | None,
+) -> None:
+    """Open a batch, and write down what it is: counts, a list of exclusions, or more bad reports than the task can bear."""
+    phase = task_round.phase_of(task)
+    batch = SealedBatch.from_bytes(data, phase.plan.bits_per_coordinate, task.shuffler)
+    found: dict[str, Any]
+    admission = Admission(store, task, task_round)
+    if (transport := checked_transport(task.transport)) is None:
+        content = opened(batch, phase.plan, private, pool)
+        found = {"bad": content.malformed}
+        values = {"ones": json.dumps(content.counts.ones.tolist()), "users": batch.users}
+        most = batch.users - phase.plan.honest_users
+        if content.cheats > most:
+            values = {
+                "spoiled": f"{content.malformed} envelopes hold no bit, so that more than the {most} users allowed are cheats"
+            }
+    else:
+        secret = transport.analyzer_secret(private, task.shuffler, batch.round)
+        verdict = transport.check(batch, phase.plan, private, pool, admission.admits, secret)
+        document = Exclusions(task.id, task_round.id, sha256(data), verdict.bad).document(key)
+        found = {"bad": len(verdict.bad), "exclusions": document.to_bytes()}
+        values = {"users": batch.users - len(verdict.bad)}
+        if len(verdict.bad) > (most := most_excluded(task, phase)):
+            values = {"spoiled": f"{len(verdict.bad)} of {batch.users} reports are bad, more than the {most} allowed"}
+        else:
+            found["share"] = verdict.share.astype("<u8").tobytes()
+    if found["bad"]:
+        what = "envelopes count as zeros" if transport is None else "reports are left out"
+        log.warning("round %d: %d bad %s", task_round.number, found["bad"], what)
+    with store.begin() as connection:
+        connection.execute(insert(tables.found).values(round=task_round.id, **found))
+        admission.spend(connection)
+        here = tables.asked.c.id == task_round.id
+        connection.execute(update(tables.asked).where(here).values(**values, key=None, batch=None))
+    store.wipe()
+
+
+def exclusions_of(store: Database, round_id: str) -> Document | None:
+    """Return the signed list of the reports that are left out of a round."""
+    with store.look() as connection:
+        stored = connection.execute(select(tables.found.c.exclusions).where(tables.found.c.round == round_id)).scalar()
+    return None if stored is None else Document.from_bytes(stored)
+
+
+def take_release(store: Database, task: Task, task_round: TaskRound, release: Release) -> None:
+    """Write down the counts of a round: the shuffler's sum less the analyzer's share. The first release counts, others do
+    nothing."""
+    phase, transport, found = task_round.phase_of(task), checked_transport(task.transport), tables.found.c
+    with store.begin() as connection:
+        query = select(found.exclusions, found.share, tables.asked.c.users).join_from(tables.found, tables.asked)
+        row = connection.execute(query.where(found.round == task_round.id)).first()
+        if row is None or row.exclusions is None or transport is None or release.transport != task.transport:
+            raise WireError("a release of no list of exclusions")
+        if Document.from_bytes(row.exclusions).digest != release.exclusions:
+            raise WireError("a release of another list of exclusions")
+        if row.share is None:
+            return  # it is here, or the round was given up
+        if (release.users, release.width, release.sums.shape) != (row.users, transport.width(phase.plan), (phase.plan.dim,)):
+            raise WireError("a release of another shape than the task's")
+        counts = transport.counts(release.sums, np.frombuffer(row.share, "<u8").astype(np.uint64), release.users, phase.plan)
+        here = found.round == task_round.id
+        dropped = None if counts is not None else _IMPOSSIBLE
+        if dropped:
+            log.error("round %d is a step of length 0: %s", task_round.number, dropped)
+        connection.execute(update(tables.found).where(here).values(share=None, dropped=dropped))
+        ones = json.dumps(None if counts is None else counts.ones.tolist())
+        connection.execute(update(tables.asked).where(tables.asked.c.id == task_round.id).values(ones=ones))
+    store.wipe()
+
+
+def estimate_of(ones: str, users: int, plan: SumPlan) -> SumEstimate:
+    """Estimate the sum from counts as they were written down; a round that was dropped is a sum of 0."""
+    counts = json.loads(ones)
+    if counts is None:  # what is said of the users is that no users could have sent it
+        return SumEstimate(sum=np.zeros(plan.dim), users=users, noise_std=plan.noise_std_for(users), guarantee=plan.guarantee)
+    return VectorSum(plan).analyze(Counts(np.array(counts, dtype=np.int64), users, private=True))
+
+
+# A task's end in the two roles: the analyzer declares it and waits until the shuffler knows, the shuffler keeps it for clients.
+
+
+class AnalyzerEnding:
+    """The analyzer's side."""
+
+    def __init__(self, task: Task, store: Database, key: Ed25519PrivateKey) -> None:
+        self._task, self._store, self._key = task, store, key
+        self._heard = threading.Event()
+        self.refusal: str | None = None
+
+    def declare(self, rounds: int, reason: str | None = None) -> Document:
+        """Write down that the task has ended."""
+        document = End(self._task.id, rounds, reason).document(self._key)
+        self._store.keep_end(document)
+        return document
+
+    def document(self) -> Document | None:
+        """Return the signed end."""
+        return self._store.end()
+
+    def hear(self, data: bytes) -> None:
+        """Take the shuffler's word that it knows of the end."""
+        require_heard(Document.from_bytes(data), self._task.id, self._task.shuffler)
+        if self._store.end_heard(now=True):
+            self._heard.set()
+
+    def refuse(self, data: bytes) -> None:
+        """Take the shuffler's word that it does not serve the task, and log it once."""
+        reason = refusal_reason(Document.from_bytes(data), self._task.id, self._task.shuffler)
+        if reason != self.refusal:
+            log.error("the shuffler does not serve the task: %s", reason)
+        self.refusal = reason
+
+    def wait(self, seconds: float, stopped: threading.Event) -> bool:
+        """Wait until the shuffler knows of the end."""
+        left = seconds
+        if self._store.end_heard():  # by an earlier process
+            self._heard.set()
+        while left > 0 and not stopped.is_set() and not self._heard.wait(min(0.2, left)):
+            left -= 0.2
+        return self._heard.is_set()
+
+
+# The analyzer: runs an optimizer over users it never sees. It publishes rounds, and opens batches that its shuffler forwards.
+
+
+class RemotePopulation:
+    """Users behind a shuffler, as an optimizer sees them: a `Population` whose `answer` publishes a round and waits for its batch.
+
+    Every step is on disk before it is acted upon: a round before it is published, a batch before the shuffler forgets it, counts
+    before the optimizer sees them. If a process that is gone has asked the same question before, it is the same round, and its
+    answer is the one that came.
+
+    Guarantee
+    ---------
+    That of the task's schedule, under the assumptions in docs/threat-model.md. A batch is opened once, and then its key is
+    deleted.
+    """
+
+    private = True  # devices add the plan's noise
+    unit = "person"  # a client has all rows of whoever runs it
+
+    def __init__(self, task: Task, store: Database, key: Ed25519PrivateKey, *, pool: Executor | None = None) -> None:
+        self.task, self.store, self._key, self._pool = task, store, key, pool
+        self.document = task.document(key)
+        self.ending = AnalyzerEnding(task, store, key)
+        with store.begin() as connection:
+            store.keep_task(connection, task.id, self.document)
+        self.page: str | None = None  # the answer to a question, as a page, once there is one
+        self._arrived = threading.Condition()
+        self._stopped = False
+
+    @property
+    def users(self) -> int:
+        """How many users the task asks."""
+        return self.task.users
+
+    @property
+    def turnout(self) -> float:
+        """The fraction of users that is counted on to come to their round, where lots are secret."""
+        lots = self.task.schedule.phases[0].lots
+        return 1.0 if lots is None else lots.turnout
+
+    def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
+        """Do nothing: records are where nobody can look at them. Devices check their own."""
+        return None
+
+    def answer(self, question: Question) -> SumEstimate:
+        """Publish the round, wait for its batch, and estimate the sum from its counts."""
+        query, asked = question.query, self.task.problem
+        if not isinstance(query, Gradients) and not (isinstance(asked, AskedQuery) and asked.asks(query)):
+            raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
+        name = question.secret.derive("name of the round").key[:16].hex()
+        self._insist(partial(self._publish, name, question))
+        while (estimate := self._insist(partial(self._estimate, name, question.plan))) is None:
+            if (batch := self._insist(partial(self._batch, name))) is not None:
+                self._insist(partial(self._open, name, batch))
+        if (lost := self._insist(self._lost)) is not None:
+            raise lost
+        return replace(estimate, guarantee=question.promised(estimate.guarantee))
+
+    def _insist(self, do: Callable[[], Result]) -> Result:
+        """A database that is restarted does not end a run: every step is done again if need be."""
+        return self.store.insist(do, lambda: self._stopped)
+
+    def current(self) -> Document | None:
+        """Return the round that is waited for, as its signed document."""
+        columns = tables.asked.c
+        with self.store.look() as connection:
+            open_ones = columns.key.is_not(None) & columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None)
+            query = select(columns.document).where(open_ones)
+            stored = connection.execute(query).scalar()
+        return None if stored is None else Document.from_bytes(stored)
+
+    def spoiled(self) -> str | None:
+        """Return why the task has ended before its time: a batch had too many bad reports, or a question has no answer."""
+        columns = tables.asked.c
+        with self.store.look() as connection:
+            row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
+        if row is not None:
+            return str(TooManyBadReportsError(row.number, row.spoiled))
+        return None if (lost := self._lost()) is None else str(lost)
+
+    def _lost(self) -> RoundLostError | None:
+        """The end of a question whose only round had counts that no users could have sent. A sum of 0 would be a false answer."""
+        if not isinstance(self.task.problem, AskedQuery):
+            return None
+        found = tables.found.c
+        query = select(tables.asked.c.number, found.dropped).join_from(tables.found, tables.asked)
+        with self.store.look() as connection:
+            row = connection.execute(query.where(found.dropped.is_not(None))).first()
+        return None if row is None else RoundLostError(row.number, row.dropped, self.task.transport)
+
+    def waiting(self) -> TaskRound | None:
+        """Return the round that is waited for, read from its document."""
+        document = self.current()
+        return None if document is None else TaskRound.read(document, self.task, self._key.public_key())
+
+    def answered(self, after: int = 0) -> list[Answered]:
+        """Return the rounds that were answered, in order: what they released, and nothing else."""
+        columns = tables.asked.c
+        with self.store.look() as connection:
+            query = select(
+                columns.number, columns.document, columns.ones, columns.users, tables.found.c.bad, tables.found.c.dropped
+            )
+            query = query.outerjoin_from(tables.asked, tables.found).where(columns.ones.is_not(None) & (columns.number > after))
+            rows = connection.execute(query.order_by(columns.number)).all()
+        rounds = []
+        for number, document, ones, users, bad, dropped in rows:
+            phase = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
+            planned = self.task.schedule.phases[phase - 1]
+            estimate = estimate_of(ones, users, planned.plan)
+            mean = estimate.mean if planned.lots is None else estimate.sum / planned.mean_of
+            rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean)), bad or 0, dropped))
+        return rounds
+
+    def take(self, data: bytes) -> None:
+        """Take a batch from the shuffler: it is checked, and on disk when this returns. Whoever waits for it opens it.
+
+        The same batch again changes nothing.
+        """
+        task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
+        phase, plan = task_round.phase_of(self.task), task_round.phase_of(self.task).plan
+        batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
+        enough = fewest(self.task, phase) <= batch.users <= plan.users
+        if batch.transport != self.task.transport or batch.dim != plan.dim or not enough:
+            raise WireError("a batch of another shape than the task's")
+        without = batch_bytes(batch.transport, batch.dim, batch.users, plan.bits_per_coordinate)
+        if len(data) != without + batch.users * self.task.token_bytes:
+            raise WireError("a batch of another shape than the task's")
+        here, columns = tables.asked.c.id == task_round.id, tables.asked.c
+        with self._arrived, self.store.begin() as connection:
+            first = columns.key.is_not(None) & columns.batch.is_(None)
+            connection.execute(update(tables.asked).where(here & first).values(batch=data))
+            self._arrived.notify_all()
+
+    def exclusions(self, round_id: str) -> Document | None:
+        """Return the signed list of the reports that are left out of a round."""
+        return exclusions_of(self.store, round_id)
+
+    def take_release(self, data: bytes) -> None:
+        """Take the shuffler's sum over the reports that are not left out: the round's counts are on disk when this returns.
+
+        The same again, or another one, changes nothing.
+        """
+        task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
+        with self._arrived:
+            take_release(self.store, self.task, task_round, Release.from_bytes(data, self.task.shuffler))
+            self._arrived.notify_all()
+
+    def _batch(self, name: str) -> bytes | None:
+        """The round's, once it has arrived; None once its counts are here."""
+        columns = tables.asked.c
+        query = select(columns.number, columns.batch, columns.spoiled, columns.ones).where(columns.id == name)
+        with self._arrived:
+            while True:
+                with self.store.look() as connection:
+                    row = connection.execute(query).one()
+                if row.spoiled is not None:
+                    raise TooManyBadReportsError(row.number, row.spoiled)
+                if row.batch is not None or row.ones is not None:
+                    return None if row.batch is None else bytes(row.batch)
+                if self._stopped:
+                    raise KeyboardInterrupt
+                self._arrived.wait(timeout=1.0)
+
+    def _open(self, name: str, data: bytes) -> None:
+        """Write down what is in the batch: its counts, or which reports are left out. Either way its key goes."""
+        here = tables.asked.c.id == name
+        with self.store.look() as connection:
+            document, private = connection.execute(select(tables.asked.c.document, tables.asked.c.key).where(here)).one()
+        if private is None:  # it was opened: the database was gone before it could say so
+            return
+        task_round = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key())
+        open_batch(self.store, self.task, task_round, data, X25519PrivateKey.from_private_bytes(private), self._key, self._pool)
+
+    def stop(self) -> None:
+        """Let `answer` end: nothing is lost, since all of it is on disk."""
+        with self._arrived:
+            self._stopped = True
+            self._arrived.notify_all()
+
+    def _publish(self, name: str, question: Question) -> None:
+        phase = self._phase_of(question)
+        theta = question.query.theta if isinstance(question.query, Gradients) else np.zeros(self.task.problem.dim)
+        with self.store.begin() as connection:
+            if connection.execute(select(tables.asked.c.id).where(tables.asked.c.id == name)).scalar() is not None:
+                return
+            number = int(connection.execute(select(func.count()).select_from(tables.asked)).scalar_one()) + 1
+            if number != question.number:
+                remedy = "Go on with the run that asked the others; another run needs a task and a store of its own."
+                raise ArgumentError("question.number", question.number, f"{number}, the task's next round", remedy)
+            private = X25519PrivateKey.generate()
+            task_round = TaskRound(self.task.id, name, number, phase, theta, private.public_key())
+            values = {"id": name, "number": number, "document": task_round.document(self._key).to_bytes()}
+            connection.execute(insert(tables.asked).values(**values, key=private.private_bytes_raw()))
+
+    def _phase_of(self, question: Question) -> int:
+        """The phase, counted from 1, that has the question's round, asks under its plan and descends on its objective."""
+        query, problem = question.query, self.task.problem
+        for number, phase in enumerate(self.task.schedule.phases, start=1):
+            mine = question.number in self.task.rounds_of(number) and phase.plan == question.plan
+            if isinstance(problem, AskedQuery):
+                if mine:
+                    return number
+            elif mine and isinstance(query, Gradients) and objective_of(problem, phase) == query.objective:
+                return number
+        raise ArgumentError("question", str(question.plan), "a round of the task's schedule", "Run the schedule of the task.")
+
+    def _estimate(self, name: str, plan: SumPlan) -> SumEstimate | None:
+        with self.store.look() as connection:
+            query = select(tables.asked.c.ones, tables.asked.c.users).where(tables.asked.c.id == name)
+            row = connection.execute(query).one()
+        return None if row.ones is None else estimate_of(row.ones, row.users, plan)
+
+    def _document(self, digest: bytes) -> Document:
+        """That of the round that a batch is about: the one that is waited for, or one before, under its own plan."""
+        with self.store.look() as connection:
+            documents = connection.execute(select(tables.asked.c.document)).scalars().all()
+        known = next((document for document in map(Document.from_bytes, documents) if document.digest == digest), None)
+        if known is None:
+            raise WireError("a batch of no round of this task")
+        return known

@@ -1,0 +1,1 @@
+"""The enroller: says once per person that somebody is a person."""

@@ -1,0 +1,1 @@
+"""HTTP, servers and databases that all roles use."""

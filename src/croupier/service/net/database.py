@@ -1,0 +1,414 @@
+"""What survives a crash: small databases, one a role, SQLite by default and PostgreSQL by URL.
+
+Every change is one transaction, on disk before anything is said about it. The shuffler's knows who took part and, until a batch is
+made, their sealed reports; the analyzer's knows rounds and their counts, and nobody. A database is of one task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    func,
+    insert,
+    make_url,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+
+from ..wire.documents import Document, WireError
+
+log = logging.getLogger("croupier")
+Result = TypeVar("Result")
+VERSION = 2
+# Clients that are enrolled in one transaction.
+TOGETHER = 100_000
+# Connections that are kept open; as many again for a while.
+_CONNECTIONS = 10
+# Seconds for which a look whether it can be written is good, and the least bytes that a healthy disk has left.
+_CHECKED, _LEAST_FREE = 5.0, 64 << 20
+# Seconds after which a PostgreSQL that cannot be connected to is out of reach.
+_AWAY = 10
+# Seconds between two tries to use a database, at first and at most.
+_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+# Milliseconds for which a transaction waits for another one.
+_BUSY = 10_000
+SHUFFLER, ANALYZER, ENROLLER = MetaData(), MetaData(), MetaData()
+
+# The shuffler's.
+clients = Table("clients", SHUFFLER, Column("id", String, primary_key=True), Column("token_hash", String, unique=True))
+rounds = Table(
+    "rounds",
+    SHUFFLER,
+    Column("id", String, primary_key=True),
+    Column("number", Integer, nullable=False, unique=True),
+    Column("document", LargeBinary, nullable=False),
+    Column("opened", Float, nullable=False),  # seconds since 1970
+    Column("batch", LargeBinary),  # made, and not yet known to have arrived
+    Column("state", String, nullable=False),  # open, made, checked, summed, forwarded, refused
+    Column("digest", String),  # of the document
+    Column("arrived", Integer),  # how many reports it has, or had
+    Index("rounds_digest", "digest", unique=True),
+)
+reports = Table(
+    "reports",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+taken_part = Table(
+    "taken_part",
+    SHUFFLER,
+    Column("slot", String, primary_key=True),
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+)
+# Who has asked for a round and may answer it until when; gone with the report, and with the batch.
+places = Table(
+    "places",
+    SHUFFLER,
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("round", ForeignKey("rounds.id"), nullable=False),
+    Column("until", Float, nullable=False),  # seconds since 1970
+)
+# Who was drawn by lot, and for which rounds, from the first to the last.
+lots = Table(
+    "lots",
+    SHUFFLER,
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("first", Integer, nullable=False),
+    Column("last", Integer, nullable=False),
+)
+
+# Reports of a full round whose transport is checked, by their places in the batch, until the analyzer has said which are left out.
+checking = Table(
+    "checking",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("client", ForeignKey("clients.id")),
+    Column("body", LargeBinary, nullable=False),
+)
+# The batch that the analyzer checks, and its signed list of exclusions, which is taken once.
+commitments = Table(
+    "commitments",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("batch", String, nullable=False),  # its digest
+    Column("document", LargeBinary),
+)
+# Whose reports were left out, and in which round.
+excluded = Table(
+    "excluded",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+)
+# Batches that the analyzer does not have yet, and since when.
+unforwarded = Table(
+    "unforwarded", SHUFFLER, Column("round", ForeignKey("rounds.id"), primary_key=True), Column("since", Float, nullable=False)
+)
+# The clock of rounds (see `on_time.RoundClock`): for each boot of a machine, what to add to the seconds since then.
+clocks = Table("clocks", SHUFFLER, Column("boot", String, primary_key=True), Column("zero", Float, nullable=False))
+# Encapsulated keys of the reports of the present round: none is taken twice.
+seals = Table(
+    "seals",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("seal", String, primary_key=True),
+)
+
+# The analyzer's.
+asked = Table(
+    "asked",
+    ANALYZER,
+    Column("id", String, primary_key=True),
+    Column("number", Integer, nullable=False, unique=True),
+    Column("document", LargeBinary, nullable=False),
+    Column("key", LargeBinary),  # dropped with the answer
+    Column("ones", String),
+    Column("users", Integer),
+    Column("batch", LargeBinary),  # arrived, and not yet opened
+    Column("spoiled", String),  # what was found in the batch: the end of the task
+)
+
+# What was found in a round's batch, and the list of exclusions as it was signed: written before it is said.
+found = Table(
+    "found",
+    ANALYZER,
+    Column("round", ForeignKey("asked.id"), primary_key=True),
+    Column("bad", Integer, nullable=False),  # reports that are left out, or envelopes that count as a zero
+    Column("exclusions", LargeBinary),  # the signed list, of a transport whose reports are checked
+    Column("share", LargeBinary),  # the analyzer's share of the sum of the others, until the shuffler's is here
+    Column("dropped", String),  # why nothing was made of the round's sum
+)
+
+# Tokens that were counted, by the digest of their random part, and in which round.
+spent = Table(
+    "spent",
+    ANALYZER,
+    Column("token", String, primary_key=True),
+    Column("round", ForeignKey("asked.id"), nullable=False),
+)
+
+# The enroller's: people, by their invitations' hashes, and the digest of the requests that were signed for them.
+people = Table("people", ENROLLER, Column("id", String, primary_key=True))
+issued = Table(
+    "issued", ENROLLER, Column("person", ForeignKey("people.id"), primary_key=True), Column("requests", String, nullable=False)
+)
+
+for metadata in (SHUFFLER, ANALYZER, ENROLLER):
+    Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+    Table(
+        "ended",
+        metadata,
+        Column("task", String, primary_key=True),
+        Column("document", LargeBinary, nullable=False),
+        Column("heard", Integer, nullable=False),  # whether the other role knows of it
+    )
+    Table("served", metadata, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False))
+
+
+class Database:
+    """A database with one role's tables, made or brought up to date when it is opened."""
+
+    def __init__(self, url: str, tables: MetaData) -> None:
+        away = {"connect_timeout": _AWAY} if make_url(url).get_backend_name() == "postgresql" else {}
+        self.engine = create_engine(url, pool_size=_CONNECTIONS, connect_args=away)
+        _make_private(self.engine.url)
+        if self.engine.dialect.name == "sqlite":
+            event.listen(self.engine, "connect", _durable)
+            event.listen(self.engine, "begin", _begin)
+        self._reading = self.engine.execution_options(reads=True)
+        self._served, self._rounds = tables.tables["served"], rounds if tables is SHUFFLER else asked
+        self._ended, self._version = tables.tables["ended"], tables.tables["schema_version"]
+        self._checked = -math.inf, ""  # when it was last tried to write, and what came of it
+        self.unwiped = False  # something that was deleted may still be in the log
+        try:
+            with self.engine.begin() as connection:
+                tables.create_all(connection)
+                _migrate(connection, tables)
+            self.wipe()  # what a process that was killed had deleted
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction that may write."""
+        with self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def look(self) -> Iterator[Connection]:
+        """A transaction that reads, and waits for nobody who writes."""
+        with self._reading.begin() as connection:
+            yield connection
+
+    def insist(self, do: Callable[[], Result], stopped: Callable[[], bool]) -> Result:
+        """What `do` returns, tried again for as long as the database cannot be used: `do` must change nothing if done twice.
+
+        The cause is logged once. `KeyboardInterrupt` where it is to stop meanwhile.
+        """
+        pause, known = _PAUSE, ""
+        while True:
+            try:
+                return do()
+            except (OperationalError, InterfaceError) as problem:
+                if (cause := cause_of(problem)) != known:
+                    log.error("the database cannot be used, and is tried again: %s", cause)
+                known = cause
+            if stopped():
+                raise KeyboardInterrupt
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def task(self) -> Document | None:
+        """The task that this database is of, as it was signed."""
+        with self.look() as connection:
+            stored = connection.execute(select(self._served.c.document)).scalar()
+        return None if stored is None else Document.from_bytes(stored)
+
+    def keep_task(self, connection: Connection, name: str, document: Document) -> bool:
+        """Whether it is new here; another one than that which was kept is refused."""
+        known = connection.execute(select(self._served.c.task)).scalar()
+        if known is None:
+            if connection.execute(select(func.count()).select_from(self._rounds)).scalar_one():
+                raise WireError("this folder has rounds of an earlier task: a new task needs a new folder")
+            connection.execute(insert(self._served).values(task=name, document=document.to_bytes()))
+        elif known != name:
+            raise WireError(f"task {name[:8]}..., where this folder is of task {known[:8]}...: a new task needs a new folder")
+        return known is None
+
+    def end(self) -> Document | None:
+        """The task's end, as the analyzer signed it; None while it goes on."""
+        with self.look() as connection:
+            stored = connection.execute(select(self._ended.c.document)).scalar()
+        return None if stored is None else Document.from_bytes(stored)
+
+    def keep_end(self, document: Document) -> None:
+        """Write the task's end down, once."""
+        with self.begin() as connection:
+            task = connection.execute(select(self._served.c.task)).scalar_one()
+            if connection.execute(select(self._ended.c.task)).scalar() is None:
+                connection.execute(insert(self._ended).values(task=task, document=document.to_bytes(), heard=0))
+
+    def end_heard(self, *, now: bool = False) -> bool:
+        """Whether the other role knows of the end; `now` writes down that it does."""
+        with self.begin() if now else self.look() as connection:
+            if now:
+                connection.execute(update(self._ended).values(heard=1))
+            return bool(connection.execute(select(self._ended.c.heard)).scalar())
+
+    def trouble(self) -> str:
+        """Why nothing can be written now; empty where it can. It is tried, at most every few seconds."""
+        when, found = self._checked
+        if time.monotonic() < when + _CHECKED:
+            return found
+        found = ""
+        file = self.engine.url.database
+        try:
+            if self.engine.dialect.name == "sqlite" and file and shutil.disk_usage(os.path.dirname(file) or ".").free < _LEAST_FREE:
+                found = f"less than {_LEAST_FREE >> 20} MiB left on the disk"
+            with self.begin() as connection:
+                connection.execute(update(self._version).values(version=self._version.c.version))
+        except (SQLAlchemyError, OSError) as problem:
+            found = f"the database cannot be written to ({type(problem).__name__})"
+        self._checked = time.monotonic(), found
+        return found
+
+    def wipe(self) -> None:
+        """Take what was deleted out of SQLite's log too, which would keep it for as long as nothing is written over it.
+
+        Somebody who reads the database at the time, a backup say, makes that impossible: `unwiped` then says to try again.
+        """
+        if self.engine.dialect.name == "sqlite":
+            connection = self.engine.raw_connection()
+            try:
+                cursor = connection.cursor()
+                cursor.execute("PRAGMA busy_timeout=100")
+                self.unwiped = bool(cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+                cursor.execute(f"PRAGMA busy_timeout={_BUSY}")
+            finally:
+                connection.close()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def cause_of(problem: SQLAlchemyError) -> str:
+    """What went wrong, for a log: the database's own words where it could not be used; they hold nothing that was to be written."""
+    if isinstance(problem, OperationalError) and problem.orig is not None:
+        return f"{type(problem.orig).__name__}: {(str(problem.orig).splitlines() or [''])[0][:200]}"
+    return type(problem).__name__
+
+
+def enrol(store: Database, client: str) -> str:
+    """A token for a client: it is told once, and only its hash is kept."""
+    [token] = enrol_all(store, [client])
+    return token
+
+
+def enrol_all(store: Database, names: Sequence[str]) -> list[str]:
+    """A token for each of these clients, in one transaction."""
+    tokens = [secrets.token_urlsafe(32) for _ in names]
+    rows = [{"id": name, "token_hash": hash_of(token)} for name, token in zip(names, tokens, strict=True)]
+    with store.begin() as connection:
+        connection.execute(insert(clients), rows)
+    return tokens
+
+
+def new_name() -> str:
+    """A name for a client that says nothing about who it is."""
+    return secrets.token_hex(8)
+
+
+def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
+    """Who has the tokens with these hashes."""
+    if not hashes:
+        return {}
+    with store.look() as connection:
+        query = select(clients.c.token_hash, clients.c.id).where(clients.c.token_hash.in_(hashes))
+        return {row.token_hash: row.id for row in connection.execute(query)}
+
+
+def hash_of(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _make_private(url: URL) -> None:
+    """A database in a file is for its owner alone: it holds keys of open rounds, or who took part. So is what lies beside it."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return
+    with suppress(OSError):  # a folder that is not there is said when the database is opened
+        os.close(os.open(url.database, os.O_RDWR | os.O_CREAT, 0o600))
+        for file in (url.database, f"{url.database}-wal", f"{url.database}-shm"):
+            if os.path.exists(file):
+                os.chmod(file, 0o600)
+
+
+def _begin(connection: Connection) -> None:
+    """Who may write takes turns from the beginning; who reads does not."""
+    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")
+
+
+def _durable(connection: Any, record: Any) -> None:
+    connection.isolation_level = None  # transactions are begun by us
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY}", "secure_delete=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _migrate(connection: Connection, tables: MetaData) -> None:
+    """Bring an older database up to date; refuse a newer one."""
+    version = tables.tables["schema_version"]
+    stored_version = connection.execute(select(version.c.version)).scalar()
+    if stored_version is None:
+        connection.execute(insert(version).values(version=VERSION))
+        return
+    if stored_version == 1:
+        _from_version_1(connection, tables)
+        connection.execute(update(version).values(version=2))
+        stored_version = 2
+    if stored_version != VERSION:
+        raise RuntimeError(
+            f"a database of version {stored_version}; this is version {VERSION}: use the release that made it, or a later one"
+        )
+
+
+def _from_version_1(connection: Connection, tables: MetaData) -> None:
+    """New columns; how many reports a round has is written down, no longer counted."""
+    new = (asked.c.batch, asked.c.spoiled) if tables is ANALYZER else (rounds.c.digest, rounds.c.arrived)
+    for column in new:
+        kind = column.type.compile(connection.dialect)
+        connection.execute(text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
+    if tables is SHUFFLER:
+        for round_id, document in connection.execute(select(rounds.c.id, rounds.c.document)).all():
+            here = select(func.count()).select_from(reports).where(reports.c.round == round_id)
+            values = {"digest": Document.from_bytes(document).digest.hex(), "arrived": connection.execute(here).scalar_one()}
+            connection.execute(update(rounds).where(rounds.c.id == round_id).values(**values))
+        for index in rounds.indexes:
+            index.create(connection)

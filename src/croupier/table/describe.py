@@ -1,0 +1,290 @@
+"""From a file of records and guesses to a private description, and from that to a schema: what `croupier describe` does."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..estimator import PrivacyAccount
+from ..population import ArrayPopulation
+from ..statistics import Description, LevelGuess, ask
+from ..statistics.columns import LEAST_TAIL, NumberSummary
+from ..statistics.describing import Summaries, on_part, part_of
+from ..statistics.describing import described as description_of
+from ..statistics.holdout import HoldOut
+from ..validation import ArgumentError, Found
+from .draft import outwards
+from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
+from .guess import Guess, TableGuess
+from .population import RowStore, Watcher
+from .read import Piece, Source
+from .schema import Category, Column, Described, Numeric, Schema, Target
+
+# Where noise hides the outermost people, a range goes on as it does from this many times their share to their share: as far as an
+# exponential tail would, to the least share.
+_NEARER = 4.0
+# A column of which more than this share is missing or no number, told from none by so many deviations, is not one of numbers. A
+# column of numbers is mistaken for such a one with probability 3e-7, however much noise there is.
+_MOST, _SURE = 0.5, 5.0
+# Positive numbers whose 95 % quantile is this many times their 5 % quantile spread over orders of magnitude.
+_ORDERS = 100.0
+
+
+def describe_table(
+    source: Source | str | os.PathLike[str],
+    guess: TableGuess,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    share: float | None = None,
+    honest: float = 1.0,
+    seed: int | None = None,
+    account: PrivacyAccount | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    watcher: Watcher | None = None,
+) -> Description:
+    """Look at all columns of a file in one private round.
+
+    The file is read piece by piece, so it may be larger than memory. All of it is read before anybody is asked. No value is
+    refused: what is no number, or no text, counts as missing.
+
+    Parameters
+    ----------
+    source : Source or path-like
+        CSV or Parquet, a file or a folder of files.
+    guess : TableGuess
+        What is guessed of the columns; `guess_for` completes it.
+    epsilon : float
+        What everybody who is asked is promised, with delta.
+    delta : float, optional
+        1e-6, or a tenth of 1 / users if that is less.
+    share : float, optional
+        Ask only about this share of the people, chosen by their places or, with a user column, by their names.
+    honest : float, default 1.0
+        The fraction of people that is trusted to add its noise.
+    seed : int, optional
+        Fixes the noise, for tests: the description is NOT private.
+    account : PrivacyAccount, optional
+        Counts what is spent on the people who are asked.
+    work_dir : path-like, optional
+        The folder for rows while the file is read; the system's for temporary files unless given.
+    watcher : Watcher, optional
+        Hears how many rows were read.
+
+    Returns
+    -------
+    Description
+        With error bars, and the guarantee.
+
+    Raises
+    ------
+    ArgumentError
+        A column is missing, the file cannot be read, or there are too few people; nobody was asked.
+
+    Guarantee
+    ---------
+    `epsilon` and `delta` for each user who is asked, who is one row, or all rows of one name in the user column. The header, the
+    guesses and the number of people are public; with a user column and `share`, so are names.
+
+    Examples
+    --------
+    >>> import random, tempfile
+    >>> from pathlib import Path
+    >>> from croupier.table import TableGuess, describe_table, schema_from
+    >>> file = Path(tempfile.mkdtemp(), "people.csv")
+    >>> ages = [random.Random(number).randint(18, 90) for number in range(2000)]
+    >>> _ = file.write_text("age,ill\\n" + "".join(f"{age},{'yes' if age > 55 else 'no'}\\n" for age in ages))
+    >>> text = '[target]\\ncolumn = "ill"\\nclasses = ["no", "yes"]\\n[columns.age]\\nlow = 0\\nhigh = 1000\\nwhole = true\\n'
+    >>> guess = TableGuess.from_toml(text)
+    >>> description = describe_table(file, guess, epsilon=1.0)
+    >>> schema, notes = schema_from(description, guess)
+    >>> schema.columns["age"].high < 200, schema.described.epsilon
+    (True, 1.0)
+    """
+    source = source if isinstance(source, Source) else Source(source)
+    query, aside = Summaries(guess.columns), None if share is None else HoldOut.fresh(share)
+    types = {name: pa.binary() for name in [*guess.columns, *([guess.user] if guess.user else [])]}
+    source.require(list(types))
+    place = 0
+    # in double precision: 0.1 in single lies above a guess of 0 to 0.1
+    with RowStore(work_dir, np.float64) as store:
+        with (watcher or Watcher()).reading(source.path.name) as tell:
+            for piece in source.pieces(types, max(1, (1 << 20) // len(types))):
+                rows, users = values_of(piece, guess.columns), _users(piece, guess.user)
+                asked = np.ones(len(piece), dtype=bool) if users is None else users[1]
+                if aside is not None:
+                    asked = asked & (aside.places(place, len(piece)) if users is None else aside.names(users[0]))
+                store.append(rows[asked], np.zeros(int(asked.sum())), None if users is None else users[0][asked])
+                place += len(piece)
+                tell(len(piece))
+        people = len(store) if store.users is None else len(np.unique(store.users))
+        if people < 2:
+            where = f"{people} people to ask in {source.path}"
+            raise ArgumentError("DATA", where, "at least two", "Check the file, or set more people aside.")
+        answer = ask(
+            query,
+            ArrayPopulation(store.rows, groups=store.users, invalid="blank"),
+            epsilon=epsilon,
+            delta=delta,
+            honest=honest,
+            seed=seed,
+            account=account if aside is None else on_part(account, part_of(aside, place, guess.user)),
+        )
+    if aside is None:
+        return description_of(answer)
+    return description_of(answer, aside, place if guess.user is None else None, names=guess.user)
+
+
+def values_of(piece: Piece, guesses: Any) -> NDArray[np.float64]:
+    """The guessed columns of some records as numbers: of levels their places in the list, NaN where there is nothing."""
+    return np.column_stack([_values(piece, name, guess) for name, guess in guesses.items()])
+
+
+def _values(piece: Piece, name: str, guess: Guess) -> NDArray[np.float64]:
+    if isinstance(guess, LevelGuess):
+        codes = level_codes(piece, name, guess.levels, True).astype(np.float64)
+        return np.where(is_nobody(column_texts(piece, name, True)), np.nan, codes)
+    numbers, _ = column_numbers(piece, name, True)
+    return numbers
+
+
+def _users(piece: Piece, user: str | None) -> tuple[NDArray[np.uint64], NDArray[np.bool_]] | None:
+    """A number for whoever a record belongs to, and where it belongs to anybody; None where every record is a person."""
+    if user is None:
+        return None
+    somebody = ~is_nobody(column_texts(piece, user, True))
+    numbers = np.zeros(len(piece), dtype=np.uint64)
+    schema = Schema({}, Target(""), user)
+    found = Encoder(schema, "blank")
+    owned = found.users(found.owned(piece))
+    assert owned is not None
+    numbers[somebody] = owned
+    return numbers, somebody
+
+
+def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, dict[str, str]]:
+    """A schema for `fit_table`, with ranges read off the description. This is post-processing, which costs no privacy.
+
+    A range leaves out about half a per cent of the people at either end. Where noise hides so few, it is extended from the
+    outermost that can be told, as far as an exponential tail would go. It is rounded outwards. Numbers that are positive and spread
+    over orders of magnitude get `scale = "log"`. A column that was taken for numbers leaves the schema where most of its answers
+    are missing or no numbers: a fit would refuse it, or learn nothing from it.
+
+    Parameters
+    ----------
+    description : Description
+        Of a table.
+    guess : TableGuess
+        The guesses that it was asked with, with the target.
+
+    Returns
+    -------
+    schema : Schema
+        Ready for a fit.
+    notes : dict of str
+        For each column, what was described; for one that is left out, why.
+
+    Raises
+    ------
+    ArgumentError
+        Where no target is named, the target or every column beside it is no number, the description is for zero-out neighbours, or
+        people were set aside otherwise than a fit with this schema would find them.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> from croupier.statistics import NumberGuess
+    >>> from croupier.table import TableGuess, schema_from
+    >>> rng = np.random.default_rng(0)
+    >>> guess = TableGuess({"age": NumberGuess(0, 1000), "pay": NumberGuess(0, 1e7)}, target="pay")
+    >>> people = np.column_stack([rng.uniform(20, 60, 20_000), rng.uniform(1e4, 1e5, 20_000)])
+    >>> schema, _ = schema_from(cr.describe(people, guess.columns, epsilon=1.0, delta=1e-6), guess)
+    >>> 15 <= schema.columns["age"].low <= 25, schema.target.range[1] < 200_000
+    (True, True)
+    """
+    if guess.target is None:
+        raise ArgumentError("target", None, f"one of {', '.join(guess.columns)}", "A schema says which column is to be predicted.")
+    plan = description.answer.plan
+    if plan.neighbours != "replace-one":
+        remedy = "A schema's promise is added to that of a fit: describe the data with the same neighbours as fits have."
+        raise ArgumentError("description", Found(f"is for {plan.neighbours} neighbours"), "one for replace-one neighbours", remedy)
+    if description.aside is not None and description.names != guess.user:
+        remedy = (
+            "Describe the file itself, with describe_table: a fit finds those set aside by names in its user column, or by places."
+        )
+        by = f"set aside by {description.names or 'places'}"
+        raise ArgumentError("description", by, f"set aside by {guess.user or 'places'}, as the schema says", remedy)
+    columns: dict[str, Column] = {}
+    notes: dict[str, str] = {}
+    target = Target(guess.target, classes=guess.classes) if guess.classes is not None else None
+    for name, summary in description.columns.items():
+        if not isinstance(summary, NumberSummary):
+            common = sorted(summary.levels.items(), key=lambda item: -item[1].value)[:8]
+            notes[name] = "shares: " + ", ".join(f"{level} {score.value:.1%}" for level, score in common)
+            if name != guess.target:
+                columns[name] = Category(summary.guess.levels)
+            continue
+        if summary.missing.value > max(_MOST, _SURE * summary.missing.std):
+            odd = f"{summary.missing.value:.0%} missing or no number"
+            if name == guess.target:
+                remedy = "List its classes, and describe the data again; the answer that was given is spent."
+                raise ArgumentError("target", name, f"a column of numbers, and {odd} were found", remedy)
+            notes[name] = f"{odd}. If it is text, list its levels."
+            continue
+        low, high, scale = range_of(summary)
+        notes[name] = f"5 % {summary.quantile(0.05):.4g}, 50 % {summary.quantile(0.5):.4g}, 95 % {summary.quantile(0.95):.4g}"
+        notes[name] += "" if not _is_there(summary.missing) else f"; {summary.missing.value:.1%} missing"
+        if name == guess.target:
+            target = Target(name, range=(low, high))
+        else:
+            columns[name] = Numeric(low, high, _is_there(summary.missing), scale)
+    assert target is not None
+    if not columns:
+        remedy = "List the levels of columns of text, and describe the data again; the answer that was given is spent."
+        found = ", ".join(name for name in notes if name != guess.target)
+        raise ArgumentError("columns", found, "columns of numbers, and most values are missing or no number", remedy)
+    rows = description.of if description.aside is not None else None
+    release = Described(plan.epsilon, plan.delta, description.users, description.guarantee is not None, description.aside, rows)
+    return Schema(columns, target, guess.user, described=release).checked("schema"), notes
+
+
+def range_of(summary: NumberSummary) -> tuple[float, float, str]:
+    """A range that few people lie outside of, rounded outwards, and the scale that suits it: "linear" or "log"."""
+    guess, tail = summary.guess, summary.tail
+    further = math.log(tail / LEAST_TAIL, _NEARER)
+    middle = summary.quantile(0.5)
+    inner_low, low = (min(summary.quantile(q), middle) for q in (_NEARER * tail, tail))
+    inner_high, high = (max(summary.quantile(1 - q), middle) for q in (_NEARER * tail, tail))
+    positive = low >= 0
+    log = positive and _spreads(summary, tail)
+    low, high = low - further * (inner_low - low), high + further * (high - inner_high)
+    low = max(low, float(guess.low), 0.0 if positive else -math.inf)
+    high = min(high, float(guess.high))
+    if not low < high:  # nearly all are the same: the bin that they are in, and those beside it
+        low, high = summary.interval(tail)[0], summary.interval(1 - tail)[1]
+        run_in_thread = max(1.0, 1e-6 * abs(middle))
+        low, high = (low, high) if low < high else (middle - run_in_thread, middle + run_in_thread)
+    low, high = outwards(low, high)
+    low = max(low, 0.0) if positive else low
+    return low, high if low < high else low + 1.0, "log" if log else "linear"
+
+
+def _spreads(summary: NumberSummary, tail: float) -> bool:
+    """Whether positive numbers spread over orders of magnitude, above the unit that the log scale has."""
+    lows, highs = summary.guess.ends
+    above = summary.shares[:-1] * (highs > 0.5 if summary.guess.whole else highs > 0)
+    reached = np.cumsum(above) / max(float(above.sum()), 1e-12)
+    edge = min(max(0.05, tail / max(float(above.sum()), tail)), 0.25)
+    first, last = (min(int(np.searchsorted(reached, q)), len(lows) - 1) for q in (edge, 1 - edge))  # of nobody: the last
+    low, high = float(lows[first] + highs[first]) / 2, float(lows[last] + highs[last]) / 2
+    return float(above.sum()) > tail and high >= _ORDERS * max(low, 1e-12) and high >= _ORDERS
+
+
+def _is_there(missing: Any) -> bool:
+    """Whether some values are missing, as far as noise lets one tell."""
+    return bool(missing.value > 2 * missing.std)
