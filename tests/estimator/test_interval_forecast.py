@@ -142,6 +142,22 @@ def test_one_hidden_direction_leaves_the_other_intervals_finite_and_covering(kin
     assert np.mean(covered) > 0.87
 
 
+@pytest.mark.parametrize("part", [0.1, 0.05, 0.02])
+def test_a_column_that_goes_together_with_a_hidden_one_is_not_decided(part):
+    """The second column is a small part of the first, and all that counts: the slope of the first is 0, and was never covered.
+
+    Fixed seeds. A column that goes together with a hidden one was decided and missed in 24, 40 and 40 of 40 fits.
+    """
+    rng, missed = np.random.default_rng(13), 0
+    for _ in range(40):
+        first = rng.uniform(-1, 1, size=50_000)
+        X = np.column_stack([first, part * first + rng.normal(scale=1e-3, size=len(first))]) / 1.1
+        y = np.clip(0.5 / part * 1.1 * X[:, 1] + rng.normal(scale=0.1, size=len(first)), -1, 1)
+        low, high = least_squares(noisy_moments(rng, X, y, 1.0)).intervals()[0]
+        missed += not low <= 0 <= high
+    assert missed <= 4
+
+
 @pytest.mark.parametrize("kind", ["even", "pair", "factor", "still"])
 @pytest.mark.parametrize("users", [60, 2_000, 12_000])
 def test_with_a_declared_bound_all_intervals_are_finite_and_hold_the_truth(kind, users):
