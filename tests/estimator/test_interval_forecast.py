@@ -21,7 +21,7 @@ from croupier.statistics import Moments
 from croupier.statistics.asking import plan_for
 from croupier.statistics.moments import MomentSums, least_squares
 
-KINDS = {"linear": {"target_range": (-1, 1)}, "logit": {"classes": [False, True]}}
+KINDS = {"linear": {"target_range": (-1, 1), "feature_norm": 1.0}, "logit": {"classes": [False, True], "feature_norm": 1.0}}
 
 
 def model_from_dict(kind, **options):

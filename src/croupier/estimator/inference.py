@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +48,7 @@ from ._base import (
 from ._parameters import documented
 from ._rounds import GroupPlans, GroupRounds, ask_groups, plan_groups
 from .files import require_range
+from .warnings import warn_of_undeclared_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,6 +304,11 @@ _RANGE = "Pass (low, high) that you can defend without having seen the data; tar
 _NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
 
 
+def _norm_of(declared: Any) -> Any:
+    """The declared norm; 1 where nothing is declared, of which `fit` warns."""
+    return 1.0 if isinstance(declared, str) and declared == "auto" else declared
+
+
 @documented("coef_", "intercept_", "std_", "intercept_std_", "target_range_", "feature_norm_", "plan_", "estimate_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator):  # type: ignore[misc]
@@ -324,7 +330,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     >>> from croupier.estimator import ShuffleLinearRegression
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
     >>> noise = np.random.default_rng(1).normal(scale=5, size=20_000)
-    >>> model = ShuffleLinearRegression(epsilon=1.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0] + noise)
+    >>> model = ShuffleLinearRegression(epsilon=1.0, target_range=(0, 100), feature_norm=1.0)
+    >>> model = model.fit(X, 50 + 30 * X[:, 0] + noise)
     >>> low, high = model.intervals(0.999)[0]
     >>> bool(low < 30 < high < low + 20)
     True
@@ -333,7 +340,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     """
 
     target_range: ArrayLike | None = None
-    feature_norm: float | None = 1.0
+    feature_norm: float | Literal["auto"] | None = "auto"
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
     exclusive: Sequence[Sequence[int]] = ()
@@ -364,6 +371,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
         """
         self._forget()
+        warn_of_undeclared_norm(self.feature_norm)
         if self.invalid == "blank":
             X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
             rows, targets = self.records(X, y)
@@ -415,6 +423,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         """
         self._forget()
         require_population(population)
+        warn_of_undeclared_norm(self.feature_norm)
         self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
         self._declare(None, None)
         self.check_request(population.users)
@@ -618,7 +627,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         """Set the public facts: as declared, or read off the data where that is public."""
         self.feature_norm_ = real(
             "feature_norm",
-            self._read_off("feature_norm", self.feature_norm, _NORM, read_norm),
+            self._read_off("feature_norm", _norm_of(self.feature_norm), _NORM, read_norm),
             above=1e-100,
             at_most=1e100,
             remedy=_NORM,
@@ -747,7 +756,7 @@ class ShuffleLogit(DeclaredClasses):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(20_000, 2)) / 1.5
     >>> y = rng.random(20_000) < 1 / (1 + np.exp(-2 * X[:, 0]))
-    >>> model = ShuffleLogit(epsilon=2.0, classes=[False, True]).fit(X, y)
+    >>> model = ShuffleLogit(epsilon=2.0, classes=[False, True], feature_norm=1.0).fit(X, y)
     >>> low, high = model.intervals(0.999999)[0]
     >>> bool(low < 2 < high)
     True
@@ -755,7 +764,7 @@ class ShuffleLogit(DeclaredClasses):
     Logistic regression in three groups, 20,000 people; epsilon = 2...
     """
 
-    feature_norm: float | None = 1.0
+    feature_norm: float | Literal["auto"] | None = "auto"
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
     coef_bound: float | None = None
@@ -785,6 +794,7 @@ class ShuffleLogit(DeclaredClasses):
             Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
         """
         self._forget()
+        warn_of_undeclared_norm(self.feature_norm)
         if self.invalid == "blank":
             X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
             rows, targets = self.records(X, target_column(X, y))
@@ -818,6 +828,7 @@ class ShuffleLogit(DeclaredClasses):
         """
         self._forget()
         require_population(population)
+        warn_of_undeclared_norm(self.feature_norm)
         self._declare(features, None, None)
         self.check_request(population.users)
         self.read_off_data_ = read_off
@@ -1035,7 +1046,7 @@ class ShuffleLogit(DeclaredClasses):
         """Set the public facts: as declared, or read off the data where that is public."""
         self.n_features_in_ = whole("features", features, at_least=1, at_most=900, remedy="Products of more columns are too many.")
         self._declare_classes(y)
-        norm = self._read_off("feature_norm", self.feature_norm, _NORM, read_norm)
+        norm = self._read_off("feature_norm", _norm_of(self.feature_norm), _NORM, read_norm)
         self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=_NORM)
         remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
         scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
