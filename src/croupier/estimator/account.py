@@ -483,6 +483,9 @@ class PrivacyAccount:
         float
             0 before the first fit; infinite where none can be promised: a fit was seeded, or slacks exceed a quarter of delta.
         """
+        if not isinstance(part, Part | None):
+            remedy = "The delta is the account's, fixed before the first fit: PrivacyAccount(delta=...)."
+            raise ArgumentError("part", part, "a Part, or left out", remedy)
         terms, fits = self._state()
         if terms is None or not fits:
             return 0.0
@@ -687,7 +690,7 @@ class PrivacyAccount:
             seeded = "NOT PRIVATE together (one was seeded, or on a stand-in)"
             return f"{len(fits)} fits, {seeded}; {limit or 'no limit'}{parts_text(self)}"
         if limit is None:
-            together = f"together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}"
+            together = f"together {epsilon_text(self.spent())} at delta = {round_up(self.delta)}"
             return f"{len(fits)} fits, {together}{self.watched_text()}; no limit{parts_text(self)}"
         used = use_text(use(limit, fits) or (0.0, 0.0))
         return f"{len(fits)} fits within the {limit}; {used}{self.watched_text()}{parts_text(self)}"
