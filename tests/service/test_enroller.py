@@ -403,7 +403,7 @@ def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitati
         f"""
         import os, signal, sys
         from pathlib import Path
-        from croupier.service import store
+        from croupier.service.net import database as store
         from croupier.service.enroller.enroller import EnrollerRole, token_keys
         role = EnrollerRole(store.Database({database!r}, store.ENROLLER), token_keys(Path({os.fspath(folder)!r})))
         role.{step}(role.person_of({invitation!r}), Path({os.fspath(tmp_path / "body")!r}).read_bytes())
