@@ -267,8 +267,8 @@ def range_of(summary: NumberSummary) -> tuple[float, float, str]:
     high = min(high, float(guess.high))
     if not low < high:  # nearly all are the same: the bin that they are in, and those beside it
         low, high = summary.interval(tail)[0], summary.interval(1 - tail)[1]
-        run_in_thread = max(1.0, 1e-6 * abs(middle))
-        low, high = (low, high) if low < high else (middle - run_in_thread, middle + run_in_thread)
+        margin = max(1.0, 1e-6 * abs(middle))
+        low, high = (low, high) if low < high else (middle - margin, middle + margin)
     low, high = outwards(low, high)
     low = max(low, 0.0) if positive else low
     return low, high if low < high else low + 1.0, "log" if log else "linear"
