@@ -85,6 +85,8 @@ class RegressionTable:
         Standard error of `r2`.
     bias, limits : ndarray, optional
         What a declared bound leaves of coefficients that the data do not decide, as in `croupier.statistics.moments.Coefficients`.
+    settled : bool, default True
+        False where a logistic regression's last step is longer than noise explains: nothing is then decided, whatever the noise.
     """
 
     names: tuple[str, ...]
@@ -102,6 +104,7 @@ class RegressionTable:
     r2_std: float | None = None
     bias: Floats | None = None
     limits: Floats | None = None
+    settled: bool = True
 
     @property
     def r2_text(self) -> str:
@@ -166,6 +169,13 @@ class RegressionTable:
         """A sentence about coefficients that the data do not decide; empty where there are none."""
         if self.determined.all():
             return ""
+        if not self.settled:
+            rest = "rest on the declared coef_bound" if self.limits is not None else "are (-inf, inf)"
+            return (
+                f"The last step is longer than noise explains, so that coefficients may be further off than standard errors say: "
+                f"intervals {rest}. It is so where slopes are steep: more people or a larger epsilon do not help. "
+                f"ShuffleLogisticRegression (--task classify) fits such a model, without intervals."
+            )
         some = f"The data do not decide {int((~self.determined).sum())} of {len(self.coef)} coefficients at this noise"
         if self.limits is not None:
             return f"{some}; their intervals rest on the declared coef_bound."
@@ -943,7 +953,7 @@ class ShuffleLogit(DeclaredClasses):
             To be read or printed.
         """
         check_is_fitted(self)
-        solution, scale = self._solved(), self._units()
+        (solution, settled), scale = self._solution(), self._units()
         names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
         stated = self._promise()
         promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
@@ -954,6 +964,7 @@ class ShuffleLogit(DeclaredClasses):
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
             method="Logistic regression in three groups",
+            settled=settled,
         )
 
     def forecast(self, users: int, features: int) -> WidthForecast:
@@ -1099,13 +1110,17 @@ class ShuffleLogit(DeclaredClasses):
         return Newton(tuple(weights.tolist()))
 
     def _solved(self) -> Coefficients:
+        return self._solution()[0]
+
+    def _solution(self) -> tuple[Coefficients, bool]:
+        """The coefficients, and whether the last step was as short as noise explains: otherwise nothing is decided."""
         *earlier, last = self.rounds_.estimates
         sums = self._next(earlier).decode(last)
         bounds = None if self.coef_bound is None else self.coef_bound / self._units()
         step = sums.step(bounds)
         if sums.settled(step):
-            return step
-        return replace(step, determined=np.zeros_like(step.determined), bias=np.full(len(step.coef), np.inf))
+            return step, True
+        return replace(step, determined=np.zeros_like(step.determined), bias=np.full(len(step.coef), np.inf)), False
 
     def _units(self) -> Floats:
         return coefficient_units(self.n_features_in_, self.feature_norm_, self.constant_)
