@@ -699,10 +699,13 @@ class PrivacyAccount:
 def _require_same(written: Spent, again: Spent) -> None:
     """Refuse a run by a name that was written down for one that reveals less: what is more would not be counted."""
     remedy = "Give every run a name of its own; only one that goes on from a checkpoint has the same."
-    (before,), (now,) = bounds_of([written]) or (None,), bounds_of([again]) or (None,)
-    if (written.unit, written.part) != (again.unit, again.part) or (
-        before and not (now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN)
-    ):
+    same = (written.unit, written.part) == (again.unit, again.part)
+    if written.guarantee is not None and again.guarantee is not None:
+        same = same and written.guarantee.neighbours == again.guarantee.neighbours
+    for watched in (False, True):
+        (before,), (now,) = (bounds_of([fit], watched=watched) or (None,) for fit in (written, again))
+        same = same and (not before or bool(now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN))
+    if not same:
         raise ArgumentError("run", again.run, "that of a run with the same guarantee, or a new one", remedy)
 
 
