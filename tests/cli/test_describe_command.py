@@ -154,3 +154,11 @@ def test_nothing_is_spent_on_a_header_that_is_read_as_one_column(people, tmp_pat
     assert "age, pay, ill" in done.stdout
     file.write_text("a;b\n" + "1\n" * 100)
     assert croupier("describe", str(file), "--epsilon", "1", "--range", "a;b=0..9", "--dry-run").returncode == 0
+
+
+def test_a_file_of_a_header_alone_is_named_in_a_sentence(tmp_path):
+    """It said: DATA = '0 people to ask in ...' is not allowed."""
+    (tmp_path / "people.csv").write_text("age,ill\n")
+    done = croupier("describe", str(tmp_path / "people.csv"), "--epsilon", "1")
+    assert done.returncode == 2
+    assert "people.csv has 0 people to ask; it must be one with at least two." in " ".join(done.stderr.split())

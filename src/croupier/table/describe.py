@@ -124,8 +124,8 @@ def describe_table(
                 tell(len(piece))
         people = len(store) if store.users is None else len(np.unique(store.users))
         if people < 2:
-            where = f"{people} people to ask in {source.path}"
-            raise ArgumentError("DATA", where, "at least two", "Check the file, or set more people aside.")
+            found = Found(f"has {people} people to ask")
+            raise ArgumentError(str(source.path), found, "one with at least two", "Check the file, or set more people aside.")
         answer = ask(
             query,
             ArrayPopulation(store.rows, groups=store.users, invalid="blank"),
