@@ -42,9 +42,9 @@ def draw_panel(panel: Any, row: dict[str, Any]) -> None:
         points = row[axis]["points"]
         x = np.array([point["users"] * point["epsilon"] for point in points])
         low, median, high = np.quantile([point["excess"] for point in points], [0.25, 0.5, 0.75], axis=1)
-        run_in_thread = x * (0.97 if axis == "n" else 1.03)  # both axes have the same values of epsilon n
+        shifted = x * (0.97 if axis == "n" else 1.03)  # both axes have the same values of epsilon n
         panel.errorbar(
-            run_in_thread, median, [median - low, high - median], fmt=marker, color=colour, ms=4, lw=0.9, label=f"median {label}"
+            shifted, median, [median - low, high - median], fmt=marker, color=colour, ms=4, lw=0.9, label=f"median {label}"
         )
         middles.append(np.exp(np.mean(np.log([x, median]), axis=1)))
         panel.plot(x, middles[-1][1] * (x / middles[-1][0]) ** row[axis]["slope"], color=colour, lw=1.1, label=f"fit {label}")

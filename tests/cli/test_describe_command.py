@@ -139,3 +139,26 @@ def test_an_answer_without_a_schema_in_it_is_shown_before_the_error(townspeople,
     assert "one private round" in done.stdout
     assert message in done.stderr
     assert not schema.exists()
+
+
+def test_nothing_is_spent_on_a_header_that_is_read_as_one_column(people, tmp_path):
+    """A file with semicolons was described as one column of text, for all of epsilon."""
+    file, account = tmp_path / "people.csv", tmp_path / "account.jsonl"
+    file.write_text(people.read_text().replace(",", ";"))
+    done = croupier("describe", str(file), "--epsilon", "1", "--account", str(account))
+    assert done.returncode == 2
+    assert "add --sep ';'. Nobody was asked." in done.stderr
+    assert not account.exists()
+    done = croupier("describe", str(file), "--epsilon", "1", "--sep", ";", "--dry-run")
+    assert done.returncode == 0
+    assert "age, pay, ill" in done.stdout
+    file.write_text("a;b\n" + "1\n" * 100)
+    assert croupier("describe", str(file), "--epsilon", "1", "--range", "a;b=0..9", "--dry-run").returncode == 0
+
+
+def test_a_file_of_a_header_alone_is_named_in_a_sentence(tmp_path):
+    """It said: DATA = '0 people to ask in ...' is not allowed."""
+    (tmp_path / "people.csv").write_text("age,ill\n")
+    done = croupier("describe", str(tmp_path / "people.csv"), "--epsilon", "1")
+    assert done.returncode == 2
+    assert "people.csv has 0 people to ask; it must be one with at least two." in " ".join(done.stderr.split())

@@ -8,6 +8,7 @@ import pickle
 import re
 import threading
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -371,3 +372,34 @@ def test_the_warning_of_a_second_fit_names_both_totals(people):
     model = ShuffleLogisticRegression(**BINARY, lots="secret", rounds=5).fit(X, score > 0)
     with pytest.warns(BudgetWarning, match=r"together epsilon = .*knows when each user answered epsilon = "):
         clone(model).fit(X, score > 0)
+
+
+def test_an_account_that_promises_nothing_says_so_in_words():
+    """Slacks above a quarter of delta: it said "epsilon = inf"."""
+    account = PrivacyAccount(delta=1e-9)
+    account.charge("a fit", 1_000, Guarantee(mu=0.2, slack=1e-8, theorem="a theorem"))
+    assert "together no promise at delta = 1e-09" in str(account)
+    assert "inf" not in str(account)
+
+
+@pytest.mark.parametrize("fits", [0, 1])
+def test_a_delta_is_no_part(fits):
+    """`spent` took a delta once; one that is chosen after looking proves nothing."""
+    account = PrivacyAccount()
+    for _ in range(fits):
+        account.charge("a fit", 1_000, GUARANTEE)
+    with pytest.raises(ArgumentError, match=r"part = 1e-05 .* fixed before the first fit"):
+        account.spent(1e-5)
+
+
+def test_a_run_is_not_the_same_with_other_neighbours_or_open_lots():
+    """By its name it would not be charged again: what the other promise reveals more was counted nowhere."""
+    account, plan = PrivacyAccount(), plan_lots(epsilon=1.0, delta=1e-7, users=10_000, rounds=20, dim=5)
+    account.charge("a fit", 1_000, GUARANTEE, "one")
+    with pytest.raises(ArgumentError, match="run = 'one'"):
+        account.charge("a fit", 1_000, replace(GUARANTEE, neighbours="zero-out"), "one")
+    told = gaussian_bound(plan.guarantee)
+    account.charge("a fit", 10_000, Guarantee(mu=told.mu, slack=told.slack, theorem="open lots"), "two")
+    with pytest.raises(ArgumentError, match="run = 'two'"):
+        account.charge("a fit", 10_000, plan.guarantee, "two")
+    assert account.charge("a fit", 1_000, GUARANTEE, "one") == 2

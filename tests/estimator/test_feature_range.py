@@ -20,8 +20,10 @@ from croupier.estimator import (
     FeatureNormWarning,
     PrivacyAccount,
     ShuffleHuberRegressor,
+    ShuffleLinearRegression,
     ShuffleLinearSVC,
     ShuffleLogisticRegression,
+    ShuffleLogit,
     ShuffleQuantileRegressor,
     ShuffleRidge,
     load_model,
@@ -206,6 +208,17 @@ def test_whoever_declares_nothing_about_rows_is_told_the_cure_whatever_the_rows_
     assert "feature_range=[" in long[0]
     assert heard(ShuffleLogisticRegression(**quiet), X / 1e6, y) == long
     assert heard(ShuffleRidge(random_state=0, target_range=(0, 1)), X, y * 1.0) == long
+
+
+@pytest.mark.parametrize("model", [ShuffleLinearRegression(target_range=(0, 1)), ShuffleLogit(classes=[0, 1])])
+def test_regressions_with_intervals_warn_of_raw_columns_too(model, crowd):
+    """They have no ranges: their columns were cut to length 1 without a word."""
+    X, y = crowd[0][:3000], crowd[1][:3000].astype(int)
+    (told,) = heard(clone(model), X, y)
+    assert "feature_norm=1.0" in told
+    assert "feature_range" not in told
+    assert heard(clone(model), X / 1e6, y) == [told]
+    assert heard(clone(model).set_params(feature_norm=1.0), X, y) == []
 
 
 @pytest.mark.parametrize("facts", [{"feature_norm": 1.0}, {"feature_range": RANGES}])

@@ -193,3 +193,20 @@ def test_weights_that_are_still_on_their_way_get_no_interval(slope, intercept, t
     bounded = model.set_params(coef_bound=20.0).intervals()
     assert np.isfinite(bounded).all()
     assert told or bounded.tolist() == [[-20.0, 20.0]] * 2
+
+
+@pytest.mark.parametrize("bound", [None, 20.0])
+def test_steep_slopes_are_not_blamed_on_noise(bound):
+    """Fixed seed. A step that does not settle said that "the data do not decide" slopes "at this noise", at epsilon 8."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, size=(40_000, 2))
+    y = rng.random(len(X)) < expit(10 * X[:, 0])
+    model = ShuffleLogit(epsilon=8.0, classes=[False, True], feature_norm=1.0, random_state=0, coef_bound=bound).fit(X, y)
+    table = model.summary()
+    assert not table.settled
+    assert not table.determined.any()
+    assert "slopes are steep: more people or a larger epsilon do not help" in str(table)
+    assert "at this noise" not in str(table)
+    assert table.transformed(np.eye(3), table.names).undecided_text == table.undecided_text
+    gentle = model.fit(X, rng.random(len(X)) < expit(X[:, 0])).summary()
+    assert gentle.settled

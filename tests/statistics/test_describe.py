@@ -300,8 +300,8 @@ def test_bins_that_are_stated_must_ascend_from_low_to_high(edges):
 
 _WHO = """
 import numpy as np, croupier as cr
-from croupier.statistics import holdout as set_aside
-set_aside.secrets.token_hex = lambda size: "5" * (2 * size)
+from croupier.statistics import holdout
+holdout.secrets.token_hex = lambda size: "5" * (2 * size)
 names = [f"person {number}" for number in range(300)]
 looks = cr.describe(np.ones((300, 1)), {"x": (0, 2)}, epsilon=1.0, delta=1e-6, groups=names, share=0.5)
 print("".join("01"[int(asked)] for asked in looks.asked))
@@ -341,3 +341,11 @@ def test_equal_labels_of_any_type_are_on_one_side():
         with pytest.raises(cr.ArgumentError, match=r"groups = .*text or numbers.*str\(label\)"):
             cr.describe(np.ones((4, 1)), {"x": (0, 2)}, epsilon=1.0, delta=1e-6, groups=groups, share=0.5, account=account)
         assert account.fits == ()
+
+
+@pytest.mark.parametrize("labels", [np.arange(5), np.arange(5_000), np.zeros((3_000, 1))])
+def test_labels_of_another_shape_are_refused_where_a_share_is_set_aside(labels):
+    """An IndexError of numpy's, or "share = 0.2 is not allowed", before."""
+    X = np.zeros((3_000, 1))
+    with pytest.raises(ArgumentError, match=r"groups has the shape .*, but data has 3000 rows; it must be one label per row"):
+        cr.describe(X, {"a": (0, 1)}, epsilon=1.0, share=0.2, groups=labels)

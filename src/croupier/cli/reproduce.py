@@ -126,9 +126,9 @@ def _missing(module: Path, seen: set[Path]) -> Iterator[str]:
     for node in ast.parse(module.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.level:
             folder = module.parents[node.level - 1]
-            for run_in_thread in _modules(folder, node):
-                if run_in_thread not in seen:
-                    yield from _missing(run_in_thread, seen)
+            for beside in _modules(folder, node):
+                if beside not in seen:
+                    yield from _missing(beside, seen)
             continue
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

@@ -32,7 +32,7 @@ from ..protocol import SumEstimate
 from ..statistics import Moments
 from ..statistics.asking import answered, plan_for
 from ..validation import ArgumentError, Found, RecordError, real, whole
-from .account import BudgetWarning, PrivacyAccount
+from .account import BudgetWarning, PrivacyAccount, epsilon_text
 from .files import JsonModel, Promise, require_range
 
 Floats = NDArray[np.float64]
@@ -156,7 +156,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             fits = self._family.charge(name, population.users, promised, run, unit=unit)
             if fits > 1 and fits.bit_count() == 1:  # the 2nd, 4th, 8th, ...: a search of a hundred fits stays readable
                 which = f"fit {fits} of it and its clones"
-                total = f"; together epsilon = {round_up(self._family.spent())} at delta = {round_up(self._family.delta)}"
+                total = f"; together {epsilon_text(self._family.spent())} at delta = {round_up(self._family.delta)}"
                 total += self._family.watched_text()
         except (BudgetExceededError, ArgumentError):
             which = "earlier fits, in another process, of another unit (row, person) or with other neighbours, are not counted here"

@@ -13,8 +13,8 @@ Estimator = TypeVar("Estimator", bound=type)
 _WIDTH = 110
 _FIRST_SECTION = re.compile(r"^(?=\S.*\n-{3,}$)", flags=re.M)
 _NORM = (
-    "The norm to which longer rows are scaled down, in training and in prediction. A public choice; None has it read off the data, "
-    "which needs data_is_public=True."
+    'The norm to which longer rows are scaled down, in training and in prediction. A public choice. "auto" is 1, with a warning; '
+    "None has it read off the data, which needs data_is_public=True."
 )
 # A parameter's type and meaning; by the class's name, too, where it means something else there.
 _PARAMETERS: dict[str, tuple[str, str]] = {
@@ -62,8 +62,8 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "number of features with `feature_range`, so that no row is longer, and 1 with a warning without; None has it read off "
         "the data, which needs data_is_public=True.",
     ),
-    "ShuffleLinearRegression.feature_norm": ("float", _NORM),
-    "ShuffleLogit.feature_norm": ("float", _NORM),
+    "ShuffleLinearRegression.feature_norm": ('float or "auto"', _NORM),
+    "ShuffleLogit.feature_norm": ('float or "auto"', _NORM),
     "radius": (
         "float",
         "The largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm, and for "

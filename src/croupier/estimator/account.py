@@ -483,6 +483,9 @@ class PrivacyAccount:
         float
             0 before the first fit; infinite where none can be promised: a fit was seeded, or slacks exceed a quarter of delta.
         """
+        if not isinstance(part, Part | None):
+            remedy = "The delta is the account's, fixed before the first fit: PrivacyAccount(delta=...)."
+            raise ArgumentError("part", part, "a Part, or left out", remedy)
         terms, fits = self._state()
         if terms is None or not fits:
             return 0.0
@@ -687,7 +690,7 @@ class PrivacyAccount:
             seeded = "NOT PRIVATE together (one was seeded, or on a stand-in)"
             return f"{len(fits)} fits, {seeded}; {limit or 'no limit'}{parts_text(self)}"
         if limit is None:
-            together = f"together epsilon = {round_up(self.spent())} at delta = {round_up(self.delta)}"
+            together = f"together {epsilon_text(self.spent())} at delta = {round_up(self.delta)}"
             return f"{len(fits)} fits, {together}{self.watched_text()}; no limit{parts_text(self)}"
         used = use_text(use(limit, fits) or (0.0, 0.0))
         return f"{len(fits)} fits within the {limit}; {used}{self.watched_text()}{parts_text(self)}"
@@ -696,10 +699,13 @@ class PrivacyAccount:
 def _require_same(written: Spent, again: Spent) -> None:
     """Refuse a run by a name that was written down for one that reveals less: what is more would not be counted."""
     remedy = "Give every run a name of its own; only one that goes on from a checkpoint has the same."
-    (before,), (now,) = bounds_of([written]) or (None,), bounds_of([again]) or (None,)
-    if (written.unit, written.part) != (again.unit, again.part) or (
-        before and not (now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN)
-    ):
+    same = (written.unit, written.part) == (again.unit, again.part)
+    if written.guarantee is not None and again.guarantee is not None:
+        same = same and written.guarantee.neighbours == again.guarantee.neighbours
+    for watched in (False, True):
+        (before,), (now,) = (bounds_of([fit], watched=watched) or (None,) for fit in (written, again))
+        same = same and (not before or bool(now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN))
+    if not same:
         raise ArgumentError("run", again.run, "that of a run with the same guarantee, or a new one", remedy)
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +48,7 @@ from ._base import (
 from ._parameters import documented
 from ._rounds import GroupPlans, GroupRounds, ask_groups, plan_groups
 from .files import require_range
+from .warnings import warn_of_undeclared_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,8 @@ class RegressionTable:
         Standard error of `r2`.
     bias, limits : ndarray, optional
         What a declared bound leaves of coefficients that the data do not decide, as in `croupier.statistics.moments.Coefficients`.
+    settled : bool, default True
+        False where a logistic regression's last step is longer than noise explains: nothing is then decided, whatever the noise.
     """
 
     names: tuple[str, ...]
@@ -101,6 +104,7 @@ class RegressionTable:
     r2_std: float | None = None
     bias: Floats | None = None
     limits: Floats | None = None
+    settled: bool = True
 
     @property
     def r2_text(self) -> str:
@@ -165,6 +169,13 @@ class RegressionTable:
         """A sentence about coefficients that the data do not decide; empty where there are none."""
         if self.determined.all():
             return ""
+        if not self.settled:
+            rest = "rest on the declared coef_bound" if self.limits is not None else "are (-inf, inf)"
+            return (
+                f"The last step is longer than noise explains, so that coefficients may be further off than standard errors say: "
+                f"intervals {rest}. It is so where slopes are steep: more people or a larger epsilon do not help. "
+                f"ShuffleLogisticRegression (--task classify) fits such a model, without intervals."
+            )
         some = f"The data do not decide {int((~self.determined).sum())} of {len(self.coef)} coefficients at this noise"
         if self.limits is not None:
             return f"{some}; their intervals rest on the declared coef_bound."
@@ -303,6 +314,11 @@ _RANGE = "Pass (low, high) that you can defend without having seen the data; tar
 _NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
 
 
+def _norm_of(declared: Any) -> Any:
+    """The declared norm; 1 where nothing is declared, of which `fit` warns."""
+    return 1.0 if isinstance(declared, str) and declared == "auto" else declared
+
+
 @documented("coef_", "intercept_", "std_", "intercept_std_", "target_range_", "feature_norm_", "plan_", "estimate_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator):  # type: ignore[misc]
@@ -324,7 +340,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     >>> from croupier.estimator import ShuffleLinearRegression
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
     >>> noise = np.random.default_rng(1).normal(scale=5, size=20_000)
-    >>> model = ShuffleLinearRegression(epsilon=1.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0] + noise)
+    >>> model = ShuffleLinearRegression(epsilon=1.0, target_range=(0, 100), feature_norm=1.0)
+    >>> model = model.fit(X, 50 + 30 * X[:, 0] + noise)
     >>> low, high = model.intervals(0.999)[0]
     >>> bool(low < 30 < high < low + 20)
     True
@@ -333,7 +350,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     """
 
     target_range: ArrayLike | None = None
-    feature_norm: float | None = 1.0
+    feature_norm: float | Literal["auto"] | None = "auto"
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
     exclusive: Sequence[Sequence[int]] = ()
@@ -364,6 +381,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
         """
         self._forget()
+        warn_of_undeclared_norm(self.feature_norm)
         if self.invalid == "blank":
             X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
             rows, targets = self.records(X, y)
@@ -415,6 +433,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         """
         self._forget()
         require_population(population)
+        warn_of_undeclared_norm(self.feature_norm)
         self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
         self._declare(None, None)
         self.check_request(population.users)
@@ -618,7 +637,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         """Set the public facts: as declared, or read off the data where that is public."""
         self.feature_norm_ = real(
             "feature_norm",
-            self._read_off("feature_norm", self.feature_norm, _NORM, read_norm),
+            self._read_off("feature_norm", _norm_of(self.feature_norm), _NORM, read_norm),
             above=1e-100,
             at_most=1e100,
             remedy=_NORM,
@@ -747,7 +766,7 @@ class ShuffleLogit(DeclaredClasses):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(20_000, 2)) / 1.5
     >>> y = rng.random(20_000) < 1 / (1 + np.exp(-2 * X[:, 0]))
-    >>> model = ShuffleLogit(epsilon=2.0, classes=[False, True]).fit(X, y)
+    >>> model = ShuffleLogit(epsilon=2.0, classes=[False, True], feature_norm=1.0).fit(X, y)
     >>> low, high = model.intervals(0.999999)[0]
     >>> bool(low < 2 < high)
     True
@@ -755,7 +774,7 @@ class ShuffleLogit(DeclaredClasses):
     Logistic regression in three groups, 20,000 people; epsilon = 2...
     """
 
-    feature_norm: float | None = 1.0
+    feature_norm: float | Literal["auto"] | None = "auto"
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
     coef_bound: float | None = None
@@ -785,6 +804,7 @@ class ShuffleLogit(DeclaredClasses):
             Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
         """
         self._forget()
+        warn_of_undeclared_norm(self.feature_norm)
         if self.invalid == "blank":
             X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
             rows, targets = self.records(X, target_column(X, y))
@@ -818,6 +838,7 @@ class ShuffleLogit(DeclaredClasses):
         """
         self._forget()
         require_population(population)
+        warn_of_undeclared_norm(self.feature_norm)
         self._declare(features, None, None)
         self.check_request(population.users)
         self.read_off_data_ = read_off
@@ -932,7 +953,7 @@ class ShuffleLogit(DeclaredClasses):
             To be read or printed.
         """
         check_is_fitted(self)
-        solution, scale = self._solved(), self._units()
+        (solution, settled), scale = self._solution(), self._units()
         names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
         stated = self._promise()
         promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
@@ -943,6 +964,7 @@ class ShuffleLogit(DeclaredClasses):
             users=self.n_users_,
             promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
             method="Logistic regression in three groups",
+            settled=settled,
         )
 
     def forecast(self, users: int, features: int) -> WidthForecast:
@@ -1035,7 +1057,7 @@ class ShuffleLogit(DeclaredClasses):
         """Set the public facts: as declared, or read off the data where that is public."""
         self.n_features_in_ = whole("features", features, at_least=1, at_most=900, remedy="Products of more columns are too many.")
         self._declare_classes(y)
-        norm = self._read_off("feature_norm", self.feature_norm, _NORM, read_norm)
+        norm = self._read_off("feature_norm", _norm_of(self.feature_norm), _NORM, read_norm)
         self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=_NORM)
         remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
         scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
@@ -1088,13 +1110,17 @@ class ShuffleLogit(DeclaredClasses):
         return Newton(tuple(weights.tolist()))
 
     def _solved(self) -> Coefficients:
+        return self._solution()[0]
+
+    def _solution(self) -> tuple[Coefficients, bool]:
+        """The coefficients, and whether the last step was as short as noise explains: otherwise nothing is decided."""
         *earlier, last = self.rounds_.estimates
         sums = self._next(earlier).decode(last)
         bounds = None if self.coef_bound is None else self.coef_bound / self._units()
         step = sums.step(bounds)
         if sums.settled(step):
-            return step
-        return replace(step, determined=np.zeros_like(step.determined), bias=np.full(len(step.coef), np.inf))
+            return step, True
+        return replace(step, determined=np.zeros_like(step.determined), bias=np.full(len(step.coef), np.inf)), False
 
     def _units(self) -> Floats:
         return coefficient_units(self.n_features_in_, self.feature_norm_, self.constant_)

@@ -46,6 +46,18 @@ def warn_of_undeclared_rows(norm: object, ranges: object) -> None:
         )
 
 
+def warn_of_undeclared_norm(norm: object) -> None:
+    """The same where there are no ranges: a slope of rows that were cut to length 1 is not that of the columns."""
+    if isinstance(norm, str):
+        warn_caller(
+            "feature_norm is not declared: every row longer than 1 is scaled down to length 1, so that slopes of raw columns "
+            "such as ages or incomes say nothing. Scale columns by public ranges to about [-1, 1], and declare how long rows can "
+            "be, sqrt(columns) say; for rows of length about 1, feature_norm=1.0. This is said of any rows: "
+            "nothing was read off them.",
+            FeatureNormWarning,
+        )
+
+
 def people_needed(weights: int, epsilon: float) -> int:
     """How many people one pass of training needs to be worth having, by the rule of thumb of docs/choosing.md."""
     return math.ceil(_PEOPLE_TIMES * _PEOPLE_FACTOR * math.sqrt(weights) / epsilon)

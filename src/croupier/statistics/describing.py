@@ -352,6 +352,9 @@ def describe(
         rows = numbers_of(data, query.guesses)
         if aside is not None:
             labels = None if groups is None else one_by_one(groups)
+            if labels is not None and labels.shape != (len(rows),):
+                found = Found(f"has the shape {labels.shape}, but data has {len(rows)} rows")
+                raise ArgumentError("groups", found, "one label per row", "Say for each row whose it is, by text or a number.")
             asked, of = _chosen(aside, len(rows), labels)
             rows, groups = rows[asked], None if labels is None else labels[asked]
             if not len(rows):

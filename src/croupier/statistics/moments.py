@@ -346,8 +346,10 @@ def checked_groups(groups: Any, features: int) -> tuple[tuple[int, ...], ...]:
 
 # Least squares from noisy moments, with intervals that know of the noise.
 
-# Share of a coefficient that may lie in directions that the noise hides before the data no longer decide it.
-LOST = 0.01
+# Share of a coefficient that may lie in directions that the noise hides before the data no longer decide it: at most LOST, and no
+# more than the noise alone turns hidden directions towards it, up to TURNED times the expected share. More means that its column
+# goes together with what is hidden: then a large slope there passes for one here.
+LOST, TURNED = 0.01, 9.0
 # A direction without any data has an eigenvalue of so many standard deviations of the noise in 1 of 160 fits.
 SEEN = 2.5
 
@@ -483,7 +485,7 @@ def least_squares(
     solution = LeastSquares(
         coef,
         inverse @ (sampling + noise) @ inverse,
-        seen(values, vectors, threshold),
+        seen(values, vectors, threshold, moments.matrix_std),
         moments.users,
         residual_variance=residual,
     )
@@ -522,9 +524,17 @@ def seen_from(edge: float, matrix_std: float) -> float:
     return max(edge / 2, SEEN * matrix_std)
 
 
-def seen(values: Floats, vectors: Floats, threshold: float) -> NDArray[np.bool_]:
-    """Say of each coefficient whether the data decide it: hardly any of it lies in directions that are not seen."""
-    return np.asarray((vectors[:, values < threshold] ** 2).sum(axis=1) <= LOST)
+def seen(values: Floats, vectors: Floats, threshold: float, matrix_std: float) -> NDArray[np.bool_]:
+    """Say of each coefficient whether the data decide it: hardly any of it lies in directions that are not seen.
+
+    To first order the noise E turns a hidden direction u by v (v'Eu) / (value of u - value of v) towards every direction v that is
+    seen, where v'Eu has at most half the variance of a diagonal entry of E.
+    """
+    hidden, shares = values < threshold, vectors**2
+    gaps = values[~hidden, np.newaxis] - values[hidden]
+    with np.errstate(divide="ignore"):  # without a gap, any share may be noise
+        by_noise = shares[:, ~hidden] @ (matrix_std**2 / 2 / gaps**2).sum(axis=1)
+    return np.asarray(shares[:, hidden].sum(axis=1) <= np.minimum(LOST, TURNED * by_noise))
 
 
 _Solution = TypeVar("_Solution", bound=Coefficients)

@@ -193,7 +193,7 @@ class NewtonSums:
         coef = self.weights + moved
         coef = coef * min(1.0, LONGEST / max(float(np.linalg.norm(coef)), 1e-300))
         threshold = seen_from(edge, self.curvature_std)
-        covariance, decided = inverse @ (sampling + noise) @ inverse, seen(values, vectors, threshold)
+        covariance, decided = inverse @ (sampling + noise) @ inverse, seen(values, vectors, threshold, self.curvature_std)
         solution = Coefficients(coef, covariance, decided, users=self.users)
         if bounds is None:
             return solution

@@ -125,8 +125,8 @@ def describe_table(
                 tell(len(piece))
         people = len(store) if store.users is None else len(np.unique(store.users))
         if people < 2:
-            where = f"{people} people to ask in {source.path}"
-            raise ArgumentError("DATA", where, "at least two", "Check the file, or set more people aside.")
+            found = Found(f"has {people} people to ask")
+            raise ArgumentError(str(source.path), found, "one with at least two", "Check the file, or set more people aside.")
         answer = ask(
             query,
             ArrayPopulation(store.rows, groups=store.users, invalid="blank"),
@@ -269,8 +269,8 @@ def range_of(summary: NumberSummary) -> tuple[float, float, str]:
     high = min(high, float(guess.high))
     if not low < high:  # nearly all are the same: the bin that they are in, and those beside it
         low, high = summary.interval(tail)[0], summary.interval(1 - tail)[1]
-        run_in_thread = max(1.0, 1e-6 * abs(middle))
-        low, high = (low, high) if low < high else (middle - run_in_thread, middle + run_in_thread)
+        margin = max(1.0, 1e-6 * abs(middle))
+        low, high = (low, high) if low < high else (middle - margin, middle + margin)
     low, high = outwards(low, high)
     low = max(low, 0.0) if positive else low
     return low, high if low < high else low + 1.0, "log" if log else "linear"

@@ -16,8 +16,8 @@ from pyarrow import parquet
 
 from ..statistics import LevelGuess, NumberGuess
 from ..statistics.columns import WIDEST
-from ..validation import ArgumentError, Found
-from .read import Source
+from ..validation import ArgumentError, FileError, Found
+from .read import Source, other_separator, shown
 from .schema import Keys, Label, as_text
 
 Guess = NumberGuess | LevelGuess
@@ -148,6 +148,8 @@ def guess_for(
     ranges, levels, whole, leave_out = ranges or {}, levels or {}, tuple(whole), tuple(leave_out)
     user = user or (guess.user if guess else None)
     source.require([*ranges, *levels, *whole, *leave_out, *filter(None, [target, user])])
+    if guess is None and not {*ranges, *levels, *whole} & set(source.names):
+        _require_separated(source)
     columns: dict[str, Guess] = dict(guess.columns) if guess else {}
     left_out: list[str] = []
     for name, kind in {} if guess else _types(source).items():
@@ -171,6 +173,15 @@ def guess_for(
     if classes is None and isinstance(known, LevelGuess):
         classes = known.levels
     return TableGuess(columns, column, classes, user, tuple(left_out)).checked()
+
+
+def _require_separated(source: Source) -> None:
+    """Refuse a CSV file whose header was read as one name: all of epsilon would be spent on a column that there is not."""
+    other = other_separator(source.names, source.dialect, source.files[0])
+    if other is not None and source.row_groups(source.files[0]) is None:
+        remedy = f"Its values seem to be separated by {shown(other)}: add --sep {shown(other)}. Nobody was asked."
+        text = f"{source.files[0]} is read as one column, {source.names[0]!r}. {remedy}"
+        raise FileError(str(source.files[0]), "one column", "separated values", remedy, text)
 
 
 def _types(source: Source) -> dict[str, Any]:
