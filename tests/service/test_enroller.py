@@ -403,7 +403,7 @@ def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitati
         f"""
         import os, signal, sys
         from pathlib import Path
-        from croupier.service import store
+        from croupier.service.net import database as store
         from croupier.service.enroller.enroller import EnrollerRole, token_keys
         role = EnrollerRole(store.Database({database!r}, store.ENROLLER), token_keys(Path({os.fspath(folder)!r})))
         role.{step}(role.person_of({invitation!r}), Path({os.fspath(tmp_path / "body")!r}).read_bytes())
@@ -476,18 +476,18 @@ def test_slots_are_rounds_in_the_full_model_alone():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda words: words.update(keys=[]), "different keys, one a slot"),
+        (lambda words: words.update(keys=[]), "a list of at least 1"),
         (lambda words: words.update(keys=words["keys"] * 2), "different keys, one a slot"),
         (lambda words: words.update(keys=[*words["keys"], f"{SIGNERS[1].public_key().public_numbers().n:x}"]), "1, one a slot"),
-        (lambda words: words.update(keys=["xyz"]), "hex digits"),
-        (lambda words: words.update(keys=[7]), "hex digits"),
-        (lambda words: words.update(keys=["ab"]), "odd numbers of 2048 bits"),
-        (lambda words: words.update(keys=["f" * 4096]), "numbers of 2048 bits"),
-        (lambda words: words.update(keys=[words["keys"][0][:-1] + "0"]), "odd numbers"),
-        (lambda words: words.update(address="ftp://x"), "an address like"),
-        (lambda words: words.update(address=None), "an address like"),
-        (lambda words: words.update(more=1), "an object with the address and the keys"),
-        (lambda words: words.pop("keys"), "an object with the address and the keys"),
+        (lambda words: words.update(keys=["xyz"]), r"keys\[0\] is 'xyz'; it must be a text like"),
+        (lambda words: words.update(keys=[7]), r"keys\[0\] is 7; it must be a text"),
+        (lambda words: words.update(keys=["ab"]), r"keys\[0\] is 'ab'; it must be a text like"),
+        (lambda words: words.update(keys=["f" * 4096]), r"keys\[0\] is 'f{60}'; it must be a text like"),
+        (lambda words: words.update(keys=[words["keys"][0][:-1] + "0"]), r"keys\[0\] is .*; it must be a text like"),
+        (lambda words: words.update(address="ftp://x"), "address is 'ftp://x'; it must be a text like"),
+        (lambda words: words.update(address=None), "address is null; it must be a text"),
+        (lambda words: words.update(more=1), "enroller.more is 1; it must be left out"),
+        (lambda words: words.pop("keys"), "enroller.keys is missing; it must be given"),
     ],
 )
 def test_an_enroller_that_is_none(change, message):

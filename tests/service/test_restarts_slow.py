@@ -23,8 +23,8 @@ ROUNDS, ROUND_SECONDS = 6, 80
 SEEDED = """
 import sys
 if any("serve" in word or "multiprocessing" in word for word in sys.orig_argv):
-    from croupier.protocol import Secret
-    from croupier.service import on_time
+    from croupier.protocol.randomness import Secret
+    from croupier.service.shuffler import role as on_time
     made, coins = on_time.report_of, {}
     def seeded(task, task_round, document, gradient, random):
         source = coins.setdefault(task_round.id, Secret.of_seed(9000 + task_round.number).source())

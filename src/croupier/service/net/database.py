@@ -132,7 +132,7 @@ excluded = Table(
 unforwarded = Table(
     "unforwarded", SHUFFLER, Column("round", ForeignKey("rounds.id"), primary_key=True), Column("since", Float, nullable=False)
 )
-# The clock of rounds (see `on_time.RoundClock`): for each boot of a machine, what to add to the seconds since then.
+# The clock of rounds (see `RoundClock`): for each boot of a machine, what to add to the seconds since then.
 clocks = Table("clocks", SHUFFLER, Column("boot", String, primary_key=True), Column("zero", Float, nullable=False))
 # Encapsulated keys of the reports of the present round: none is taken twice.
 seals = Table(
