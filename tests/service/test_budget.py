@@ -389,3 +389,12 @@ def test_a_name_that_turns_the_writing_is_shown_clean(tmp_path, run):
     DeviceBudget(file).charge("ab" * 32, "a\u202eb\x1b[2J\u2066", "ab" * 32, promise(0.1))
     for text in (run("--ledger", "--budget-file", file), run("--ledger", "--json", "--budget-file", file)):
         assert not set("\u202e\x1b\u2066") & set(json.loads(text)["tasks"][0]["name"] if text.startswith("{") else text)
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[link=https://a.example]b[/link]", "[bold]a[/]", ":skull:"])
+def test_a_name_with_marks_of_the_terminals_language_is_shown_as_it_is(tmp_path, run, monkeypatch, name):
+    """The attack: a closing tag that nothing opened ended `croupier join --ledger` in a traceback, for ever."""
+    monkeypatch.setenv("COLUMNS", "300")
+    file = tmp_path / "budget.json"
+    DeviceBudget(file).charge("ab" * 32, name, "ab" * 32, promise(0.1))
+    assert name in run("--ledger", "--budget-file", file)
