@@ -307,7 +307,7 @@ def signed_again(kind: int, words: dict) -> Document:
 
 def test_the_description_knows_what_the_library_has():
     """A loss, a domain, a transport or a method that it does not know is refused by both clients: add it to documents.json."""
-    shapes = json.loads((files("croupier.service") / "documents.json").read_text())["shapes"]
+    shapes = json.loads((files("croupier.service.wire") / "documents.json").read_text())["shapes"]
     named = {
         base: {name for name, one in vars(problems).items() if isinstance(one, type) and issubclass(one, base)}
         for base in (problems.Loss, problems.Domain)
