@@ -427,14 +427,34 @@ def test_many_people_are_admitted_once(store):
     assert role.admit([*invitations, new_invitation()]) == 1
 
 
+def opened_together(url: str, metadata, pool: ThreadPoolExecutor, processes: int) -> list[Database]:
+    """A database that this many open at the same moment."""
+    together = threading.Barrier(processes)
+
+    def opened(_: int) -> Database:
+        together.wait(30)
+        return Database(url, metadata)
+
+    return list(pool.map(opened, range(processes)))
+
+
+@pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
+def test_several_processes_that_find_no_tables_make_them_once():
+    """The attack: roles that start together on a new database, of which all but one fell over."""
+    with postgres_server() as new, ThreadPoolExecutor(4) as pool:
+        for place, metadata in enumerate([tables.ENROLLER, tables.SHUFFLER, tables.ANALYZER] * 3):
+            for store in opened_together(new(f"new{place}"), metadata, pool, 4):
+                assert store.trouble() == ""
+                store.close()
+
+
 @pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
 def test_several_enrollers_on_one_database_admit_people_and_sign_once():
     """The attacks: two that start together with one list, of which one fell over; one person who asks both, many times at once."""
     people, task = [new_invitation() for _ in range(1200)], sequential_task()
     with postgres_server() as new, ThreadPoolExecutor(8) as pool:
-        url = new("enroller")
-        roles = [EnrollerRole(Database(url, tables.ENROLLER), SIGNERS[:1]) for _ in range(2)]
-        together = threading.Barrier(2)
+        url, together = new("enroller"), threading.Barrier(2)
+        roles = [EnrollerRole(store, SIGNERS[:1]) for store in opened_together(url, tables.ENROLLER, pool, 2)]
 
         def admit(role: EnrollerRole) -> int:
             together.wait(30)
