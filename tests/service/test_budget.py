@@ -238,6 +238,14 @@ def test_periods_are_read_and_shown(text, seconds, shown):
     assert period_text(seconds) == shown
 
 
+def test_a_refusal_for_thousands_of_years_is_one(budget):
+    """There is no date for when there is room: a ValueError is no refusal."""
+    budget.allow(BudgetLimit(LIMIT.epsilon, LIMIT.delta, period_of("9999999w")))
+    answer(budget, "one", 0.8 * LIMIT.caps.mu)
+    with pytest.raises(RefusedTaskError, match="after the year 9999"):
+        budget.charge("two", "", "ab" * 32, promise(0.8 * LIMIT.caps.mu))
+
+
 @pytest.mark.parametrize("text", ["", "365", "0d", "-3d", "1y", "d"])
 def test_other_periods_are_refused(text):
     with pytest.raises(ArgumentError, match="period"):

@@ -433,7 +433,8 @@ def _room(limit: BudgetLimit, bounds: Sequence[GaussianBound], others: Sequence[
     waiting = sorted(others, key=lambda entry: entry.last)
     for left in range(1, len(waiting) + 1):
         if max(limit.caps.use([bounds[0], *(entry.bound for entry in waiting[left:])])) <= 1:
-            return f"There is room for it after {_moment(waiting[left - 1].last + limit.seconds)}."
+            moment = waiting[left - 1].last + limit.seconds
+            return f"There is room for it after {_moment(moment) if moment < _LAST_MOMENT else 'the year 9999'}."
     return "It is beyond the limit by itself."
 
 
