@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import os
 import re
 import stat
 import sys
@@ -406,3 +407,16 @@ def test_a_name_with_marks_of_the_terminals_language_is_shown_as_it_is(tmp_path,
     file = tmp_path / "budget.json"
     DeviceBudget(file).charge("ab" * 32, name, "ab" * 32, promise(0.1))
     assert name in run("--ledger", "--budget-file", file)
+
+
+def test_a_ledger_begins_on_a_file_system_without_links(tmp_path, monkeypatch):
+    """FAT, say: the system refuses a second name for a file."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    budget = DeviceBudget(tmp_path / "budget.json")
+    budget.allow(LIMIT)
+    assert budget.limit() == LIMIT
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["budget.json", "budget.lock"]
