@@ -903,6 +903,7 @@ def test_a_task_file_has_secret_lots_unless_it_says_otherwise(tmp_path):
         (["turnout = 0"], "turnout"),
         (["cover = 1"], "cover"),
         (["users = true"], "users|Cannot overwrite"),
+        ([f'name = "{"n" * 501}"'], "name has 501 characters"),
     ],
 )
 def test_a_task_file_that_cannot_be_is_refused(tmp_path, lines, words):

@@ -228,6 +228,7 @@ def run(folder, each: int, seed: int) -> None:
 
 ATTACKS = {
     "a name that is no text": (TASK, lambda words: words.update(name=7)),
+    "a name that would fill a ledger": (TASK, lambda words: words.update(name="n" * 501)),
     "more users than there are people": (TASK, lambda words: words.update(users=1e308)),
     "users as a float": (TASK, lambda words: words.update(users=8.0)),
     "an unknown word in problem": (TASK, lambda words: words["problem"].update(twice=True)),
