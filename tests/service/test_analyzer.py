@@ -532,7 +532,7 @@ def test_errands_that_fail_are_done_less_and_less_often_and_nothing_is_lost(make
             return super().wait(0.01)
 
     errands = AnalyzerRelay(shuffler, analyzer_that_says.url)
-    errands._stopping = Impatient()
+    errands.loop._stopping = Impatient()
     with errands:
         soon(lambda: len(Impatient.pauses) >= 8)
         assert Impatient.pauses[:8] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]

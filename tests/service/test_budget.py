@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import os
 import re
 import stat
 import sys
@@ -238,6 +239,14 @@ def test_periods_are_read_and_shown(text, seconds, shown):
     assert period_text(seconds) == shown
 
 
+def test_a_refusal_for_thousands_of_years_is_one(budget):
+    """There is no date for when there is room: a ValueError is no refusal."""
+    budget.allow(BudgetLimit(LIMIT.epsilon, LIMIT.delta, period_of("9999999w")))
+    answer(budget, "one", 0.8 * LIMIT.caps.mu)
+    with pytest.raises(RefusedTaskError, match="after the year 9999"):
+        budget.charge("two", "", "ab" * 32, promise(0.8 * LIMIT.caps.mu))
+
+
 @pytest.mark.parametrize("text", ["", "365", "0d", "-3d", "1y", "d"])
 def test_other_periods_are_refused(text):
     with pytest.raises(ArgumentError, match="period"):
@@ -389,3 +398,25 @@ def test_a_name_that_turns_the_writing_is_shown_clean(tmp_path, run):
     DeviceBudget(file).charge("ab" * 32, "a\u202eb\x1b[2J\u2066", "ab" * 32, promise(0.1))
     for text in (run("--ledger", "--budget-file", file), run("--ledger", "--json", "--budget-file", file)):
         assert not set("\u202e\x1b\u2066") & set(json.loads(text)["tasks"][0]["name"] if text.startswith("{") else text)
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[link=https://a.example]b[/link]", "[bold]a[/]", ":skull:"])
+def test_a_name_with_marks_of_the_terminals_language_is_shown_as_it_is(tmp_path, run, monkeypatch, name):
+    """The attack: a closing tag that nothing opened ended `croupier join --ledger` in a traceback, for ever."""
+    monkeypatch.setenv("COLUMNS", "300")
+    file = tmp_path / "budget.json"
+    DeviceBudget(file).charge("ab" * 32, name, "ab" * 32, promise(0.1))
+    assert name in run("--ledger", "--budget-file", file)
+
+
+def test_a_ledger_begins_on_a_file_system_without_links(tmp_path, monkeypatch):
+    """FAT, say: the system refuses a second name for a file."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    budget = DeviceBudget(tmp_path / "budget.json")
+    budget.allow(LIMIT)
+    assert budget.limit() == LIMIT
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["budget.json", "budget.lock"]

@@ -506,7 +506,7 @@ def test_a_browser_shows_a_round_when_it_ends(started, chromium):
 
 
 def test_a_browser_falls_back_to_asking(started, chromium, monkeypatch):
-    monkeypatch.setattr("croupier.service.net.app._MOST_STREAMS", 0)
+    monkeypatch.setattr("croupier.service.analyzer.app._MOST_STREAMS", 0)
     made = started()
     with Served(analyzer_app(made.population)) as served:
         tab, _ = opened(chromium, served)

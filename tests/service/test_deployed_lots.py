@@ -520,6 +520,7 @@ def test_a_client_in_node_proves_both_figures_and_answers_its_lot_beside_python_
     (read,) = asked("tasks", documents=[document], key=key, delta=1e-2)
     assert read == {
         "id": world.task.id,
+        "name": world.task.name,
         "secret": secret.to_dict(),
         "epsilon": pytest.approx(guarantee.epsilon(1e-2), rel=1e-4),
         "watched": pytest.approx(watched, rel=1e-6),
@@ -904,6 +905,7 @@ def test_a_task_file_has_secret_lots_unless_it_says_otherwise(tmp_path):
         (["turnout = 0"], "turnout"),
         (["cover = 1"], "cover"),
         (["users = true"], "users|Cannot overwrite"),
+        ([f'name = "{"n" * 501}"'], "name has 501 characters"),
     ],
 )
 def test_a_task_file_that_cannot_be_is_refused(tmp_path, lines, words):
@@ -915,9 +917,9 @@ def test_a_task_file_that_cannot_be_is_refused(tmp_path, lines, words):
     ("secret", "words"),
     [
         ({"seconds": 10.0, "cover": False}, "at least 40"),
-        ({"seconds": 100.0}, "seconds and cover"),
-        ({"seconds": 100.0, "cover": 1}, "seconds and cover"),
-        ({"seconds": 100.0, "cover": False, "more": 1}, "seconds and cover"),
+        ({"seconds": 100.0}, "secret.cover is missing"),
+        ({"seconds": 100.0, "cover": 1}, "secret.cover is 1; it must be true or false"),
+        ({"seconds": 100.0, "cover": False, "more": 1}, "secret.more is 1; it must be left out"),
         (None, "impossible"),
     ],
 )

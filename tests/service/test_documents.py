@@ -229,6 +229,7 @@ def run(folder, each: int, seed: int) -> None:
 
 ATTACKS = {
     "a name that is no text": (TASK, lambda words: words.update(name=7)),
+    "a name that would fill a ledger": (TASK, lambda words: words.update(name="n" * 501)),
     "more users than there are people": (TASK, lambda words: words.update(users=1e308)),
     "users as a float": (TASK, lambda words: words.update(users=8.0)),
     "an unknown word in problem": (TASK, lambda words: words["problem"].update(twice=True)),
@@ -308,7 +309,7 @@ def signed_again(kind: int, words: dict) -> Document:
 
 def test_the_description_knows_what_the_library_has():
     """A loss, a domain, a transport or a method that it does not know is refused by both clients: add it to documents.json."""
-    shapes = json.loads((files("croupier.service") / "documents.json").read_text())["shapes"]
+    shapes = json.loads((files("croupier.service.wire") / "documents.json").read_text())["shapes"]
     named = {
         base: {name for name, one in vars(problems).items() if isinstance(one, type) and issubclass(one, base)}
         for base in (problems.Loss, problems.Domain)

@@ -429,14 +429,34 @@ def test_many_people_are_admitted_once(store):
     assert role.admit([*invitations, new_invitation()]) == 1
 
 
+def opened_together(url: str, metadata, pool: ThreadPoolExecutor, processes: int) -> list[Database]:
+    """A database that this many open at the same moment."""
+    together = threading.Barrier(processes)
+
+    def opened(_: int) -> Database:
+        together.wait(30)
+        return Database(url, metadata)
+
+    return list(pool.map(opened, range(processes)))
+
+
+@pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
+def test_several_processes_that_find_no_tables_make_them_once():
+    """The attack: roles that start together on a new database, of which all but one fell over."""
+    with postgres_server() as new, ThreadPoolExecutor(4) as pool:
+        for place, metadata in enumerate([tables.ENROLLER, tables.SHUFFLER, tables.ANALYZER] * 3):
+            for store in opened_together(new(f"new{place}"), metadata, pool, 4):
+                assert store.trouble() == ""
+                store.close()
+
+
 @pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
 def test_several_enrollers_on_one_database_admit_people_and_sign_once():
     """The attacks: two that start together with one list, of which one fell over; one person who asks both, many times at once."""
     people, task = [new_invitation() for _ in range(1200)], sequential_task()
     with postgres_server() as new, ThreadPoolExecutor(8) as pool:
-        url = new("enroller")
-        roles = [EnrollerRole(Database(url, tables.ENROLLER), SIGNERS[:1]) for _ in range(2)]
-        together = threading.Barrier(2)
+        url, together = new("enroller"), threading.Barrier(2)
+        roles = [EnrollerRole(store, SIGNERS[:1]) for store in opened_together(url, tables.ENROLLER, pool, 2)]
 
         def admit(role: EnrollerRole) -> int:
             together.wait(30)
@@ -478,18 +498,18 @@ def test_slots_are_rounds_in_the_full_model_alone():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda words: words.update(keys=[]), "different keys, one a slot"),
+        (lambda words: words.update(keys=[]), "a list of at least 1"),
         (lambda words: words.update(keys=words["keys"] * 2), "different keys, one a slot"),
         (lambda words: words.update(keys=[*words["keys"], f"{SIGNERS[1].public_key().public_numbers().n:x}"]), "1, one a slot"),
-        (lambda words: words.update(keys=["xyz"]), "hex digits"),
-        (lambda words: words.update(keys=[7]), "hex digits"),
-        (lambda words: words.update(keys=["ab"]), "odd numbers of 2048 bits"),
-        (lambda words: words.update(keys=["f" * 4096]), "numbers of 2048 bits"),
-        (lambda words: words.update(keys=[words["keys"][0][:-1] + "0"]), "odd numbers"),
-        (lambda words: words.update(address="ftp://x"), "an address like"),
-        (lambda words: words.update(address=None), "an address like"),
-        (lambda words: words.update(more=1), "an object with the address and the keys"),
-        (lambda words: words.pop("keys"), "an object with the address and the keys"),
+        (lambda words: words.update(keys=["xyz"]), r"keys\[0\] is 'xyz'; it must be a text like"),
+        (lambda words: words.update(keys=[7]), r"keys\[0\] is 7; it must be a text"),
+        (lambda words: words.update(keys=["ab"]), r"keys\[0\] is 'ab'; it must be a text like"),
+        (lambda words: words.update(keys=["f" * 4096]), r"keys\[0\] is 'f{60}'; it must be a text like"),
+        (lambda words: words.update(keys=[words["keys"][0][:-1] + "0"]), r"keys\[0\] is .*; it must be a text like"),
+        (lambda words: words.update(address="ftp://x"), "address is 'ftp://x'; it must be a text like"),
+        (lambda words: words.update(address=None), "address is null; it must be a text"),
+        (lambda words: words.update(more=1), "enroller.more is 1; it must be left out"),
+        (lambda words: words.pop("keys"), "enroller.keys is missing; it must be given"),
     ],
 )
 def test_an_enroller_that_is_none(change, message):

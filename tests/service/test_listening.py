@@ -67,6 +67,15 @@ def ended(connection: socket.socket) -> bool:
     return True
 
 
+def refuses(connection: socket.socket, data: bytes) -> bool:
+    """Whether the other side has hung up on what is sent."""
+    try:
+        connection.sendall(data)
+    except ConnectionError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("half", HALVES)
 def test_a_request_that_does_not_arrive_ends(world, monkeypatch, half):
     become_impatient(monkeypatch)
@@ -85,6 +94,24 @@ def test_a_second_request_that_does_not_arrive_ends_too(world, monkeypatch, half
         become_impatient(monkeypatch)
         connection.sendall(half)
         assert ended(connection)
+
+
+@pytest.mark.parametrize("start", [b"GET /healthz", b"GET /none", b"POST /v1/report"])
+def test_a_body_that_is_sent_on_after_the_answer_does_not_hold_a_connection(world, monkeypatch, start):
+    """The attack: announce a body of a terabyte, and send a byte of it now and then after the refusal."""
+    become_impatient(monkeypatch)
+    with Served(shuffler_app(world.shuffler())) as served, connected(served) as connection:
+        connection.sendall(start + b" HTTP/1.1\r\nHost: me\r\nContent-Length: 999999999999\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 ")
+        soon(lambda: refuses(connection, b"a"))
+
+
+def test_a_request_after_a_refused_body_is_answered(world):
+    with Served(shuffler_app(world.shuffler())) as served, connected(served) as connection:
+        connection.sendall(b"POST /v1/report HTTP/1.1\r\nHost: me\r\nContent-Length: 4\r\n\r\n")
+        assert b"401" in connection.recv(4096)
+        connection.sendall(b"body" + b"GET /none HTTP/1.1\r\nHost: me\r\n\r\n")
+        assert b"404" in connection.recv(4096)
 
 
 def test_a_request_in_pieces_is_answered_and_its_connection_kept(world):

@@ -42,6 +42,26 @@ def test_columns_may_be_called_as_what_a_page_is_made_of(tmp_path, chromium):
         context.close()
 
 
+def test_columns_that_turn_the_writing_are_shown_clean(tmp_path, chromium):
+    """The attack: what turns the direction of writing, or is seen by nobody, in the name of a column and of a level."""
+    turned, tagged = "a\u202eb", "yes\U000e0041"
+    guess = f'[columns."{turned}"]\nlow = 0\nhigh = 10\n\n[columns.c]\nlevels = ["{tagged}", "no"]\n'
+    world = Unanswered(tmp_path, "describe", guess=guess)
+    with world.running():
+        context = chromium.new_context()
+        tab = Tab(context, world, 0)
+        tab.look()
+        shown = tab.page.inner_text("body")
+        assert "a\ufffdb" in shown
+        assert "yes\ufffd" in shown
+        assert not {"\u202e", "\U000e0041"} & set(shown)
+        fill(tab.page, {turned: "3", "c": "yes\ufffd"})  # the option's value is the level as the task has it
+        tab.hears("Answered round")
+        assert not {"\u202e", "\U000e0041"} & set(tab.page.inner_text("body"))
+        assert not tab.complaints
+        context.close()
+
+
 def test_a_limit_for_ever_is_not_replaced_by_one_for_a_year(tmp_path, chromium):
     """The attack: the page fills in what the browser allows, a year where that has no period, and keeps what it has filled in."""
     world = Unanswered(tmp_path, "describe", guess=GUESS)

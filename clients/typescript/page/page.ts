@@ -1,6 +1,7 @@
 /** The page to take part with. It shows what is asked and promised, computes here, and sends what the client seals. */
 import {
   BrowserStore,
+  cleaned,
   Client,
   deltaOf,
   type End,
@@ -90,7 +91,7 @@ class Page {
     try {
       await work();
     } catch (error) {
-      problem.textContent = error instanceof Error ? `${error.message}${error.message.endsWith(".") ? "" : "."}` : String(error);
+      problem.textContent = cleaned(error instanceof Error ? `${error.message}${error.message.endsWith(".") ? "" : "."}` : String(error));
       problem.hidden = false;
       if (error instanceof RefusedTaskError) (part("invitation").querySelector("details") as HTMLDetailsElement).open = true;
       problem.scrollIntoView({ block: "nearest" });
@@ -178,15 +179,17 @@ class Page {
   #showAsked(task: Task): void {
     const { records } = task;
     const { question } = task;
-    part("title").textContent = task.name || (records ? `Learn to predict ${records.target.column}` : question ? "A question to many" : "Take part");
+    part("title").textContent = cleaned(task.name || (records ? `Learn to predict ${records.target.column}` : question ? "A question to many" : "Take part"));
     const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
     part("asked-columns").replaceChildren(...(question === null ? [] : columnWords(question)));
-    part("asked-words").textContent = question
-      ? `${count(task.users)} people are asked ${question.words}. Nobody sees anybody's record: what is learned is the sum over all, with noise.`
-      : records
-      ? `${count(task.users)} people help to learn how ${records.target.column} depends on ` +
-        `${records.columns.map((column) => column.name).join(", ")}. Nobody sees anybody's record.`
-      : `${count(task.users)} people help to learn a model from numbers that their devices bring.`;
+    part("asked-words").textContent = cleaned(
+      question
+        ? `${count(task.users)} people are asked ${question.words}. Nobody sees anybody's record: what is learned is the sum over all, with noise.`
+        : records
+          ? `${count(task.users)} people help to learn how ${records.target.column} depends on ` +
+            `${records.columns.map((column) => column.name).join(", ")}. Nobody sees anybody's record.`
+          : `${count(task.users)} people help to learn a model from numbers that their devices bring.`,
+    );
     const often =
       task.interactivity === "full"
         ? `in up to ${count(Math.max(...task.phases.map((phase) => phase.rounds)))} rounds`

@@ -1,5 +1,5 @@
 /** A question on the page: what is asked in plain words, and a record's answer beside the noise that was sent in its place. */
-import type { Field, Question, Randomized, RecordValues, SumPlan } from "../src/index.ts";
+import { cleaned, type Field, type Question, type Randomized, type RecordValues, type SumPlan } from "../src/index.ts";
 
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_STRIPS = 12;
@@ -8,9 +8,10 @@ const FEWEST_BARS = 4;
 const MOST_NAMES = 6;
 const MOST_BARS = 200;
 
+/** An element with a text, which may be somebody else's: it is shown without characters that nobody sees. */
 export function made(name: string, text = "", more: Record<string, string> = {}): HTMLElement {
   const element = document.createElement(name);
-  element.textContent = text;
+  element.textContent = cleaned(text);
   for (const [attribute, value] of Object.entries(more)) element.setAttribute(attribute, value);
   return element;
 }

@@ -14,6 +14,7 @@ const ROUND_UP = 1 + 1e-12;
 const LEAST_MU = 1e-3;
 const MOST_MU = 1e3;
 const DAY = 86400;
+const LAST_MOMENT = 253402300799; // the end of the year 9999
 const SECONDS: Record<string, number> = { h: 3600, d: DAY, w: 7 * DAY };
 
 /** What an owner allows all tasks together to learn that are begun within any period. */
@@ -166,7 +167,9 @@ function room(limit: BudgetLimit, budget: Budget, own: GaussianBound, others: re
   const waiting = [...others].sort((one, other) => one.last - other.last || 0);
   const left = waiting.findIndex((_, place) => budget.use([own, ...waiting.slice(place + 1)]) <= 1);
   if (limit.seconds === null || !(waiting[left].last < Infinity)) return "The limit has no period after which there is room again.";
-  const moment = new Date((waiting[left].last + limit.seconds) * 1000).toISOString();
+  const seconds = waiting[left].last + limit.seconds;
+  if (!(seconds < LAST_MOMENT)) return "There is room for it after the year 9999.";
+  const moment = new Date(seconds * 1000).toISOString();
   return `There is room for it after ${moment.slice(0, 10)} ${moment.slice(11, 16)} UTC.`;
 }
 

@@ -3,6 +3,7 @@ export { type BudgetLimit, type LedgerEntry, Budget, periodOf, periodText } from
 export { fromHex, toHex } from "./bytes.ts";
 export * from "./client.ts";
 export { type Demands } from "./demands.ts";
+export { cleaned } from "./described.ts";
 export type { Randomized } from "./encoding.ts";
 export * from "./errors.ts";
 export { deltaOf, epsilonOf, gaussianBound, type Guarantee } from "./guarantee.ts";

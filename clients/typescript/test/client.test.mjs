@@ -142,6 +142,8 @@ for (const [kind, within] of Object.entries(stores)) {
       const other = { slot: "other-task", task: "other", round: 1, phase: 1, mu: 9, slack: 0, first: now, last: now };
       await store().keep(other, new Uint8Array(1), () => true);
       now += 20 * day;
+      const long = { ...budget, period: "9999999w" };
+      await assert.rejects(made(shuffler, store(), { budget: long, clock }).task(), /beyond .* There is room for it after the year 9999\./);
       await assert.rejects(made(shuffler, store(), { budget, clock }).task(), /within any 30 days is beyond .* There is room for it after 2027-02-14 08:00 UTC/);
       await assert.rejects(made(shuffler, store(), { clock }).answer(rows), { name: "RefusedTaskError" }); // the limit is remembered
       assert.equal(shuffler.sent.length, 0);

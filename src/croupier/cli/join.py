@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..privacy._rounding import exact
 from ..service.client.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
@@ -227,7 +228,7 @@ def _show(budget: DeviceBudget, as_json: bool) -> None:
     for task in values["tasks"]:
         words = (
             task["task"][:8],
-            task["name"] or "-",
+            Text(task["name"] or "-"),  # letters alone: an analyzer's brackets are no markup
             task["analyzer"][:8],
             task["first"],
             task["last"],

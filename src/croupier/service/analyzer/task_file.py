@@ -20,7 +20,7 @@ from ...table import Schema, TableModel
 from ...table.encode import Encoder
 from ...table.guess import TableGuess
 from ...table.model import Request, task_for
-from ...validation import ArgumentError, one_of, real, whole
+from ...validation import ArgumentError, Found, one_of, real, whole
 from ..client.records import clients_schema, words_of_records
 from ..wire.documents import WireError
 from ..wire.enrolment import EnrollerKeys, check_enroller
@@ -30,6 +30,8 @@ from ..wire.task import LONGEST_PACE, PACE, ROUND_SECONDS, TURNOUT, SecretRounds
 
 # The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
 HONEST, PATIENCE = 0.9, 3600.0
+# The most characters of a task's name, as documents.json has it.
+_LONGEST_NAME = 500
 # The names that a task file may state, and of which type each is. docs/deploy.md explains them.
 FIELDS = {
     "name": str,
@@ -121,6 +123,9 @@ class TaskFile:
                 allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(FIELDS)}"
                 remedy = "schedule is now rule." if name == "schedule" else "Mend the file."
                 raise ArgumentError(f"{path}: {name}", value, allowed, remedy)
+        if len(called := values.get("name", "")) > _LONGEST_NAME:
+            remedy = "Clients keep it on their ledgers: shorten it."
+            raise ArgumentError(f"{path}: name", Found(f"has {len(called)} characters"), f"at most {_LONGEST_NAME}", remedy)
         for name in ("schema", "users", "shuffler_key"):
             if name not in values:
                 raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...files import lock, write_whole
+from ...files import create_private, lock, write_whole
 from ...privacy import Guarantee
 from ...privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer
 from ...privacy._rounding import exact, round_up
@@ -373,12 +373,16 @@ class DeviceBudget:
     def _begin(self) -> None:
         """Make an empty ledger before there is a lock, unless another process has made one."""
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.{threading.get_ident()}.draft")
-        write_whole(
-            draft, (json.dumps({"format": FORMAT, "version": VERSION, "limit": None, "tasks": []}) + "\n").encode(), private=True
-        )
-        with suppress(FileExistsError):
-            os.link(draft, self.path)
-        draft.unlink()
+        empty = (json.dumps({"format": FORMAT, "version": VERSION, "limit": None, "tasks": []}) + "\n").encode()
+        write_whole(draft, empty, private=True)
+        try:
+            with suppress(FileExistsError):
+                try:
+                    os.link(draft, self.path)
+                except PermissionError:  # a file system without links, as sticks have
+                    create_private(self.path, empty)
+        finally:
+            draft.unlink()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -433,7 +437,8 @@ def _room(limit: BudgetLimit, bounds: Sequence[GaussianBound], others: Sequence[
     waiting = sorted(others, key=lambda entry: entry.last)
     for left in range(1, len(waiting) + 1):
         if max(limit.caps.use([bounds[0], *(entry.bound for entry in waiting[left:])])) <= 1:
-            return f"There is room for it after {_moment(waiting[left - 1].last + limit.seconds)}."
+            moment = waiting[left - 1].last + limit.seconds
+            return f"There is room for it after {_moment(moment) if moment < _LAST_MOMENT else 'the year 9999'}."
     return "It is beyond the limit by itself."
 
 

@@ -55,6 +55,8 @@ _CHECKED, _LEAST_FREE = 5.0, 64 << 20
 _AWAY = 10
 # Seconds between two tries to use a database, at first and at most.
 _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+# The number of PostgreSQL's lock for whoever makes or migrates tables.
+_MAKING = int.from_bytes(b"tables")
 # Milliseconds for which a transaction waits for another one.
 _BUSY = 10_000
 SHUFFLER, ANALYZER, ENROLLER = MetaData(), MetaData(), MetaData()
@@ -132,7 +134,7 @@ excluded = Table(
 unforwarded = Table(
     "unforwarded", SHUFFLER, Column("round", ForeignKey("rounds.id"), primary_key=True), Column("since", Float, nullable=False)
 )
-# The clock of rounds (see `on_time.RoundClock`): for each boot of a machine, what to add to the seconds since then.
+# The clock of rounds (see `RoundClock`): for each boot of a machine, what to add to the seconds since then.
 clocks = Table("clocks", SHUFFLER, Column("boot", String, primary_key=True), Column("zero", Float, nullable=False))
 # Encapsulated keys of the reports of the present round: none is taken twice.
 seals = Table(
@@ -210,6 +212,8 @@ class Database:
         self.unwiped = False  # something that was deleted may still be in the log
         try:
             with self.engine.begin() as connection:
+                if self.engine.dialect.name == "postgresql":  # two processes that find no tables would both make them
+                    connection.execute(select(func.pg_advisory_xact_lock(_MAKING)))
                 tables.create_all(connection)
                 _migrate(connection, tables)
             self.wipe()  # what a process that was killed had deleted

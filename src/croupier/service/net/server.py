@@ -120,9 +120,12 @@ class TimeoutProtocol(H11Protocol):
             self._taken()
 
     def on_response_complete(self) -> None:
-        """Close in time: what is being closed waits for the client to read."""
+        """Close in time: what is being closed waits for the client to read, what was answered too soon for the rest of its body."""
+        unread = self.cycle.more_body
         super().on_response_complete()
         self._close_in_time()
+        if unread:
+            self._await(BODY_SECONDS, head=False)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection, in time."""
