@@ -364,7 +364,6 @@ def test_delta_follows_the_number_of_users_and_one_too_large_is_refused(folder):
         (["people.csv", "--schema", "facts.toml", "--quantile", "0.5"], ["--quantile", "--task quantile"]),
         (["people.csv", "--schema", "facts.toml", "--interactivity", "stream"], ["interactivity = 'stream'"]),
         (["people.csv", "--schema", "facts.toml", "--rule", "best"], ["rule = 'best'"]),
-        (["people.csv", "--schema", "facts.toml", "--schedule", "bound"], ["--schedule = 'bound'", "now --rule bound"]),
         (["people.csv", "--schema", "facts.toml", "--honest", "0"], ["honest = 0"]),
         (["people.csv", "--schema", "facts.toml", "--radius", "-1"], ["radius"]),
         (["people.csv", "--schema", "facts.toml", "--rounds", "0"], ["rounds = 0"]),

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..optimizer import Result, Schedule, schedule
-from ..optimizer.planning import RENAMED
 from ..optimizer.result import Round
 from ..optimizer.training import run
 from ..population import Population
@@ -24,7 +23,7 @@ from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..problem import Ball, Loss, Problem
 from ..problem.problem import clip_rows, row_norms, with_constant
-from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
+from ..validation import ArgumentError, one_of, real, whole
 from ._base import (
     Floats,
     PrivateEstimator,
@@ -63,12 +62,6 @@ class LinearModel(PrivateEstimator):
     feature_range_ = _NO_RANGE
     _numeric_target = False
     _exclusions = False  # whether reports may be left out of a round: in deployed tasks
-
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Refuse parameters by the names that they had: scikit-learn wants an __init__ that names every parameter."""
-        refuse_renamed(cls.__name__, {name: value for name, value in given.items() if name in RENAMED}, RENAMED)
-        model: Self = super().__new__(cls)
-        return model
 
     @abstractmethod
     def _loss(self) -> Loss:

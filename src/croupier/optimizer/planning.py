@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, 
 from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ..problem import Problem
 from ..problem.problem import Objective
-from ..validation import ArgumentError, Found, one_of, real, refuse_renamed, whole
+from ..validation import ArgumentError, Found, one_of, real, whole
 from .phases import INTERACTIVITY, Phase, Schedule
 
 # Which algorithm for which problem: the paper's Table 1, and the reason in words.
@@ -267,8 +266,6 @@ class Budget:
 Floats = NDArray[np.float64]
 RULES = ("bound", "practical")
 LOTS = ("auto", "secret", "open")
-# Arguments by the names that they had, and have now.
-RENAMED = {"schedule": "rule"}
 _INFLATION = 1.05
 _MORE_PHASES = 5
 
@@ -294,7 +291,6 @@ def schedule(
     neighbours: str = "replace-one",
     lots: str = "auto",
     exclusions: bool = False,
-    **renamed: Any,
 ) -> Schedule:
     """Choose the schedule that `minimize` would run, with its bound, from public facts alone.
 
@@ -343,8 +339,6 @@ def schedule(
     exclusions : bool, default False
         Whether reports may be left out of a round, as in deployed tasks: with `honest` below 1, plans then count on so many fewer
         honest users that whoever says which are left out gains nothing by it.
-    **renamed : object
-        Arguments by names that they once had, which are refused with the present one.
 
     Returns
     -------
@@ -365,7 +359,6 @@ def schedule(
     >>> planned.method, planned.guarantee.delta(1.0) <= 1e-6
     ('acsa', True)
     """
-    refuse_renamed("schedule()", renamed, RENAMED)
     one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
     one_of("constants", constants, ("tight", "paper"), "'tight' uses the corrected steps, 'paper' the printed ones.")
     one_of("groups", groups, ("doubling", "equal"), "'equal' is the paper's split of a strongly convex run.")

@@ -119,8 +119,7 @@ class TaskFile:
             fits = wanted is not None and isinstance(value, (int, float) if wanted is float else wanted)
             if wanted is None or not fits or isinstance(value, bool) != (wanted is bool):
                 allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(FIELDS)}"
-                remedy = "schedule is now rule." if name == "schedule" else "Mend the file."
-                raise ArgumentError(f"{path}: {name}", value, allowed, remedy)
+                raise ArgumentError(f"{path}: {name}", value, allowed, "Mend the file.")
         for name in ("schema", "users", "shuffler_key"):
             if name not in values:
                 raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
