@@ -60,9 +60,9 @@ def test_a_phase_has_a_step_or_a_damping(method, has, lacks):
         with pytest.raises(ArgumentError, match="a step for descent, or a damping for acsa"):
             replace(phase, **wrong)
     plain = chosen.to_dict()["phases"][0]
-    older = {name: value for name, value in plain.items() if name != "damping"} | {"step": size}
+    without = {name: value for name, value in plain.items() if name != "damping"} | {"step": size}
     with pytest.raises(ArgumentError, match="damping"):
-        Phase.from_dict(older)
+        Phase.from_dict(without)
 
 
 def test_a_linear_model_has_a_schedule_and_a_scaler_a_plan():

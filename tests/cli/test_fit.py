@@ -400,7 +400,7 @@ def test_a_model_is_not_overwritten_unasked(folder):
 def test_a_model_file_comes_back_with_its_guarantee_plan_and_schema(folder):
     croupier("fit", "people.csv", "--schema", "facts.toml", "--quiet")
     values = json.loads((folder / "model.json").read_text())
-    assert (values["format"], values["version"]) == ("croupier table model", 2)
+    assert (values["format"], values["version"]) == ("croupier table model", 1)
     model = TableModel.load(folder / "model.json")
     assert model.estimator.guarantee_.delta(1.0) <= 1e-6
     assert model.estimator.schedule_.rounds == model.estimator.result_.rounds

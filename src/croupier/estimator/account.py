@@ -27,7 +27,7 @@ from ..validation import ArgumentError, Found, one_of, real
 
 # The file of an account: its terms in the first line, then one line a fit. Several processes append to it at once.
 
-FORMAT, VERSION = "croupier account", 2
+FORMAT, VERSION = "croupier account", 1
 UNITS = ("row", "person", "user")
 # The delta of an account for which none was chosen.
 COMMON_DELTA = 1e-6
@@ -142,8 +142,7 @@ class Terms:
             raise ArgumentError("first line", values.get("format", "an account without terms"), allowed, remedy)
         first = real("first_cap", values["first_cap"], above=0, remedy=remedy)
         if values["limit"] is None:
-            # files from before this was written down are counted at the delta that accounts had where none was chosen
-            return cls(None, first, real("delta", values.get("delta", COMMON_DELTA), above=0, below=1, remedy=remedy))
+            return cls(None, first, real("delta", values["delta"], above=0, below=1, remedy=remedy))
         caps = Caps(**{name: real(name, value, above=0, remedy=remedy) for name, value in values["limit"]["caps"].items()})
         epsilon = real("epsilon", values["limit"]["epsilon"], above=0, remedy=remedy)
         delta = real("delta", values["limit"]["delta"], above=0, below=1, remedy=remedy)

@@ -18,7 +18,7 @@ from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found
 from ._rounds import GroupRounds, check_round
 
-FORMAT, VERSION = "croupier model", 2
+FORMAT, VERSION = "croupier model", 1
 # Parameters that are objects of this process and not facts about the model.
 _NOT_SAVED = ("account", "callbacks")
 
@@ -152,7 +152,7 @@ class Promise:
     delta: float
     honest: float
     neighbours: str
-    invalid: str = "refuse"
+    invalid: str
 
 
 def _check_promise(state: dict[str, Any]) -> None:

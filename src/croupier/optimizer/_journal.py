@@ -24,8 +24,7 @@ from .result import Round
 
 Floats = NDArray[np.float64]
 # The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
-# Version 3: a phase of the schedule has a step or a damping. Version 4: a small round of secret lots in memory is one block.
-FORMAT, VERSION = "croupier run", 4
+FORMAT, VERSION = "croupier journal", 1
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
@@ -71,7 +70,7 @@ class Journal:
         elif self._records != (digest or "unknown"):
             allowed = "the records that the run began with"
             remedy = "Bring them back to go on, or begin another run with another file; what this one spent stays spent."
-            raise ArgumentError("checkpoint", Found(f"{self.path} is of other data, which has changed since"), allowed, remedy)
+            raise ArgumentError("checkpoint", Found(f"{self.path} was begun with other records: the data has changed since"), allowed, remedy)
 
     def recorded(self, index: int, theta: Floats) -> tuple[Round, bool] | None:
         """The round if it was answered already, and whether privately."""

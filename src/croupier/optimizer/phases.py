@@ -97,7 +97,7 @@ class Phase:
     def __post_init__(self) -> None:
         if (self.step is None, self.damping is None) != (self.algorithm == "acsa", self.algorithm != "acsa"):
             allowed = "with a step for descent, or a damping for acsa, and the other None"
-            remedy = "Make it with schedule(); one that an earlier version wrote has a step where a damping is meant."
+            remedy = "Make it with schedule()."
             raise ArgumentError("phase", Found(f"has {self.algorithm}, step {self.step}, damping {self.damping}"), allowed, remedy)
 
     @classmethod

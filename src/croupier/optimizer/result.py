@@ -186,7 +186,7 @@ class Result:
             Where a field is unknown or missing, or the guarantee goes beyond the plans.
         """
         values = json.loads(text)
-        known_fields(cls, values, defaults=True)
+        known_fields(cls, values)
         if values["seed"] is not None and values["guarantee"] is not None:
             raise ArgumentError("guarantee", values["guarantee"], "null for a seeded run", "A seeded result is not private.")
         history = tuple(Round.from_dict(entry) for entry in values["history"])
@@ -198,7 +198,7 @@ class Result:
             start=np.asarray(values["start"]),
             users=values["users"],
             seed=values["seed"],
-            stopped=values.get("stopped", False),
+            stopped=values["stopped"],
         )
         return result if result.guarantee is None else replace(result, guarantee=result._proved(result.guarantee))
 

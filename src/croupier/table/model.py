@@ -170,7 +170,7 @@ def _units_of_number(name: str, column: Numeric) -> Iterator[_Unit]:
         yield _Unit(f"{name} missing (against {middle:.4g})")
 
 
-FORMAT, VERSION = "croupier table model", 2
+FORMAT, VERSION = "croupier table model", 1
 TASKS: dict[str, type[LinearModel]] = {
     "classify": ShuffleLogisticRegression,
     "svm": ShuffleLinearSVC,
