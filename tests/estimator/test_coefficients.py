@@ -10,8 +10,8 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.metrics import roc_auc_score
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import ShuffleLogisticRegression, load_model
-from croupier.population.arrays import SurrogatePopulation
 from croupier.validation import ArgumentError
 
 

@@ -70,7 +70,9 @@ class Journal:
         elif self._records != (digest or "unknown"):
             allowed = "the records that the run began with"
             remedy = "Bring them back to go on, or begin another run with another file; what this one spent stays spent."
-            raise ArgumentError("checkpoint", Found(f"{self.path} was begun with other records: the data has changed since"), allowed, remedy)
+            raise ArgumentError(
+                "checkpoint", Found(f"{self.path} was begun with other records: the data has changed since"), allowed, remedy
+            )
 
     def recorded(self, index: int, theta: Floats) -> tuple[Round, bool] | None:
         """The round if it was answered already, and whether privately."""
