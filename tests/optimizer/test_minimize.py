@@ -572,8 +572,8 @@ def test_the_papers_steps_are_those_of_the_papers_smoothing(loss, rule):
     problem = Problem(loss=loss, domain=Ball(dim=3, radius=1.0), feature_norm=1.0)
     options = {"epsilon": 1.0, "delta": 1e-6, "method": "smoothed-acsa", "rule": rule, "constants": "paper", "rounds": 30}
     (phase,) = cr.schedule(problem, 100_000, **options).phases
-    clip, nearer = (problem.usual_lipschitz, 3.0) if rule == "practical" else (problem.lipschitz, 1.0)
-    assert phase.smoothing == pytest.approx(clip * math.sqrt(30 * 31) / (2 * phase.distance / nearer))
+    clip, distance_divisor = (problem.usual_lipschitz, 3.0) if rule == "practical" else (problem.lipschitz, 1.0)
+    assert phase.smoothing == pytest.approx(clip * math.sqrt(30 * 31) / (2 * phase.distance / distance_divisor))
     assert phase.damping == pytest.approx(32**1.5 * phase.gradient_std / phase.distance + phase.smoothing)
 
 

@@ -6,7 +6,6 @@ The second route to every byte of `croupier.service.prio3`. It shares with it th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb
 
 import numpy as np
 from Crypto.Hash import TurboSHAKE128
@@ -208,11 +207,3 @@ def unshard(vdaf, aggregate_shares):
     """Aggregate shares put together."""
     total = sum(vdaf.field.from_bytes(np.frombuffer(share, np.uint8)[None])[0][0].astype(object) for share in aggregate_shares)
     return [int(number) for number in total % vdaf.field.modulus]
-
-
-def soundness_error(vdaf, guesses=1.0):
-    """A bound on the probability that a vector out of range passes: docs/protocol.md has the formula."""
-    circuit, prime = vdaf.circuit, vdaf.field.modulus
-    joint, query = circuit.chunk / prime, 2 * (circuit.nodes - 1) / (prime - circuit.nodes)
-    ways = (min(1.0, guesses * comb(vdaf.proofs, lucky) * joint**lucky) for lucky in range(vdaf.proofs + 1))
-    return sum(way * query ** (vdaf.proofs - lucky) for lucky, way in enumerate(ways))

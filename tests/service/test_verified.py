@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers_prio3 import FIELD128, P64, SUM_VEC, SlowSumVec, agreed, soundness_error, unshard
+from helpers_prio3 import FIELD128, P64, SUM_VEC, SlowSumVec, agreed, unshard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -234,9 +234,9 @@ def test_sizes_and_soundness_at_100_coordinates_of_50():
     assert (vdaf.circuit.bits, vdaf.circuit.chunk, vdaf.circuit.calls, vdaf.circuit.nodes) == (6, 20, 30, 32)
     assert 48 + 16 + vdaf.public_bytes + vdaf.leader_bytes + 48 + vdaf.helper_bytes == 7544
     p = 2**64 - 2**32 + 1
-    assert soundness_error(vdaf) == pytest.approx((20 / p + 62 / (p - 32)) ** 3, rel=1e-12)
-    assert soundness_error(vdaf) < 2**-172
-    assert soundness_error(vdaf, 2.0**80) < 2**-95
+    assert vdaf.soundness_error() == pytest.approx((20 / p + 62 / (p - 32)) ** 3, rel=1e-12)
+    assert vdaf.soundness_error() < 2**-172
+    assert vdaf.soundness_error(2.0**80) < 2**-95
 
 
 def test_one_proof_is_refuted_as_often_as_its_bound_says():

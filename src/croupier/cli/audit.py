@@ -82,8 +82,8 @@ def audit_plan(
 
 def _audit_all(context: typer.Context, trials: int, as_json: bool) -> None:
     """The game against every kind of result."""
-    meant = {"every", "quick", "trials", "as_json"}
-    for name in set(context.params) - meant:
+    allowed = {"every", "quick", "trials", "as_json"}
+    for name in set(context.params) - allowed:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
             option = "--" + name.replace("_", "-")

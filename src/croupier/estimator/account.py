@@ -338,8 +338,8 @@ def _finite(epsilon: float) -> float | None:
     return None if epsilon == float("inf") else epsilon
 
 
-# How far figures of one run may be apart that two processors computed.
-_AGAIN = 1 + 1e-9
+# By which factor two processors' figures of one run may differ.
+SAME_RUN_TOLERANCE = 1 + 1e-9
 
 
 class BudgetWarning(UserWarning):
@@ -697,7 +697,7 @@ def _require_same(written: Spent, again: Spent) -> None:
     remedy = "Give every run a name of its own; only one that goes on from a checkpoint has the same."
     (before,), (now,) = bounds_of([written]) or (None,), bounds_of([again]) or (None,)
     if (written.unit, written.part) != (again.unit, again.part) or (
-        before and not (now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN)
+        before and not (now and now.mu <= before.mu * SAME_RUN_TOLERANCE and now.slack <= before.slack * SAME_RUN_TOLERANCE)
     ):
         raise ArgumentError("run", again.run, "that of a run with the same guarantee, or a new one", remedy)
 

@@ -18,7 +18,7 @@ from ._linear import LinearModel
 from ._parameters import documented
 
 # Log-odds this close to 0 are 0 but for rounding.
-_ALIKE = 1e-9
+TIE_TOLERANCE = 1e-9
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -211,7 +211,7 @@ class ShuffleLogisticRegression(LinearClassifier):
             return super().predict(X)
         odds = self.decision_function(X)
         if odds.ndim == 1:
-            return np.asarray(self.classes_[(np.where(np.abs(odds) > _ALIKE, odds, self._scores(X)[:, 0]) > 0).astype(int)])
+            return np.asarray(self.classes_[(np.where(np.abs(odds) > TIE_TOLERANCE, odds, self._scores(X)[:, 0]) > 0).astype(int)])
         return np.asarray(self.classes_[odds.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:

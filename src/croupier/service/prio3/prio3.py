@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from math import comb
 from typing import Final
 
 import numpy as np
@@ -84,6 +85,13 @@ class Prio3SumVec:
         self.leader_bytes = self._meas_bytes + self._proof_bytes + SEED_BYTES
         self.helper_bytes = 2 * SEED_BYTES
         self.verifier_bytes = self.circuit.verifier_length * proofs * size + SEED_BYTES
+
+    def soundness_error(self, guesses: float = 1.0) -> float:
+        """Return a bound on the probability that a vector out of range passes: docs/protocol.md has the formula."""
+        circuit, prime = self.circuit, self.field.modulus
+        joint, query = circuit.chunk / prime, 2 * (circuit.nodes - 1) / (prime - circuit.nodes)
+        ways = (min(1.0, guesses * comb(self.proofs, lucky) * joint**lucky) for lucky in range(self.proofs + 1))
+        return float(sum(way * query ** (self.proofs - lucky) for lucky, way in enumerate(ways)))
 
     def shard(self, measurement: NDArray[np.int64], nonce: bytes, rand: bytes) -> tuple[bytes, list[bytes]]:
         """Share a vector of counts among the servers, with proofs."""

@@ -266,7 +266,7 @@ class Task:
         return Document.signed(TASK, {"id": self.id, **self._words()}, key)
 
     def _words(self) -> dict[str, Any]:
-        besides = {} if self.enroller is None else {"enroller": self.enroller.words()}
+        besides = {} if self.enroller is None else {"enroller": self.enroller.to_dict()}
         besides |= {} if self.secret is None else {"secret": self.secret.to_dict()}
         return besides | {
             "name": self.name,
@@ -294,7 +294,7 @@ class Task:
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
             about = {name: values[name] for name in ("records", "patience", "name", "pace")}
-            enroller = EnrollerKeys.of_words(values["enroller"]) if "enroller" in values else None
+            enroller = EnrollerKeys.from_dict(values["enroller"]) if "enroller" in values else None
             secret = SecretRounds.from_dict(values["secret"]) if "secret" in values else None
             about |= {"enroller": enroller, "secret": secret}
             task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about)
