@@ -421,7 +421,7 @@ def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, ur
     if isinstance(answer, Description):
         write_schema(asked, answer)
     schedule = population.task.schedule
-    say(messages(), f"Proved: {words.proved_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
+    say(messages(), f"Certified: {words.certified_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
     say(messages(), f"Answer: {asked.output}; with pictures: {page}, and {url}/answer until this is stopped (Ctrl-C).")
 
 

@@ -509,5 +509,5 @@ def ask_once(estimator: PrivateEstimator, query: Moments, population: Population
 
 
 def check_once(plan: SumPlan, query: Moments) -> None:
-    """Refuse a plan in a file that is proved for vectors of another range than the query's."""
+    """Refuse a plan in a file that is certified for vectors of another range than the query's."""
     require_range(plan, query.dim, query.norm, min(query.diameter, 2 * query.norm))

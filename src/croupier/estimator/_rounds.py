@@ -120,7 +120,7 @@ class GroupRounds:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GroupRounds:
-        """Read rounds from their dictionary. Plans are proved anew, and each sum has to be one of its plan."""
+        """Read rounds from their dictionary. Plans are certified anew, and each sum has to be one of its plan."""
         if set(values) != {"plans", "honest", "shortfall", "estimates"}:
             raise ArgumentError("rounds", sorted(values), "plans, honest, shortfall and estimates", _REMEDY)
         planned = GroupPlans(

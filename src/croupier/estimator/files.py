@@ -1,4 +1,4 @@
-"""Models as JSON: parameters, what was learned, the transcript, and plans that are proved again when they are read."""
+"""Models as JSON: parameters, what was learned, the transcript, and plans that are certified again when they are read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JsonModel:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the model that `to_json` wrote. Its guarantee is proved anew.
+        """Read the model that `to_json` wrote. Its guarantee is certified anew.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class JsonModel:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read the estimator that `save` wrote to a file. No code is run by that, and its guarantee is proved anew.
+    """Read the estimator that `save` wrote to a file. No code is run by that, and its guarantee is certified anew.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class Promise:
 
 
 def _check_promise(state: dict[str, Any]) -> None:
-    """Refuse a claim that goes beyond plans, which were proved when they were read, as was a result's own guarantee."""
+    """Refuse a claim that goes beyond plans, which were certified when they were read, as was a result's own guarantee."""
     result, promise = state.get("result_") or state.get("estimate_") or state.get("rounds_"), state.get("promise_")
     if result is None or result.guarantee is None:
         return

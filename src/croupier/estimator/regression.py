@@ -413,7 +413,7 @@ class ShuffleRidge(LinearRegressor):
             needed = self._moments_plan(self.n_users_) is not None or bool(self._of_rounds())
             ratio = 0.0 if needed else self._edge_ratio(plan_once(self, self._query(), self.n_users_), self._query())
         except NoCertificateError:
-            return "no plan of one round of moments can be proved"
+            return "no plan of one round of moments can be certified"
         if needed:
             return "something was asked for that only rounds have"
         limit = LARGEST_EDGE[self.interactivity]

@@ -102,7 +102,7 @@ class Phase:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:
-        """Read a phase from its dictionary. Its plans are proved anew.
+        """Read a phase from its dictionary. Its plans are certified anew.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Phase:
         Returns
         -------
         Phase
-            With the figures that are proved here.
+            With the figures that are certified here.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class Schedule:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Schedule:
-        """Read a schedule from its dictionary. Its plans are proved anew.
+        """Read a schedule from its dictionary. Its plans are certified anew.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class Schedule:
         Returns
         -------
         Schedule
-            With the figures that are proved here.
+            With the figures that are certified here.
 
         Raises
         ------
@@ -286,7 +286,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
-        """Read a schedule from JSON. Its plans are proved anew.
+        """Read a schedule from JSON. Its plans are certified anew.
 
         Parameters
         ----------
@@ -296,7 +296,7 @@ class Schedule:
         Returns
         -------
         Schedule
-            With the figures that are proved here.
+            With the figures that are certified here.
 
         Raises
         ------

@@ -20,7 +20,7 @@ from .algorithms import acsa, descent
 from .phases import Phase, Schedule, check_schedule
 
 Floats = NDArray[np.float64]
-# How far the same code may be apart on two processors. Claims within it are raised to what is proved here.
+# How far the same code may be apart on two processors. Claims within it are raised to what is certified here.
 _ANOTHER_PROCESSOR = 1e-12
 
 
@@ -168,7 +168,7 @@ class Result:
 
     @classmethod
     def from_json(cls, text: str) -> Result:
-        """Read a result from JSON. Its plans and its guarantee are proved anew.
+        """Read a result from JSON. Its plans and its guarantee are certified anew.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class Result:
         Returns
         -------
         Result
-            With a guarantee that is no stronger than what is proved here.
+            With a guarantee that is no stronger than what is certified here.
 
         Raises
         ------
@@ -203,9 +203,9 @@ class Result:
         return result if result.guarantee is None else replace(result, guarantee=result._proved(result.guarantee))
 
     def _proved(self, claim: Guarantee) -> Guarantee:
-        """The claim, refused where it goes beyond the plans of the phases that were begun, which were proved when they were read.
+        """The claim, refused where it goes beyond the plans of the phases begun, which were certified when they were read.
 
-        No figure that is returned is stronger than the proved one: another processor may have computed it a little smaller.
+        No figure that is returned is stronger than the certified one: another processor may have computed it a little smaller.
         """
         remedy = "Do not use this file."
         begun = self.history[-1].phase if self.history else 1
@@ -233,7 +233,7 @@ class Result:
 
 
 def _no_stronger(claim: Guarantee, proved: Guarantee) -> Guarantee | None:
-    """The claim, no figure of it stronger than the proved one; None where it claims more than another processor could have."""
+    """The claim, no figure of it stronger than the certified one; None where it claims more than another processor could have."""
     figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
     pairs = list(zip(claim.allocations, proved.allocations, strict=False))
     weaker = all(getattr(claim, name) >= getattr(proved, name) * (1 - _ANOTHER_PROCESSOR) for name in figures)

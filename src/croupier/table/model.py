@@ -279,7 +279,7 @@ class TableModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TableModel:
-        """The model in a file. Its plans are proved again, and a promise that goes beyond them is refused.
+        """The model in a file. Its plans are certified again, and a promise that goes beyond them is refused.
 
         Parameters
         ----------
@@ -306,7 +306,7 @@ class TableModel:
 
     @classmethod
     def from_dict(cls, values: Any, path: str | os.PathLike[str] = "model") -> TableModel:
-        """Read a model from its dictionary. Its plans are proved again, and a promise that goes beyond them is refused.
+        """Read a model from its dictionary. Its plans are certified again, and a promise that goes beyond them is refused.
 
         Parameters
         ----------

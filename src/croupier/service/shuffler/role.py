@@ -306,7 +306,7 @@ class ShufflerRole:
 
     def follow(self) -> None:
         """Serve the task that another process on this database has taken; do nothing where there is none yet."""
-        with self._following:  # plans are proved again once, whoever asks meanwhile
+        with self._following:  # plans are certified again once, whoever asks meanwhile
             if self.task is None and (document := self.store.task()) is not None:
                 self.take_task(document)
 

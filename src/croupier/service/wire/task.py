@@ -286,7 +286,7 @@ class Task:
 
         Guarantee
         ---------
-        Every plan of the task that is returned was proved anew in this process, whatever the document claims.
+        Every plan of the task that is returned was certified anew in this process, whatever the document claims.
         """
         values = document.verified(TASK, key)
         try:
@@ -410,7 +410,7 @@ class TaskRound:
 
 
 def _fits(phase: Phase, problem: Problem | AskedQuery) -> bool:
-    """Whether a phase's plan is proved and fits; that of secret lots was proved when it was read."""
+    """Whether a phase's plan is certified and fits; that of secret lots was certified when it was read."""
     return phase.plan.dim == problem.dim and is_proved(phase.plan)
 
 
