@@ -137,6 +137,7 @@ class LinearModel(PrivateEstimator):
         *,
         read_off: tuple[str, ...] = (),
         checkpoint: str | os.PathLike[str] | None = None,
+        on_round: Callable[[Round], None] | None = None,
     ) -> Self:
         """Train on people whose records are not in memory. Public facts must be declared.
 
@@ -150,6 +151,8 @@ class LinearModel(PrivateEstimator):
             Public facts that were read off the data all the same; the guarantee says that it does not cover them.
         checkpoint : path-like, optional
             As in `fit`.
+        on_round : callable, optional
+            Called after each round of training, after the estimator's `callbacks`; what it raises ends training as theirs does.
 
         Returns
         -------
@@ -167,7 +170,7 @@ class LinearModel(PrivateEstimator):
         self._declare(features)
         self.check_request(population.users)
         self.read_off_data_ = read_off
-        return self._train(population, checkpoint)
+        return self._train(population, checkpoint, on_round)
 
     def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         """Do what each user does to its own record, by public facts alone.
@@ -259,7 +262,12 @@ class LinearModel(PrivateEstimator):
         norm = self._read_off("feature_norm", norm, how, read)
         self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=how)
 
-    def _train(self, population: Population, checkpoint: str | os.PathLike[str] | None) -> Self:
+    def _train(
+        self,
+        population: Population,
+        checkpoint: str | os.PathLike[str] | None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> Self:
         """Ask them, round by round; public facts are set."""
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
@@ -272,7 +280,7 @@ class LinearModel(PrivateEstimator):
             planned,
             start=problem.domain.start(),
             seed=self.random_state,
-            callbacks=self.callbacks,
+            callbacks=self.callbacks if on_round is None else (*self.callbacks, on_round),
             checkpoint=checkpoint,
             invalid=self.invalid,
             pay=lambda name: self._charge(population, planned.guarantee, name),
