@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -127,7 +126,7 @@ class GroupRounds:
             tuple(SumPlan.from_dict(plan) for plan in values["plans"]), float(values["honest"]), float(values["shortfall"])
         )
         planned.check()
-        estimates = tuple(SumEstimate.from_json(json.dumps(estimate)) for estimate in values["estimates"])
+        estimates = tuple(SumEstimate.from_dict(estimate) for estimate in values["estimates"])
         for plan, estimate in zip(planned.plans, estimates, strict=True):
             check_round(estimate, plan)
         return cls(planned, estimates)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import JsonText
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..privacy.guarantee import known_fields
@@ -64,7 +64,7 @@ class Round:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
+class Result(JsonText):
     """The minimiser that a run found, what it reveals, and the transcript.
 
     Parameters
@@ -143,7 +143,7 @@ class Result:
         Returns
         -------
         dict
-            What `from_json` reads as text.
+            What `from_dict` reads.
         """
         return {
             "theta": self.theta.tolist(),
@@ -156,24 +156,14 @@ class Result:
             "stopped": self.stopped,
         }
 
-    def to_json(self) -> str:
-        """Write the result as JSON.
-
-        Returns
-        -------
-        str
-            What `from_json` reads.
-        """
-        return json.dumps(self.to_dict())
-
     @classmethod
-    def from_json(cls, text: str) -> Result:
-        """Read a result from JSON. Its plans and its guarantee are certified anew.
+    def from_dict(cls, values: dict[str, Any]) -> Result:
+        """Read a result from its dictionary. Its plans and its guarantee are certified anew.
 
         Parameters
         ----------
-        text : str
-            What `to_json` gave.
+        values : dict
+            What `to_dict` gave.
 
         Returns
         -------
@@ -185,7 +175,6 @@ class Result:
         ArgumentError
             Where a field is unknown or missing, or the guarantee goes beyond the plans.
         """
-        values = json.loads(text)
         known_fields(cls, values)
         if values["seed"] is not None and values["guarantee"] is not None:
             raise ArgumentError("guarantee", values["guarantee"], "null for a seeded run", "A seeded result is not private.")
