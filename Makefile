@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv)
 
-.PHONY: demo test lint types check bench rates sum scale statistics proofs accountants evidence gallery docs client clean
+.PHONY: demo test test-process test-all lint types check bench rates sum scale statistics proofs accountants evidence gallery docs client clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/croupier demo
@@ -18,7 +18,16 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
+# What needs no process, browser, cluster, site or wheel.
 check: $(VENV)/dev.stamp
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not process and not slow"
+
+# What needs one.
+test-process: $(VENV)/dev.stamp
+	$(BIN)/pytest -n 2 --dist loadgroup -m "process and not slow"
+
+# Everything; the slow tests take some 40 minutes.
+test-all: lint types $(VENV)/dev.stamp
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 bench: $(VENV)/dev.stamp

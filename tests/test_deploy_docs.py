@@ -19,6 +19,8 @@ from croupier.service.enroller.enroller import read_invitations
 from croupier.service.shuffler.role import hidden_among
 from croupier.table import Schema
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "deploy"
 UNITS = ["croupier-shuffler.service", "croupier-analyzer.service", "croupier-enroller.service"]

@@ -45,6 +45,7 @@ def loaded_by(code):
     return set(modules.split()), said
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("code", ["import croupier", VERSION], ids=["import croupier", "croupier --version"])
 def test_nothing_heavy_is_imported_before_it_is_needed(code):
     modules, said = loaded_by(code)
@@ -53,12 +54,14 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code):
     assert said == ([] if code == "import croupier" else [cr.__version__])
 
 
+@pytest.mark.process
 def test_a_room_is_found_from_the_top_without_an_import_of_its_own():
     modules, said = loaded_by("import croupier as cr; print(cr.estimator.ShuffleRidge.__name__, cr.losses.Logistic.__name__)")
     assert said == ["ShuffleRidge Logistic"]
     assert "croupier.estimator" in modules
 
 
+@pytest.mark.process
 def test_a_private_sum_imports_no_estimator_and_no_table():
     modules, _ = loaded_by("import croupier as cr; cr.plan_sum, cr.VectorSum")
     assert {"sklearn", "pyarrow", "croupier.estimator", "croupier.table", "croupier.cli"}.isdisjoint(modules)

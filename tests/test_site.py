@@ -65,6 +65,7 @@ def test_relative_links_lead_somewhere(page):
             assert (ROOT / page).parent.joinpath(link).exists(), f"{page}: {link}"
 
 
+@pytest.mark.process
 def test_site_builds_without_a_warning_and_asks_nobody(tmp_path):
     for name in ("docs", "examples", "tools", "src"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "reference"))

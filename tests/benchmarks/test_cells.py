@@ -89,6 +89,7 @@ Cells(Path(sys.argv[1]), {}).all(list(range(4)), slow, processes=int(sys.argv[2]
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("processes", [1, 2])
 def test_ctrl_c_ends_at_once_keeps_cells_and_says_how_to_go_on(tmp_path, processes):
     path = tmp_path / "x.jsonl"

@@ -123,6 +123,7 @@ def test_verdicts_follow_from_the_figures(ray_seconds, overhead, identical, peak
     assert [verdict.holds for verdict in judging.judge(results)] == expected
 
 
+@pytest.mark.process
 def test_memory_at_its_peak_is_told():
     before = memory.peaks()
     if before is None:
@@ -134,6 +135,7 @@ def test_memory_at_its_peak_is_told():
     assert before["workers"] == []
 
 
+@pytest.mark.process
 @pytest.mark.xdist_group("ray")
 def test_quick_run(tmp_path):
     pytest.importorskip("ray")
@@ -162,6 +164,7 @@ def test_quick_run(tmp_path):
         assert one["off_in_noise_std"] < 4
 
 
+@pytest.mark.process
 @pytest.mark.xdist_group("ray")
 def test_code_of_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("ray")

@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("numba")
 from benchmarks.speed import measuring, writing
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 
 

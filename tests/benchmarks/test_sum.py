@@ -30,6 +30,7 @@ def quick(folder):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.process
 def test_quick_run_twice_gives_the_same_files(tmp_path):
     runs = [quick(tmp_path / name) for name in ("one", "two")]
     for done in runs:

@@ -22,6 +22,8 @@ from croupier.table import Schema
 from croupier.table.datasets import PATIENTS, patients
 from croupier.validation import how_to_install
 
+pytestmark = pytest.mark.process
+
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 

@@ -17,7 +17,7 @@ from pyarrow import parquet
 from test_fit import FACTS, croupier, refused
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ray")]
 FILES, ROWS = 3, 700
 
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_of_another_run_is_refused(folder):
     assert "another schedule" in refused(*fit, "--epsilon", 2)
     assert "another seed" in refused(*fit, "--seed", 1)
     parquet.write_table(people(7), "parquet/1.parquet", row_group_size=300)
-    assert "the data has changed" in refused(*fit)
+    assert "other data, which has changed" in refused(*fit)
     assert not (folder / "model.json").exists()
 
 

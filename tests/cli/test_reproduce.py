@@ -19,6 +19,8 @@ from croupier.cli import main
 from croupier.cli import reproduce as module
 from croupier.validation import how_to_install
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 TABLES = ("sum.json", "sum.md", "evidence/sum.svg", "evidence.md")
 DISPATCH = "import importlib, sys\nimportlib.import_module('benchmarks.' + sys.argv.pop(1))\n"

@@ -39,7 +39,7 @@ from croupier.table.encode import Encoder
 from croupier.table.population import TableBlock
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ray")]
 
 SIZES = [1000, 2000, 300, 700]  # on two workers: the second block on one, the others on the other
 USERS = sum(SIZES)

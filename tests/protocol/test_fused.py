@@ -258,7 +258,7 @@ def test_without_numba_numpy_does_it(monkeypatch, patience):
         assert fused.kernel() is None
         assert Randomizer(PLAN).encoded(np.zeros((10, 3)), SecureRandom()).users == 10
         (unit,) = clip_to_ball(LinearVectors.of(np.zeros((1, 3))), 1.0)
-        with pytest.raises(ImportError, match=r"croupier\[fast\]"):
+        with pytest.raises(ImportError, match=r"\[fast\]"):
             fused.added(unit, 5, SecureRandom())
     finally:
         fused.kernel.cache_clear()

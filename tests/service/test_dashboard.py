@@ -43,6 +43,8 @@ from croupier.service.wire.reports import width_for
 from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import sealed_report
 
+pytestmark = pytest.mark.process
+
 USERS, DIM, ROUNDS, EPSILON, DELTA = 60, 3, 3, 4.0, 1e-3
 
 

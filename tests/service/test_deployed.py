@@ -40,6 +40,8 @@ from croupier.table import TableModel
 from croupier.table.encode import Encoder
 from croupier.table.read import Source
 
+pytestmark = pytest.mark.process
+
 TRANSPORTS = ["masked-sum", "messages"]
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
 DATABASES = ["sqlite", pytest.param("postgres", marks=needs_postgres)]

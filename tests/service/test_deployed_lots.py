@@ -56,6 +56,8 @@ from croupier.service.wire.transports import batch_of, checked_transport
 from croupier.service.wire.transports import opened as opened_batch
 from croupier.validation import ArgumentError
 
+pytestmark = pytest.mark.process
+
 TRANSPORTS = ["masked-sum", "messages"]
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
 SECRET, COVERED = SecretRounds(100.0), SecretRounds(100.0, cover=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -27,6 +26,8 @@ from croupier.service.wire.reports import TRANSPORTS
 from croupier.service.wire.task import Task, TaskRound
 from croupier.table import Schema
 from croupier.table.model import TASKS, Request
+
+pytestmark = pytest.mark.process
 
 KEY = ANALYZER.public_key()
 TASK, ROUND, ARRIVALS, EXCLUSIONS, END, REFUSAL, HEARD = 1, 2, 4, 5, 16, 17, 18
@@ -327,6 +328,6 @@ def test_both_clients_refuse_the_same_documents(tmp_path):
 
 
 @needs_node
-@pytest.mark.skipif("CROUPIER_SLOW" not in os.environ, reason="slow: set CROUPIER_SLOW=1")
+@pytest.mark.slow
 def test_both_clients_refuse_the_same_of_ten_thousand_documents(tmp_path):
     run(tmp_path, each=260, seed=2026)

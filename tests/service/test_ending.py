@@ -19,6 +19,8 @@ from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import RoundClock, ShufflerRole
 from croupier.service.wire.documents import Document, End, WireError, heard, refusal, refusal_reason, require_heard
 
+pytestmark = pytest.mark.process
+
 TASK = "ab" * 32
 
 

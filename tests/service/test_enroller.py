@@ -35,6 +35,8 @@ from croupier.service.wire.task import Task
 from croupier.service.wire.tokens import SIGNED_BYTES, TokenRequests, is_token, read_requests, requests_bytes
 from croupier.validation import ArgumentError
 
+pytestmark = pytest.mark.process
+
 SIGNERS = [new_signer() for _ in range(2)]
 
 

@@ -27,6 +27,8 @@ from croupier.service.net.http import Server, ServerError
 from croupier.service.net.server import RateLimitedLog, Served, TimeoutProtocol, development_certificate, room_for_connections
 from croupier.service.shuffler.app import shuffler_app
 
+pytestmark = pytest.mark.process
+
 # What an attacker may send and leave: nothing, half a head, half a body, a byte of one.
 HALVES = [
     b"",

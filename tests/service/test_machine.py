@@ -30,6 +30,8 @@ from croupier.service.wire.documents import EXCLUSIONS, ROUND, Document, WireErr
 from croupier.service.wire.reports import Release, SealedReport, width_for
 from croupier.service.wire.transports import sealed_report
 
+pytestmark = pytest.mark.process
+
 TASKS = {
     "sequential": {"users": 15, "honest": 0.9},
     "full": {"users": 6, "honest": 0.5, "premise": 0.8},  # the plan counts on 3, a round ends with 5, and 2 may be left out

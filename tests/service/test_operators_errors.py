@@ -28,6 +28,8 @@ from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import report_length
 from croupier.validation import ArgumentError
 
+pytestmark = pytest.mark.process
+
 
 def test_an_invitation_goes_to_the_enroller_that_its_owner_names_and_to_no_other(tmp_path):
     """The attack: an analyzer names a server of its own as the task's enroller, which then has everybody's invitation."""

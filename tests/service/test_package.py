@@ -16,6 +16,8 @@ from test_page import World, chromium
 
 from croupier import __version__
 
+pytestmark = pytest.mark.process
+
 __all__ = ["chromium"]  # the fixture
 
 SCHEMA = """

@@ -32,6 +32,8 @@ from croupier.service.shuffler.app import add_page, allow_origins, copy_page, pa
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 
+pytestmark = pytest.mark.process
+
 SCHEMA = """
 target = {column = "ill", classes = ["no", "yes"]}
 [columns]

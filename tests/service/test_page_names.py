@@ -10,7 +10,7 @@ from test_page import Tab, chromium
 from test_page_questions import QuestionWorld, fill
 
 __all__ = ["chromium"]  # the fixture
-pytestmark = pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))
+pytestmark = [pytest.mark.process, pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))]
 NAMES = ["append", "querySelectorAll", "replaceChildren", "__proto__", "<img src=x onerror=alert(1)>", "long" * 30]
 GUESS = "\n".join(f'[columns."{name}"]\nlow = 0\nhigh = 10\n' for name in NAMES)
 

@@ -21,7 +21,7 @@ from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
 
 __all__ = ["chromium"]  # the fixture
-pytestmark = pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))
+pytestmark = [pytest.mark.process, pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))]
 GUESS = """
 [target]
 column = "ill"

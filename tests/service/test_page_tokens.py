@@ -17,6 +17,8 @@ from croupier.service.net.database import Database
 from croupier.service.net.server import Served
 from croupier.service.shuffler.app import allow_origins
 
+pytestmark = pytest.mark.process
+
 __all__ = ["chromium"]  # the fixture
 
 

@@ -7,11 +7,14 @@ import sqlite3
 from contextlib import contextmanager, suppress
 
 import numpy as np
+import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from test_page import Tab, World, chromium
 
 from croupier.service.wire.documents import End
 from croupier.service.wire.task import TaskRound
+
+pytestmark = pytest.mark.process
 
 __all__ = ["chromium"]  # the fixture
 HOUR = 3600.0  # a round: none ends while a test runs

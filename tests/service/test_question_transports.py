@@ -40,6 +40,8 @@ from croupier.service.wire.outcomes import RoundLostError, TooManyBadReportsErro
 from croupier.service.wire.reports import SealedReport
 from croupier.validation import ArgumentError
 
+pytestmark = pytest.mark.process
+
 SIGNER = new_signer()
 
 

@@ -25,6 +25,8 @@ from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.task import SecretRounds
 
+pytestmark = pytest.mark.process
+
 needs_postgres = pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
 
 

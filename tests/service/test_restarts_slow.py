@@ -1,4 +1,4 @@
-"""Restarts of PostgreSQL and of each role in the middle of secret rounds, with three processes: minutes, so CROUPIER_SLOW=1."""
+"""Restarts of PostgreSQL and of each role in the middle of secret rounds, with three processes: minutes, so marked slow."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from test_deployed import USERS, Device, Operators, members, workers
 
 from croupier.protocol.randomness import Secret
 
+pytestmark = pytest.mark.process
+
 ROUNDS, ROUND_SECONDS = 6, 80
 # In every process: blanks with coins that a test can draw again, those of each round. All else is as it is.
 SEEDED = """
 import sys
 if any("serve" in word or "multiprocessing" in word for word in sys.orig_argv):
-    from croupier.protocol import Secret
-    from croupier.service import on_time
+    from croupier.protocol.randomness import Secret
+    from croupier.service.shuffler import role as on_time
     made, coins = on_time.report_of, {}
     def seeded(task, task_round, document, gradient, random):
         source = coins.setdefault(task_round.id, Secret.of_seed(9000 + task_round.number).source())
@@ -80,7 +82,7 @@ def answer_when_asked(device: Device, stopped: threading.Event) -> None:
 
 
 @pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
-@pytest.mark.skipif("CROUPIER_SLOW" not in os.environ, reason="slow: set CROUPIER_SLOW=1")
+@pytest.mark.slow
 def test_20_restarts_of_the_database_and_of_each_role_in_secret_rounds_lose_nothing(tmp_path, monkeypatch):
     """All sums are exact, nothing is released twice, no loop is dead in the end, and /healthz is right all along."""
     (tmp_path / "site").mkdir()

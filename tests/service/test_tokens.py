@@ -37,6 +37,8 @@ from croupier.service.wire.tokens import TokenRequests, slot_of
 from croupier.service.wire.transports import MaskedSum, batch_of, sealed_report
 from croupier.validation import ArgumentError
 
+pytestmark = pytest.mark.process
+
 SIGNERS = [new_signer() for _ in range(3)]
 
 
@@ -268,7 +270,7 @@ def test_an_analyzer_that_is_killed_has_counted_a_token_or_has_not(tmp_path):
         import os, signal, sys
         from pathlib import Path
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from croupier.service import store
+        from croupier.service.net import database as store
         from croupier.service.analyzer.population import Admission
         from croupier.service.wire.task import Task, TaskRound
         from croupier.service.wire.reports import Document

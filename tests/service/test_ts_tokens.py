@@ -24,6 +24,8 @@ from croupier.service.net.server import Served
 from croupier.service.wire.documents import TASK, Document, WireError, canonical, sha256
 from croupier.service.wire.task import Task
 
+pytestmark = pytest.mark.process
+
 USERS = 12
 
 

@@ -25,6 +25,8 @@ from croupier.service.wire.documents import TASK, Document, WireError
 from croupier.service.wire.reports import TRANSPORTS
 from croupier.service.wire.task import SecretRounds, Task
 
+pytestmark = pytest.mark.process
+
 VECTORS = ROOT / "tests" / "service" / "vectors"
 ANALYZER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 

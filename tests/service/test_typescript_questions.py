@@ -19,6 +19,8 @@ from croupier.statistics import NumberGuess
 from croupier.statistics.asking import plan_for
 from croupier.validation import ArgumentError
 
+pytestmark = pytest.mark.process
+
 VECTORS = ROOT / "tests" / "service" / "vectors"
 STORED = json.loads((VECTORS / "questions.json").read_text(encoding="utf-8"))
 USERS = 30

@@ -1,9 +1,8 @@
-"""What the TypeScript client must hold, at full size: minutes each, so CROUPIER_SLOW=1 asks for them. Figures are printed (-s)."""
+"""What the TypeScript client must hold, at full size: minutes each, so marked slow. Figures are printed (-s)."""
 
 from __future__ import annotations
 
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -18,7 +17,8 @@ from test_typescript import ANALYZER, VECTORS, check_encodings, check_refusals, 
 
 __all__ = ["chromium"]  # the fixture
 pytestmark = [
-    pytest.mark.skipif("CROUPIER_SLOW" not in os.environ, reason="slow: set CROUPIER_SLOW=1"),
+    pytest.mark.process,
+    pytest.mark.slow,
     pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node())),
 ]
 

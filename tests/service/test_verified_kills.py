@@ -13,6 +13,8 @@ import pytest
 from helpers_roles import soon
 from test_deployed import USERS, Operators, members
 
+pytestmark = pytest.mark.process
+
 A_ROUND = 4  # users
 
 
@@ -71,7 +73,7 @@ def played(folder, kills_a_round: int, seed: int) -> dict[str, int]:
         return killer.killed
 
 
-@pytest.mark.skipif("CROUPIER_SLOW" not in os.environ, reason="slow: set CROUPIER_SLOW=1")
+@pytest.mark.slow
 def test_20_random_kills_lose_nothing_and_count_nobody_twice(tmp_path):
     killed = played(tmp_path, kills_a_round=8, seed=int(os.environ.get("CROUPIER_SEED", "1")))
     assert sum(killed.values()) >= 20

@@ -20,6 +20,8 @@ from croupier.service.wire.outcomes import RefusedError, TooManyBadReportsError
 from croupier.service.wire.reports import SealedReport, VerifiedSizes, shared_counts, vdaf_for
 from croupier.service.wire.transports import sealed_report
 
+pytestmark = pytest.mark.process
+
 TRANSPORT = "verified-sum"
 
 
@@ -181,7 +183,7 @@ def test_a_task_with_cheats_of_every_kind_ends_with_the_sum_of_exactly_the_hones
     check_task_with_cheats(tmp_path, 66, 21, premise=0.68, honest=0.35)
 
 
-@pytest.mark.skipif("CROUPIER_SLOW" not in os.environ, reason="slow: set CROUPIER_SLOW=1")
+@pytest.mark.slow
 def test_500_clients_of_whom_50_cheat(tmp_path):
     check_task_with_cheats(tmp_path, 500, 50, rounds=3, premise=0.9, honest=0.8)
 

@@ -300,7 +300,7 @@ def test_bins_that_are_stated_must_ascend_from_low_to_high(edges):
 
 _WHO = """
 import numpy as np, croupier as cr
-from croupier.statistics import set_aside
+from croupier.statistics import holdout as set_aside
 set_aside.secrets.token_hex = lambda size: "5" * (2 * size)
 names = [f"person {number}" for number in range(300)]
 looks = cr.describe(np.ones((300, 1)), {"x": (0, 2)}, epsilon=1.0, delta=1e-6, groups=names, share=0.5)
@@ -308,6 +308,7 @@ print("".join("01"[int(asked)] for asked in looks.asked))
 """
 
 
+@pytest.mark.process
 def test_a_seed_names_the_same_people_in_every_process_and_in_a_file(tmp_path, monkeypatch):
     """A published seed says who was set aside; another process would have asked some of them again."""
     processes = [

@@ -100,7 +100,7 @@ class Findings:
 
     Examples
     --------
-    >>> from croupier.audit import KINDS, play_all
+    >>> from croupier.audit.play import KINDS, play_all
     >>> findings = play_all(KINDS[:1], trials=200)
     >>> findings.passed, findings.trials, findings.private
     (True, 200, True)
@@ -178,7 +178,7 @@ def play_all(
 
     Examples
     --------
-    >>> from croupier.audit import KINDS, play_all
+    >>> from croupier.audit.play import KINDS, play_all
     >>> play_all(KINDS[:1], trials=200).passed
     True
     """

@@ -1,5 +1,6 @@
 """What is minimised: losses, domains, and the problems they make, with constants from public facts."""
 
+from .classification import Weighted
 from .custom import CustomProblem
 from .domains import Ball, Box, Domain, L1Ball, Simplex, WholeSpace
 from .losses import (
@@ -41,6 +42,7 @@ __all__ = [
     "SmoothedHinge",
     "Squared",
     "SquaredHinge",
+    "Weighted",
     "WholeSpace",
     "check",
 ]

@@ -95,7 +95,7 @@ def entries_kernel(entries: int) -> Callable[..., tuple[NDArray[np.int64], NDArr
 @cache
 def _entries_kernel() -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
     try:
-        add_entries = importlib.import_module(f"{__package__}.compiled").add_entries
+        add_entries = importlib.import_module(f"{__package__}._compiled").add_entries
         number, place = np.ones((1, 1)), np.zeros((1, 1), np.int64)
         add_entries(number, np.ones(1), place, 1.0, np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64))
     except Exception:
@@ -112,7 +112,7 @@ def _kind(unit: UnitVectors) -> tuple[str, bool]:
 def kernel(kind: str = "float64", writeable: bool = True) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
     """Give the compiled pass, tried with rows of this kind. Nothing is drawn here."""
     try:
-        add_rounded = importlib.import_module(f"{__package__}.compiled").add_rounded
+        add_rounded = importlib.import_module(f"{__package__}._compiled").add_rounded
         number, numbers = np.ones(1), np.ones((1, 1))
         rows = numbers.astype(kind)
         rows.setflags(write=writeable)

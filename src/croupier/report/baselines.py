@@ -36,7 +36,7 @@ class Baseline:
 
     Examples
     --------
-    >>> from croupier.report import Baseline
+    >>> from croupier.report.baselines import Baseline
     >>> Baseline("central Gaussian", noise_std=4.2, bits_per_coordinate=64, trust="a curator").trust
     'a curator'
     """

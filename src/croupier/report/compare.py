@@ -74,7 +74,7 @@ class Comparison:
 
     Examples
     --------
-    >>> from croupier.report import Comparison, Method
+    >>> from croupier.report.compare import Comparison, Method
     >>> comparison = Comparison("accuracy", 200, (Method("this model", {"accuracy": 0.8}, epsilon=1.0),))
     >>> comparison.methods[0].scores["accuracy"]
     0.8

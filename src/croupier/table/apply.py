@@ -60,7 +60,10 @@ def predict_table(model: TableModel, source: Source, *, proba: bool = False, wat
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
+    >>> from croupier.table import Schema, TableModel
+    >>> from croupier.table.apply import read_table
+    >>> from croupier.table.model import Request
+    >>> from croupier.table.read import Source
     >>> file = Path(tempfile.mkdtemp(), "people.csv")
     >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
     >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
@@ -120,7 +123,10 @@ def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from croupier.table import Request, Schema, Source, TableModel, read_table
+    >>> from croupier.table import Schema, TableModel
+    >>> from croupier.table.apply import read_table
+    >>> from croupier.table.model import Request
+    >>> from croupier.table.read import Source
     >>> file = Path(tempfile.mkdtemp(), "people.csv")
     >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
     >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}

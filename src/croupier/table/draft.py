@@ -193,7 +193,7 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from croupier.table import Source
+    >>> from croupier.table.read import Source
     >>> sample = Path(tempfile.mkdtemp(), "sample.csv")
     >>> written = sample.write_text("age,ill\\n" + "30.5,no\\n70.5,yes\\n" * 50)
     >>> schema, notes, left_out = draft(Source(sample), "ill")

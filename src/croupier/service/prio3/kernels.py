@@ -34,26 +34,24 @@ class CompiledSponge(Protocol):
 
 
 @cache
-def _compiled() -> tuple[Any, Any] | None:
+def _compiled() -> Any:
     try:
-        sponge, compiled = (importlib.import_module(f"{__package__}.{name}") for name in ("sponge", "compiled"))
-        sponge.squeezed(np.zeros((1, 1), np.uint8), 1, True)
+        compiled = importlib.import_module(f"{__package__}.compiled")
+        compiled.squeezed(np.zeros((1, 1), np.uint8), 1, True)
         compiled.truncated(np.zeros((1, 1), np.uint64), np.ones(1, np.uint64))
     except Exception:
         return None
-    return (sponge, compiled) if hasattr(sponge.permuted, "signatures") else None
+    return compiled if hasattr(compiled.permuted, "signatures") else None
 
 
 def kernels(fast: bool | None = True, work: int = 0) -> CompiledKernels | None:
     """Return the compiled loops of proofs, where they are wanted."""
-    found = _compiled() if _wanted(fast, work) else None
-    return None if found is None else found[1]
+    return _compiled() if _wanted(fast, work) else None
 
 
 def sponge_kernels(fast: bool | None = True, work: int = 0) -> CompiledSponge | None:
     """Return the compiled hash function, where it is wanted."""
-    found = _compiled() if _wanted(fast, work) else None
-    return None if found is None else found[0]
+    return _compiled() if _wanted(fast, work) else None
 
 
 class _Done:
