@@ -155,15 +155,15 @@ def is_account(path: Path) -> bool:
     """Whether this file begins as accounts do, of whatever version."""
     try:
         with path.open("rb") as file:
-            first = json.loads(file.readline(10_000))
-    except (OSError, ValueError):
+            first = files.json_object(file.readline(10_000))
+    except OSError:
         return False
-    return isinstance(first, dict) and first.get("format") == FORMAT
+    return first is not None and first.get("format") == FORMAT
 
 
 def append(path: Path, entry: dict[str, Any]) -> None:
     """One more line, on the disk when this returns."""
-    line = (json.dumps(entry) + "\n").encode()
+    line = files.json_line(entry)
     if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         line = b"\n" + line  # a line that was cut off stays one line, and is refused when read
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
