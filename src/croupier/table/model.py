@@ -274,7 +274,7 @@ class TableModel:
             "version": VERSION,
             "croupier": __version__,
             "schema": self.schema.to_dict(),
-            "estimator": json.loads(self.estimator.to_json()),
+            "estimator": self.estimator.to_dict(),
         }
 
     @classmethod
@@ -419,4 +419,4 @@ def _estimator(values: Any, path: Path) -> Any:
     kind = values.get("kind") if isinstance(values, dict) else None
     if kind not in kinds:
         raise ArgumentError(f"{path}: estimator", kind, " or ".join(kinds), "Pass a file that croupier fit wrote.")
-    return kinds[kind].from_json(json.dumps(values))
+    return kinds[kind].from_dict(values)
