@@ -94,7 +94,7 @@ def test_commands_of_the_front_page_exist():
 def test_the_page_on_deploying_shows_every_role():
     names = {check(command) for command in blocks((ROOT / "docs" / "deploy.md").read_text())}
     enrolling = {"serve enroller-keys", "serve invitations", "serve enroller"}
-    roles = {"serve key", "serve enrol", "serve analyzer", "serve shuffler", "serve excluded", "serve bar"}
+    roles = {"serve key", "serve enrol", "serve analyzer", "serve shuffler", "serve excluded", "serve revoke"}
     assert names == {"demo", "join"} | roles | enrolling
 
 

@@ -96,3 +96,11 @@ def test_one_process_at_a_time_has_a_lock(tmp_path):
         second = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
         assert "BlockingIOError" in second.stderr
     assert subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False).returncode == 0
+
+
+def test_a_line_that_was_cut_off_or_is_no_object_is_none():
+    line = files.json_line({"task": "ü", "round": 1})
+    assert line.endswith(b"\n")
+    assert files.json_object(line) == files.json_object(line.decode()) == {"task": "ü", "round": 1}
+    for damaged in (line[:-3], b"", b"[1, 2]", b'"text"', b"\xff{}", "NaN!"):
+        assert files.json_object(damaged) is None

@@ -1,4 +1,4 @@
-"""One word for one thing: modules, functions, arguments and attributes of the core rooms, and old words refused with a hint."""
+"""One word for one thing: modules, functions, arguments and attributes of the core rooms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from croupier.population import ArrayPopulation, Population
 from croupier.population.population import BlankTest, ParallelQuery, ProductQuery
 from croupier.privacy import ArgumentError
 from croupier.problem import Ball, CustomProblem, Logistic, Problem
-from croupier.service.analyzer.task_file import TaskFile
 
 ROOMS = ("estimator", "optimizer", "population", "privacy", "problem", "protocol")
 PROBLEM = Problem(loss=Logistic(), domain=Ball(dim=2, radius=1.0))
@@ -37,24 +36,16 @@ def test_no_public_name_is_a_module_too(room):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda **old: cr.schedule(PROBLEM, 1000, **BUDGET, **old),
-        lambda **old: cr.minimize(PROBLEM, (np.zeros((1000, 2)), np.ones(1000)), **BUDGET, **old),
-        lambda **old: cr.PanPrivate(PROBLEM, 1000, **BUDGET, **old),
+        lambda **unknown: cr.schedule(PROBLEM, 1000, **BUDGET, **unknown),
+        lambda **unknown: cr.minimize(PROBLEM, (np.zeros((1000, 2)), np.ones(1000)), **BUDGET, **unknown),
+        lambda **unknown: cr.PanPrivate(PROBLEM, 1000, **BUDGET, **unknown),
         ShuffleLogisticRegression,
-        lambda **old: ShuffleRidge(epsilon=1.0, **old),
+        lambda **unknown: ShuffleRidge(epsilon=1.0, **unknown),
     ],
 )
-def test_the_old_word_for_the_rule_is_refused_with_a_hint(ask):
-    with pytest.raises(ArgumentError, match=r"schedule = 'practical'.*schedule= is now rule="):
-        ask(schedule="practical")
+def test_an_argument_that_nobody_knows_is_refused(ask):
     with pytest.raises(TypeError, match="colour"):
         ask(colour="red")
-
-
-def test_a_task_file_with_the_old_word_is_refused_with_a_hint(tmp_path):
-    (tmp_path / "task.toml").write_text('users = 100\nschedule = "bound"\n')
-    with pytest.raises(ArgumentError, match="schedule is now rule"):
-        TaskFile.load(tmp_path / "task.toml")
 
 
 @pytest.mark.parametrize(("method", "has", "lacks"), [("acsa", "damping", "step"), ("sgd", "step", "damping")])
@@ -69,9 +60,9 @@ def test_a_phase_has_a_step_or_a_damping(method, has, lacks):
         with pytest.raises(ArgumentError, match="a step for descent, or a damping for acsa"):
             replace(phase, **wrong)
     plain = chosen.to_dict()["phases"][0]
-    older = {name: value for name, value in plain.items() if name != "damping"} | {"step": size}
+    without = {name: value for name, value in plain.items() if name != "damping"} | {"step": size}
     with pytest.raises(ArgumentError, match="damping"):
-        Phase.from_dict(older)
+        Phase.from_dict(without)
 
 
 def test_a_linear_model_has_a_schedule_and_a_scaler_a_plan():

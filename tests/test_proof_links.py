@@ -69,7 +69,6 @@ def test_the_samplers_are_found():
     assert names >= {
         "sampling.fair_binomial",
         "sampling.binomial",
-        "sampling.bernoulli",
         "sampling.round_at_random",
         "sampling.carry",
         "sampling.round_ties",

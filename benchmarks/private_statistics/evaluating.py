@@ -9,9 +9,9 @@ from scipy.special import expit, ndtri, softmax
 from sklearn.metrics import roc_auc_score
 
 import croupier as cr
-from croupier.population.arrays import SurrogatePopulation
 from croupier.statistics.scores import Errors
 
+from ..surrogate import SurrogatePopulation
 from .judging import POINTS_AT
 
 DELTA, PEOPLE, ASKED = 1e-6, 1_000_000, 10_000

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import expit
 
 from croupier.estimator import ShuffleLogisticRegression, ShuffleLogit
-from croupier.population.arrays import SurrogatePopulation
+
+from ..surrogate import SurrogatePopulation
 
 DELTA, FITS, QUICK_FITS = 1e-6, 5, 2
 

@@ -13,11 +13,11 @@ import numpy as np
 from croupier import __version__
 from croupier.estimator import ShuffleRidge
 from croupier.estimator._base import plan_once
-from croupier.population.arrays import SurrogatePopulation
 from croupier.protocol import SumEstimate
 from croupier.statistics.moments import PRODUCTS, ROWS, SQUARES
 
 from ..protocol import Results
+from ..surrogate import SurrogatePopulation
 
 WAYS = ("moments", "sequential", "full")
 KINDS, EPSILONS, HELD_OUT = ("alike", "decaying", "table"), (0.1, 0.5, 1.0, 4.0), 20_000

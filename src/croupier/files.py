@@ -88,6 +88,20 @@ def _umask() -> int:
 # Values that travel as JSON: text is made of a dictionary and read as one, in one place.
 
 
+def json_line(values: dict[str, Any]) -> bytes:
+    """One line of a file that grows by lines: an object, and the line break that says that it is whole."""
+    return (json.dumps(values) + "\n").encode()
+
+
+def json_object(text: str | bytes) -> dict[str, Any] | None:
+    """The object in a line; None where it is none, cut off say."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) else None
+
+
 class JsonText(ABC):
     """A value that has a dictionary of plain JSON types, and so a text."""
 

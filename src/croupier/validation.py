@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
 from typing import Any
 
 
@@ -153,14 +152,6 @@ def one_of(name: str, value: object, choices: tuple[str, ...], remedy: str) -> s
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(name, value, "one of " + ", ".join(map(repr, choices)), remedy)
     return value
-
-
-def refuse_renamed(where: str, given: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """Refuse keyword arguments that `where` does not have, with a hint where one has another name now."""
-    for name, value in given.items():
-        if name in names:
-            raise ArgumentError(name, value, "left out", f"{name}= is now {names[name]}=.")
-        raise TypeError(f"{where} got an unexpected keyword argument {name!r}")
 
 
 def how_to_install(extra: str) -> str:

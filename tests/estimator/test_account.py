@@ -215,7 +215,7 @@ def test_two_that_begin_a_file_at_once_have_one_limit(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (lambda lines: lines[1:], "an account without terms"),  # as earlier versions wrote it
+        (lambda lines: lines[1:], "an account without terms"),  # whose first line is gone
         (lambda lines: [lines[0].replace('"mu": 0.', '"mu": 1.'), *lines[1:]], "caps"),
         (lambda lines: [lines[0], lines[1].replace('"row"', '"rows"')], "unit"),
         (lambda lines: [lines[0], lines[1].replace('"unit": "row"', '"u": 1')], "unit"),
@@ -223,7 +223,7 @@ def test_two_that_begin_a_file_at_once_have_one_limit(tmp_path, monkeypatch):
         (lambda lines: [lines[0], "7"], "line 2"),
     ],
 )
-def test_a_file_that_was_edited_cut_off_or_written_by_an_earlier_version_is_refused(tmp_path, edit, said):
+def test_a_file_that_was_edited_or_cut_off_is_refused(tmp_path, edit, said):
     path = tmp_path / "account.jsonl"
     PrivacyAccount(path, epsilon=1.5).charge("a", 10, GUARANTEE)
     path.write_text("\n".join(edit(path.read_text().splitlines())))

@@ -7,9 +7,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.surrogate import SurrogatePopulation
 from croupier import ArgumentError
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, load_model
-from croupier.population.arrays import SurrogatePopulation
 from croupier.problem import CappedLogistic
 from croupier.problem.classification import Weighted
 

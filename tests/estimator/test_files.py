@@ -80,8 +80,7 @@ def test_refusals_of_other_files(people, tmp_path):
     text = ShuffleLogisticRegression(classes=[False, True], random_state=0).fit(X, score > 0).to_json()
     values = json.loads(text)
     for change, said in (
-        ({"version": 3}, "another version of croupier"),
-        ({"version": 1}, "another version of croupier"),  # whose phases call a damping a step
+        ({"version": 2}, "another version of croupier"),
         ({"format": "other"}, "croupier model"),
         ({"kind": "os.system"}, "kind"),
         ({"parameters": values["parameters"] | {"colour": "red"}}, "colour"),

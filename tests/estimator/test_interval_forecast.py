@@ -13,10 +13,10 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.cli.app import app
 from croupier.cli.progress import Stopped
 from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, ShuffleLogit, WideIntervalsWarning, load_model
-from croupier.population.arrays import SurrogatePopulation
 from croupier.statistics import Moments
 from croupier.statistics.asking import plan_for
 from croupier.statistics.moments import MomentSums, least_squares

@@ -10,10 +10,10 @@ import pytest
 from scipy.special import expit
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import PrivacyAccount, ShuffleLogit, load_model
 from croupier.estimator._rounds import GroupRounds
 from croupier.population import ArrayPopulation
-from croupier.population.arrays import SurrogatePopulation
 from croupier.privacy._ledger import BudgetExceededError
 
 

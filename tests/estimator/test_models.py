@@ -233,6 +233,25 @@ def test_training_that_is_stopped_gives_a_model_with_the_guarantee_of_what_was_r
     assert model.predict(X).shape == (5000,)
 
 
+@pytest.mark.parametrize("kind", [ShuffleLogisticRegression, ShuffleRidge])
+def test_on_round_hears_of_rounds_after_the_callbacks_and_may_stop(people, kind):
+    X, score = people
+    heard = []
+
+    def stop(done):
+        heard.append(("on_round", done.index))
+        if done.index == 2:
+            raise StopTraining
+
+    facts = {"target_range": (-8, 8), "method": "rounds"} if kind is ShuffleRidge else {"classes": [False, True]}
+    model = kind(feature_norm=4.0, rounds=10, callbacks=(lambda done: heard.append(("callback", done.index)),), **facts)
+    given = model.callbacks
+    y = score if kind is ShuffleRidge else score > 0
+    model.fit_population(ArrayPopulation(*model.records(X, y)), X.shape[1], on_round=stop)
+    assert heard == [("callback", 1), ("on_round", 1), ("callback", 2), ("on_round", 2)]
+    assert (model.result_.rounds, model.callbacks) == (2, given)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_probabilities_undo_the_clipping(classes):
     """People whose labels follow a softmax: undoing the clipping removes more than half of what it adds to the log-loss. (Not all:

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import (
     BudgetWarning,
     MostlyNoiseWarning,
@@ -20,7 +21,6 @@ from croupier.estimator import (
     load_model,
 )
 from croupier.population import ArrayPopulation
-from croupier.population.arrays import SurrogatePopulation
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.report import html_report
 from croupier.validation import ArgumentError

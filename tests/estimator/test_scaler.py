@@ -80,17 +80,20 @@ def test_no_two_rows_are_further_apart_than_the_plan_says():
     assert np.linalg.norm(vectors, axis=1).max() <= many.norm * (1 + 1e-12)
 
 
-def test_noise_is_for_the_diameter_and_a_plan_without_one_is_read(table, tmp_path, monkeypatch):
+def test_noise_is_for_the_diameter_where_a_proof_knows_what_to_do_with_it(table, tmp_path, monkeypatch):
     scaler = ShuffleScaler(feature_range=RANGES).fit(table)
     by_norm = plan_sum(epsilon=1.0, delta=1e-6, users=20_000, dim=6, norm=scaler.plan_.norm)
     assert scaler.plan_.noise_std == pytest.approx(0.802 * by_norm.noise_std, rel=0.03)
     scaler.save(tmp_path / "by_diameter.json")
     assert load_model(tmp_path / "by_diameter.json").plan_ == scaler.plan_
     monkeypatch.setattr("croupier.estimator.scaler.MOST_COORDINATES", 1)
-    earlier = ShuffleScaler(feature_range=RANGES).fit(table)  # as before diameters
-    assert earlier.plan_.diameter is None
-    earlier.save(tmp_path / "by_norm.json")
-    assert load_model(tmp_path / "by_norm.json").plan_ == earlier.plan_
+    larger = ShuffleScaler(feature_range=RANGES).fit(table)
+    assert larger.plan_.diameter is None
+    larger.save(tmp_path / "by_norm.json")
+    assert load_model(tmp_path / "by_norm.json").plan_ == larger.plan_
+    monkeypatch.undo()
+    with pytest.raises(ArgumentError, match="plan"):
+        load_model(tmp_path / "by_norm.json")
     claimed = json.loads((tmp_path / "by_diameter.json").read_text())
     text = json.dumps(claimed).replace(f'"diameter": {scaler.plan_.diameter!r}', f'"diameter": {scaler.plan_.norm!r}')
     assert text != json.dumps(claimed)

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import (
     FewPeopleWarning,
     PrivacyAccount,
@@ -15,7 +16,6 @@ from croupier.estimator import (
     ShuffleHuberRegressor,
     ShuffleLogisticRegression,
 )
-from croupier.population.arrays import SurrogatePopulation
 
 
 def people(users, features, seed=0):

@@ -293,8 +293,8 @@ def with_another_gradient(line):
         edited(4, lambda line: b'"ask"'),
         edited(3, lambda line: line.replace(b'"gradient"', b'"grodient"')),
         edited(3, with_another_gradient),
-        edited(0, lambda line: line.replace(b'"version": 4', b'"version": 9')),
-        edited(0, lambda line: line.replace(b'"version": 4', b'"version": 1')),  # drew other noise from the same secret
+        edited(0, lambda line: line.replace(b'"version": 1', b'"version": 2')),  # draws other noise from the same secret
+        edited(0, lambda line: line.replace(b"croupier journal", b"croupier run")),
         edited(0, lambda line: b"[]"),
         edited(0, lambda line: b"a,b,c"),
         lambda lines: lines.pop(3),
@@ -325,12 +325,12 @@ def test_a_file_that_is_damaged_in_the_middle_is_refused(tmp_path, damage):
         Small.run(path, Silent(X[:60, :1], Y[:60]))
 
 
-@pytest.mark.parametrize("content", [b'{"model": "precious"}', b"a,b\n1,2\n3,4", b'{"format": "croupier run", "ver'])
+@pytest.mark.parametrize("content", [b'{"model": "precious"}', b"a,b\n1,2\n3,4", b'{"format": "croupier journal", "ver'])
 def test_a_file_that_is_no_run_is_left_alone(tmp_path, content):
     """Only what a run wrote may be cut off; a run's own first line, torn, is no loss."""
     path = tmp_path / "precious"
     path.write_bytes(content)
-    if content.startswith(b'{"format": "croupier run"'):
+    if content.startswith(b'{"format": "croupier journal"'):
         assert Small.run(path).rounds == 3
         return
     with pytest.raises(cr.ArgumentError, match="precious"):

@@ -572,12 +572,12 @@ def test_the_papers_steps_are_those_of_the_papers_smoothing(loss, rule):
     problem = Problem(loss=loss, domain=Ball(dim=3, radius=1.0), feature_norm=1.0)
     options = {"epsilon": 1.0, "delta": 1e-6, "method": "smoothed-acsa", "rule": rule, "constants": "paper", "rounds": 30}
     (phase,) = cr.schedule(problem, 100_000, **options).phases
-    clip, nearer = (problem.usual_lipschitz, 3.0) if rule == "practical" else (problem.lipschitz, 1.0)
-    assert phase.smoothing == pytest.approx(clip * math.sqrt(30 * 31) / (2 * phase.distance / nearer))
+    clip, distance_divisor = (problem.usual_lipschitz, 3.0) if rule == "practical" else (problem.lipschitz, 1.0)
+    assert phase.smoothing == pytest.approx(clip * math.sqrt(30 * 31) / (2 * phase.distance / distance_divisor))
     assert phase.damping == pytest.approx(32**1.5 * phase.gradient_std / phase.distance + phase.smoothing)
 
 
-def test_less_curvature_makes_bolder_steps(binary):
+def test_less_curvature_makes_brequired_steps(binary):
     """The damping has twice the curvature in it, beside the noise's part, which stays."""
     problem = Problem(loss=Logistic(), domain=Ball(dim=3, radius=5.0), feature_norm=1.0)
     options = {"epsilon": 1.0, "delta": 1e-6, "rounds": 8, "rule": "practical"}
@@ -647,8 +647,8 @@ def test_lists_columns_and_json_of_others_are_told_apart(binary):
     plain = chosen.to_dict()
     with pytest.raises(cr.ArgumentError, match="flavour"):
         cr.Schedule.from_dict(plain | {"flavour": 1})
-    older = {name: value for name, value in plain.items() if name not in ("honest", "shortfall")}
-    assert cr.Schedule.from_dict(older) == chosen
+    required = {name: value for name, value in plain.items() if name not in ("honest", "shortfall")}
+    assert cr.Schedule.from_dict(required) == chosen
 
 
 def test_a_transcript_with_rounds_to_spare_does_not_replay(binary):

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation
-from croupier.population.arrays import SurrogatePopulation
 from croupier.population.dealing import Batch
 from croupier.population.population import Question
 from croupier.problem import Ball, Logistic, Problem

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier import ArgumentError
-from croupier.population.arrays import SurrogatePopulation
 from croupier.problem import Absolute, Ball, Box, L1Ball, Problem, Simplex, WholeSpace
 
 DIM = 4

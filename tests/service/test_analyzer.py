@@ -395,69 +395,13 @@ def test_a_database_of_another_version_is_refused_and_left_as_it_is(make_world, 
     world = make_world()
     world.store(role).close()
     connection = sqlite3.connect(world.folder / f"{role}.db")
-    connection.execute("UPDATE schema_version SET version = 3")
+    connection.execute("UPDATE schema_version SET version = 2")
     connection.commit()
     connection.close()
     before = (world.folder / f"{role}.db").read_bytes()
-    with pytest.raises(RuntimeError, match="a database of version 3; this is version 2: use the release that made it"):
+    with pytest.raises(RuntimeError, match="a database of version 2; this is version 1: use the release that made it"):
         Database(world.databases[role], metadata)
     assert (world.folder / f"{role}.db").read_bytes() == before
-
-
-VERSION_1 = {
-    "shuffler": """
-        CREATE TABLE clients (id VARCHAR NOT NULL, token_hash VARCHAR, PRIMARY KEY (id), UNIQUE (token_hash));
-        CREATE TABLE rounds (id VARCHAR NOT NULL, number INTEGER NOT NULL, document BLOB NOT NULL, opened FLOAT NOT NULL,
-            batch BLOB, state VARCHAR NOT NULL, PRIMARY KEY (id), UNIQUE (number));
-        CREATE TABLE reports (round VARCHAR NOT NULL, client VARCHAR NOT NULL, body BLOB NOT NULL, PRIMARY KEY (round, client));
-        CREATE TABLE taken_part (slot VARCHAR NOT NULL, client VARCHAR NOT NULL, PRIMARY KEY (slot, client));
-        CREATE TABLE schema_version (version INTEGER NOT NULL, PRIMARY KEY (version));
-        INSERT INTO schema_version VALUES (1);
-    """,
-    "analyzer": """
-        CREATE TABLE asked (id VARCHAR NOT NULL, number INTEGER NOT NULL, document BLOB NOT NULL, "key" BLOB, ones VARCHAR,
-            users INTEGER, PRIMARY KEY (id), UNIQUE (number));
-        CREATE TABLE schema_version (version INTEGER NOT NULL, PRIMARY KEY (version));
-        INSERT INTO schema_version VALUES (1);
-    """,
-}
-
-
-@pytest.mark.parametrize("begun", [False, True])
-def test_databases_of_the_first_version_keep_their_clients_and_take_a_task_where_none_was_begun(make_world, begun):
-    """Rounds of version 1 are of tasks that had another name: nobody could go on with them."""
-    world = make_world()
-    (world.folder / "shuffler.db").unlink()
-    for role, tables_of_old in VERSION_1.items():
-        connection = sqlite3.connect(world.folder / f"{role}.db")
-        connection.executescript(tables_of_old)
-        if role == "shuffler":
-            rows = [(name, tables.hash_of(token)) for name, token in zip(world.names, world.tokens, strict=True)]
-            connection.executemany("INSERT INTO clients VALUES (?, ?)", rows)
-        if begun:
-            document = round_of(world)
-            values = (world.read(document).id, document.to_bytes())
-            rows = {
-                "shuffler": "rounds VALUES (?, 1, ?, 0.0, NULL, 'open')",
-                "analyzer": "asked VALUES (?, 1, ?, x'00', NULL, NULL)",
-            }
-            connection.execute(f"INSERT INTO {rows[role]}", values)
-        connection.commit()
-        connection.close()
-    if begun:
-        for made in (world.shuffler, world.population):
-            with pytest.raises(WireError, match="rounds of an earlier task: a new task needs a new folder"):
-                made()
-        assert [arrived for (arrived,) in world.rows("shuffler", "SELECT arrived FROM rounds")] == [0]
-    else:
-        shuffler = world.shuffler()
-        assert shuffler.clients_of(world.tokens) == world.names
-        with training(world) as running:
-            answer_round(world, shuffler, running.next_round(), range(4))
-            bring(shuffler, running.population)
-            assert running.next_round(after=1) is not None
-    for role in VERSION_1:
-        assert world.rows(role, "SELECT version FROM schema_version") == [(2,)]
 
 
 # The shuffler's errands.

@@ -163,8 +163,8 @@ def test_the_operator_lists_whose_reports_were_left_out_and_bars_them(world, cap
             return (end.value.code or 0, *capsys.readouterr())
 
         assert command("excluded") == (0, f"{name} 1\n", "")
-        assert command("bar", "--client", name) == (0, f"{name} is barred\n", "")
-        code, _, said = command("bar", "--client", "nobody")
+        assert command("revoke", "--client", name) == (0, f"{name} is revoked\n", "")
+        code, _, said = command("revoke", "--client", "nobody")
         assert code == 2
         assert "the name of an enrolled client" in said
     again = world.shuffler()

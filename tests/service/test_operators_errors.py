@@ -116,7 +116,7 @@ def test_a_second_round_of_the_same_number_is_refused_in_a_sentence(tmp_path):
     world.close()
 
 
-@pytest.mark.parametrize("command", [["excluded"], ["bar", "--client", "somebody"]])
+@pytest.mark.parametrize("command", [["excluded"], ["revoke", "--client", "somebody"]])
 def test_a_folder_without_a_shuffler_has_no_list_of_clients(tmp_path, command):
     missing = tmp_path / "nowhere"
     result = CliRunner().invoke(app, ["serve", *command, "--dir", str(missing)])

@@ -59,7 +59,7 @@ class World:
         numbers = {"users": users, "epsilon": 8.0, "delta": 1e-2, "rounds": rounds, "pace": 0.5, "honest": 1.0, "patience": 600.0}
         numbers = {name: number for name, number in (numbers | more).items() if number is not None}
         if enroller is not None:
-            (folder / "enroller.json").write_text(json.dumps(enroller.words()))
+            (folder / "enroller.json").write_text(json.dumps(enroller.to_dict()))
             words["enroller"] = "enroller.json"
         words["shuffler_key"] = self.shuffler_key.public_key().public_bytes_raw().hex()
         lines = [f'{name} = "{word}"' for name, word in words.items()] + [f"{name} = {number}" for name, number in numbers.items()]

@@ -61,7 +61,7 @@ class QuestionWorld(World):
         words += ["honest = 1.0", NEEDED[kind], f'shuffler_key = "{self.shuffler_key.public_key().public_bytes_raw().hex()}"']
         words.append(f'transport = "{transport}"')
         if enroller is not None:
-            (folder / "enroller.json").write_text(json.dumps(enroller.words()))
+            (folder / "enroller.json").write_text(json.dumps(enroller.to_dict()))
             words.append('enroller = "enroller.json"')
         (folder / "task.toml").write_text("\n".join(words))
         self.file = QueryFile.load(folder / "task.toml")

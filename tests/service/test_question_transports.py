@@ -247,7 +247,7 @@ def test_more_bad_reports_than_the_margin_end_the_question(folder, tmp_path):
 
 def test_what_no_client_would_take_is_refused_when_the_file_is_read(folder, tmp_path):
     enroller = EnrollerKeys("https://enroller.example", (SIGNER.public_key().public_numbers().n,))
-    (tmp_path / "enroller.json").write_text(json.dumps(enroller.words()))
+    (tmp_path / "enroller.json").write_text(json.dumps(enroller.to_dict()))
     text = (folder / "histogram-task.toml").read_text() + 'enroller = "enroller.json"\n'
 
     def written(more: str) -> QueryFile:

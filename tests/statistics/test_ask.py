@@ -10,9 +10,9 @@ import pyarrow.parquet
 import pytest
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import PrivacyAccount
 from croupier.population import ArrayPopulation, ParquetPopulation
-from croupier.population.arrays import SurrogatePopulation
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.statistics import CustomQuery, Histogram, Moments
 from croupier.statistics.query import CheckedStatistic

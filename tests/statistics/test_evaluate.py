@@ -11,8 +11,8 @@ from scipy.special import expit
 from sklearn import metrics
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import PrivacyAccount
-from croupier.population.arrays import SurrogatePopulation
 from croupier.protocol import SumEstimate
 from croupier.statistics import Moments, check
 from croupier.statistics.evaluating import Classification, Regression

@@ -10,8 +10,8 @@ from scipy.special import softmax
 from sklearn import metrics
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import PrivacyAccount
-from croupier.population.arrays import SurrogatePopulation
 from croupier.report.answers import answer_page
 from croupier.statistics import check
 from croupier.statistics.evaluating import Classification

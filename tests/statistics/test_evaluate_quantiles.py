@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import norm
 
 import croupier as cr
+from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import ShuffleQuantileRegressor
-from croupier.population.arrays import SurrogatePopulation
 from croupier.report.answers import answer_page
 from croupier.statistics import check
 from croupier.statistics.evaluating import Regression

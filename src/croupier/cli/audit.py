@@ -19,7 +19,7 @@ from ..audit import EmpiricalAudit, Findings, empirical_audit, exact_delta, play
 from ..audit.play import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, runs_of
 from ..privacy import ArgumentError, SumPlan, plan_sum
 from ..privacy._rounding import exact, round_down, round_up
-from ..privacy._statements import proved_line
+from ..privacy._statements import certified_line
 from ..protocol import SecureRandom, VectorSum
 from ..validation import Found, whole
 
@@ -82,8 +82,8 @@ def audit_plan(
 
 def _audit_all(context: typer.Context, trials: int, as_json: bool) -> None:
     """The game against every kind of result."""
-    meant = {"every", "quick", "trials", "as_json"}
-    for name in set(context.params) - meant:
+    allowed = {"every", "quick", "trials", "as_json"}
+    for name in set(context.params) - allowed:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
             option = "--" + name.replace("_", "-")
@@ -201,7 +201,7 @@ def _table(plan: SumPlan, deltas: dict[str, float | str], game: EmpiricalAudit) 
     power = noticed if math.isfinite(game.mu_detectable) else "could notice nothing: use more trials"
     table.caption = (
         f"The game shows epsilon >= {round_down(game.epsilon_lower)} at delta {exact(game.delta)} and {power}, at a false-alarm "
-        f"rate of {round_up(game.false_alarm)}. Claim: {proved_line(plan.guarantee, plan.epsilon)}."
+        f"rate of {round_up(game.false_alarm)}. Claim: {certified_line(plan.guarantee, plan.epsilon)}."
     )
     table.caption_justify = "left"
     return table

@@ -293,7 +293,7 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
     enrolling = Role("enroller", folder, "--dir", at_enroller, "--people", folder / "people.txt")
     analyzing = Role("analyzer", folder, "--task", folder / "task.toml", "--dir", at_analyzer)
     with enrolling as enroller:
-        (folder / "enroller.json").write_text(json.dumps(EnrollerKeys(enroller.url, moduli).words()))
+        (folder / "enroller.json").write_text(json.dumps(EnrollerKeys(enroller.url, moduli).to_dict()))
         with (
             analyzing as analyzer,
             Role("shuffler", folder, *_options(at_shuffler, analyzer, keys[0], trusted[0], users)) as shuffler,

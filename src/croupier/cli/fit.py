@@ -54,7 +54,6 @@ def fit(
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
     radius: Annotated[float | None, typer.Option(help="Largest norm of the weights.")] = None,
     rule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
-    schedule: Annotated[str | None, typer.Option(hidden=True)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds; by the rule unless given.")] = None,
     method: Annotated[
         str | None,
@@ -101,8 +100,6 @@ def fit(
 
     Ctrl-C ends training after the present round and keeps the model of the rounds done (exit code 3); a second one throws it away.
     """
-    if schedule is not None:
-        raise ArgumentError("--schedule", schedule, "left out", f"It is now --rule {schedule}.")
     check_output(output, force)
     _check_checkpoint(checkpoint, output, data, schema)
     console = messages()

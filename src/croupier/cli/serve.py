@@ -97,7 +97,7 @@ def excluded(folder: Folder, database: DatabaseUrl = None) -> None:
 
 
 @app.command()
-def bar(
+def revoke(
     folder: Folder,
     client: Annotated[list[str], typer.Option(help="A client's name, as `serve excluded` prints it; may be given again.")],
     database: DatabaseUrl = None,
@@ -107,13 +107,13 @@ def bar(
     from ..service.shuffler import rounds as releasing  # noqa: PLC0415
 
     kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
-    barred = releasing.bar(kept, client)
+    revoked = releasing.revoke(kept, client)
     kept.close()
-    if unknown := sorted(set(client) - set(barred)):
-        remedy = "croupier serve excluded prints names. The others were barred."
+    if unknown := sorted(set(client) - set(revoked)):
+        remedy = "croupier serve excluded prints names. The others were revoked."
         raise ArgumentError("--client", unknown[0], "the name of an enrolled client", remedy)
-    for name in barred:
-        typer.echo(f"{name} is barred")
+    for name in revoked:
+        typer.echo(f"{name} is revoked")
 
 
 @app.command()
@@ -355,7 +355,7 @@ def enroller_keys(
     check_address("--address", address)
     keys = token_keys(folder, slots)
     moduli = tuple(key.public_key().public_numbers().n for key in keys)
-    typer.echo(json.dumps(EnrollerKeys(address, moduli).words(), indent=1))
+    typer.echo(json.dumps(EnrollerKeys(address, moduli).to_dict(), indent=1))
 
 
 @app.command()
@@ -421,7 +421,7 @@ def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, ur
     if isinstance(answer, Description):
         write_schema(asked, answer)
     schedule = population.task.schedule
-    say(messages(), f"Proved: {words.proved_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
+    say(messages(), f"Certified: {words.certified_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
     say(messages(), f"Answer: {asked.output}; with pictures: {page}, and {url}/answer until this is stopped (Ctrl-C).")
 
 

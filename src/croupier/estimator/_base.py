@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 # An epsilon beyond which a promise is hardly one: odds may change by a factor of 22 000.
 _WEAK_EPSILON = 10.0
 _NO_PROMISE = 100.0
-_NOTHING: tuple[str, ...] = ()
+NOTHING_READ_OFF: tuple[str, ...] = ()
 _NOT_RECORDED: str | None = None
 
 
@@ -65,7 +65,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
     data_is_public: bool = False
     invalid: Invalid = "refuse"
 
-    read_off_data_ = _NOTHING
+    read_off_data_ = NOTHING_READ_OFF
     unit_ = _NOT_RECORDED  # whom the guarantee protects, as in `Spent`
 
     def __sklearn_clone__(self) -> Self:
@@ -509,5 +509,5 @@ def ask_once(estimator: PrivateEstimator, query: Moments, population: Population
 
 
 def check_once(plan: SumPlan, query: Moments) -> None:
-    """Refuse a plan in a file that is proved for vectors of another range than the query's."""
+    """Refuse a plan in a file that is certified for vectors of another range than the query's."""
     require_range(plan, query.dim, query.norm, min(query.diameter, 2 * query.norm))

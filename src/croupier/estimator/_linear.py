@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..optimizer import Result, Schedule, schedule
-from ..optimizer.planning import RENAMED
 from ..optimizer.result import Round
 from ..optimizer.training import run
 from ..population import Population
@@ -24,7 +23,7 @@ from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..problem import Ball, Loss, Problem
 from ..problem.problem import clip_rows, row_norms, with_constant
-from ..validation import ArgumentError, one_of, real, refuse_renamed, whole
+from ..validation import ArgumentError, one_of, real, whole
 from ._base import (
     Floats,
     PrivateEstimator,
@@ -63,12 +62,6 @@ class LinearModel(PrivateEstimator):
     feature_range_ = _NO_RANGE
     _numeric_target = False
     _exclusions = False  # whether reports may be left out of a round: in deployed tasks
-
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Refuse parameters by the names that they had: scikit-learn wants an __init__ that names every parameter."""
-        refuse_renamed(cls.__name__, {name: value for name, value in given.items() if name in RENAMED}, RENAMED)
-        model: Self = super().__new__(cls)
-        return model
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -144,6 +137,7 @@ class LinearModel(PrivateEstimator):
         *,
         read_off: tuple[str, ...] = (),
         checkpoint: str | os.PathLike[str] | None = None,
+        on_round: Callable[[Round], None] | None = None,
     ) -> Self:
         """Train on people whose records are not in memory. Public facts must be declared.
 
@@ -157,6 +151,8 @@ class LinearModel(PrivateEstimator):
             Public facts that were read off the data all the same; the guarantee says that it does not cover them.
         checkpoint : path-like, optional
             As in `fit`.
+        on_round : callable, optional
+            Called after each round of training, after the estimator's `callbacks`; what it raises ends training as theirs does.
 
         Returns
         -------
@@ -174,7 +170,7 @@ class LinearModel(PrivateEstimator):
         self._declare(features)
         self.check_request(population.users)
         self.read_off_data_ = read_off
-        return self._train(population, checkpoint)
+        return self._train(population, checkpoint, on_round)
 
     def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         """Do what each user does to its own record, by public facts alone.
@@ -266,7 +262,12 @@ class LinearModel(PrivateEstimator):
         norm = self._read_off("feature_norm", norm, how, read)
         self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=how)
 
-    def _train(self, population: Population, checkpoint: str | os.PathLike[str] | None) -> Self:
+    def _train(
+        self,
+        population: Population,
+        checkpoint: str | os.PathLike[str] | None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> Self:
         """Ask them, round by round; public facts are set."""
         constant = self._constant()
         problem = self._problem(self.n_features_in_, constant)
@@ -279,7 +280,7 @@ class LinearModel(PrivateEstimator):
             planned,
             start=problem.domain.start(),
             seed=self.random_state,
-            callbacks=self.callbacks,
+            callbacks=self.callbacks if on_round is None else (*self.callbacks, on_round),
             checkpoint=checkpoint,
             invalid=self.invalid,
             pay=lambda name: self._charge(population, planned.guarantee, name),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -120,14 +119,14 @@ class GroupRounds:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GroupRounds:
-        """Read rounds from their dictionary. Plans are proved anew, and each sum has to be one of its plan."""
+        """Read rounds from their dictionary. Plans are certified anew, and each sum has to be one of its plan."""
         if set(values) != {"plans", "honest", "shortfall", "estimates"}:
             raise ArgumentError("rounds", sorted(values), "plans, honest, shortfall and estimates", _REMEDY)
         planned = GroupPlans(
             tuple(SumPlan.from_dict(plan) for plan in values["plans"]), float(values["honest"]), float(values["shortfall"])
         )
         planned.check()
-        estimates = tuple(SumEstimate.from_json(json.dumps(estimate)) for estimate in values["estimates"])
+        estimates = tuple(SumEstimate.from_dict(estimate) for estimate in values["estimates"])
         for plan, estimate in zip(planned.plans, estimates, strict=True):
             check_round(estimate, plan)
         return cls(planned, estimates)

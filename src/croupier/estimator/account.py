@@ -27,7 +27,7 @@ from ..validation import ArgumentError, Found, one_of, real
 
 # The file of an account: its terms in the first line, then one line a fit. Several processes append to it at once.
 
-FORMAT, VERSION = "croupier account", 2
+FORMAT, VERSION = "croupier account", 1
 UNITS = ("row", "person", "user")
 # The delta of an account for which none was chosen.
 COMMON_DELTA = 1e-6
@@ -142,8 +142,7 @@ class Terms:
             raise ArgumentError("first line", values.get("format", "an account without terms"), allowed, remedy)
         first = real("first_cap", values["first_cap"], above=0, remedy=remedy)
         if values["limit"] is None:
-            # files from before this was written down are counted at the delta that accounts had where none was chosen
-            return cls(None, first, real("delta", values.get("delta", COMMON_DELTA), above=0, below=1, remedy=remedy))
+            return cls(None, first, real("delta", values["delta"], above=0, below=1, remedy=remedy))
         caps = Caps(**{name: real(name, value, above=0, remedy=remedy) for name, value in values["limit"]["caps"].items()})
         epsilon = real("epsilon", values["limit"]["epsilon"], above=0, remedy=remedy)
         delta = real("delta", values["limit"]["delta"], above=0, below=1, remedy=remedy)
@@ -156,15 +155,15 @@ def is_account(path: Path) -> bool:
     """Whether this file begins as accounts do, of whatever version."""
     try:
         with path.open("rb") as file:
-            first = json.loads(file.readline(10_000))
-    except (OSError, ValueError):
+            first = files.json_object(file.readline(10_000))
+    except OSError:
         return False
-    return isinstance(first, dict) and first.get("format") == FORMAT
+    return first is not None and first.get("format") == FORMAT
 
 
 def append(path: Path, entry: dict[str, Any]) -> None:
     """One more line, on the disk when this returns."""
-    line = (json.dumps(entry) + "\n").encode()
+    line = files.json_line(entry)
     if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         line = b"\n" + line  # a line that was cut off stays one line, and is refused when read
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -339,8 +338,8 @@ def _finite(epsilon: float) -> float | None:
     return None if epsilon == float("inf") else epsilon
 
 
-# How far figures of one run may be apart that two processors computed.
-_AGAIN = 1 + 1e-9
+# By which factor two processors' figures of one run may differ.
+SAME_RUN_TOLERANCE = 1 + 1e-9
 
 
 class BudgetWarning(UserWarning):
@@ -704,7 +703,9 @@ def _require_same(written: Spent, again: Spent) -> None:
         same = same and written.guarantee.neighbours == again.guarantee.neighbours
     for watched in (False, True):
         (before,), (now,) = (bounds_of([fit], watched=watched) or (None,) for fit in (written, again))
-        same = same and (not before or bool(now and now.mu <= before.mu * _AGAIN and now.slack <= before.slack * _AGAIN))
+        same = same and (
+            not before or bool(now and now.mu <= before.mu * SAME_RUN_TOLERANCE and now.slack <= before.slack * SAME_RUN_TOLERANCE)
+        )
     if not same:
         raise ArgumentError("run", again.run, "that of a run with the same guarantee, or a new one", remedy)
 

@@ -18,7 +18,7 @@ from ._linear import LinearModel
 from ._parameters import documented
 
 # Log-odds this close to 0 are 0 but for rounding.
-_ALIKE = 1e-9
+TIE_TOLERANCE = 1e-9
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -113,8 +113,6 @@ class ShuffleLogisticRegression(LinearClassifier):
     ['yes']
     """
 
-    capped_ = False  # of a model from a file that does not say
-
     def _declare_target(self, y: NDArray[Any] | None) -> None:
         super()._declare_target(y)
         self.capped_ = self._caps()
@@ -125,7 +123,7 @@ class ShuffleLogisticRegression(LinearClassifier):
 
     def check_learned(self) -> None:
         """Refuse coefficients that are not those of the result, and another loss than rule, clip and the plans say."""
-        if "result_" in vars(self) and "capped_" in vars(self):  # older files do not say; their gradients were clipped
+        if "result_" in vars(self):
             steepest = self._problem(self.n_features_in_, self.constant_).lipschitz if self.capped_ is True else math.inf
             longer = any(phase.plan.norm > steepest * (1 + 1e-9) for phase in self.schedule_.phases)
             if self.capped_ is not self._caps() or longer:
@@ -213,7 +211,7 @@ class ShuffleLogisticRegression(LinearClassifier):
             return super().predict(X)
         odds = self.decision_function(X)
         if odds.ndim == 1:
-            return np.asarray(self.classes_[(np.where(np.abs(odds) > _ALIKE, odds, self._scores(X)[:, 0]) > 0).astype(int)])
+            return np.asarray(self.classes_[(np.where(np.abs(odds) > TIE_TOLERANCE, odds, self._scores(X)[:, 0]) > 0).astype(int)])
         return np.asarray(self.classes_[odds.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:

@@ -1,4 +1,4 @@
-"""Models as JSON: parameters, what was learned, the transcript, and plans that are proved again when they are read."""
+"""Models as JSON: parameters, what was learned, the transcript, and plans that are certified again when they are read."""
 
 from __future__ import annotations
 
@@ -11,20 +11,61 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..files import write_whole
+from ..files import JsonText, write_whole
 from ..optimizer import Result
 from ..privacy import Guarantee, SumPlan
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found
 from ._rounds import GroupRounds, check_round
 
-FORMAT, VERSION = "croupier model", 2
+FORMAT, VERSION = "croupier model", 1
 # Parameters that are objects of this process and not facts about the model.
 _NOT_SAVED = ("account", "callbacks")
+_REMEDY = "Pass what to_json() or save() of an estimator gave."
 
 
-class JsonModel:
+class JsonModel(JsonText):
     """to_json, from_json and save. No code is run by reading a file, unlike with pickle."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the estimator in plain JSON types: parameters and everything learned, but for `account` and `callbacks`.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is something that JSON cannot hold.
+        """
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in _NOT_SAVED}  # type: ignore[attr-defined]
+        state = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        plain = {"format": FORMAT, "version": VERSION, "kind": type(self).__name__}
+        return plain | {"parameters": _encode(params), "fitted": _encode(state)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read the model that `to_dict` gave. Its guarantee is certified anew.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` gave.
+
+        Returns
+        -------
+        self
+            As it was written.
+
+        Raises
+        ------
+        ArgumentError
+            Where it is not a model of this class and version, or promises more than its plans keep.
+        """
+        model: Self = _decoded(values, {cls.__name__: cls})
+        return model
 
     def to_json(self) -> str:
         """Write the estimator as JSON: parameters and everything learned, but for `account` and `callbacks`.
@@ -39,14 +80,11 @@ class JsonModel:
         ArgumentError
             Where a parameter is something that JSON cannot hold.
         """
-        params = {k: v for k, v in self.get_params(deep=False).items() if k not in _NOT_SAVED}  # type: ignore[attr-defined]
-        state = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        plain = {"format": FORMAT, "version": VERSION, "kind": type(self).__name__}
-        return json.dumps(plain | {"parameters": _encode(params), "fitted": _encode(state)}, allow_nan=False)
+        return json.dumps(self.to_dict(), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the model that `to_json` wrote. Its guarantee is proved anew.
+        """Read the model that `to_json` wrote. Its guarantee is certified anew.
 
         Parameters
         ----------
@@ -63,8 +101,7 @@ class JsonModel:
         ArgumentError
             Where the text is not a model of this class and version, or promises more than its plans keep.
         """
-        model: Self = _decoded(text, {cls.__name__: cls})
-        return model
+        return cls.from_dict(_parsed(text))
 
     def check_learned(self) -> None:
         """Refuse learned numbers that do not follow from the result beside them."""
@@ -81,7 +118,7 @@ class JsonModel:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read the estimator that `save` wrote to a file. No code is run by that, and its guarantee is proved anew.
+    """Read the estimator that `save` wrote to a file. No code is run by that, and its guarantee is certified anew.
 
     Parameters
     ----------
@@ -112,17 +149,20 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
     public = {name: vars(estimator)[name] for name in estimator.__all__}
     models = {name: kind for name, kind in public.items() if isinstance(kind, type) and issubclass(kind, JsonModel)}
-    return _decoded(Path(path).read_text(encoding="utf-8"), models)
+    return _decoded(_parsed(Path(path).read_text(encoding="utf-8")), models)
 
 
-def _decoded(text: str, kinds: dict[str, type]) -> Any:
-    remedy = "Pass what to_json() or save() of an estimator gave."
+def _parsed(text: str) -> Any:
     try:
-        values = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as problem:
         raise ArgumentError(
-            "model", Found(f"is not a model file (invalid JSON at line {problem.lineno}, column {problem.colno})"), "JSON", remedy
+            "model", Found(f"is not a model file (invalid JSON at line {problem.lineno}, column {problem.colno})"), "JSON", _REMEDY
         ) from None
+
+
+def _decoded(values: Any, kinds: dict[str, type]) -> Any:
+    remedy = _REMEDY
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ArgumentError("model", type(values).__name__, f"a JSON object of format {FORMAT!r}", remedy)
     if values.get("version") != VERSION:
@@ -152,11 +192,11 @@ class Promise:
     delta: float
     honest: float
     neighbours: str
-    invalid: str = "refuse"
+    invalid: str
 
 
 def _check_promise(state: dict[str, Any]) -> None:
-    """Refuse a claim that goes beyond plans, which were proved when they were read, as was a result's own guarantee."""
+    """Refuse a claim that goes beyond plans, which were certified when they were read, as was a result's own guarantee."""
     result, promise = state.get("result_") or state.get("estimate_") or state.get("rounds_"), state.get("promise_")
     if result is None or result.guarantee is None:
         return
@@ -184,8 +224,8 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "array": lambda values: np.asarray(values["values"], dtype=values["dtype"]),
     "pairs": lambda values: {_decode(name): _decode(entry) for name, entry in values},
     "tuple": lambda values: tuple(_decode(entry) for entry in values),
-    "result": lambda values: Result.from_json(json.dumps(values)),
-    "estimate": lambda values: SumEstimate.from_json(json.dumps(values)),
+    "result": Result.from_dict,
+    "estimate": SumEstimate.from_dict,
     "plan": SumPlan.from_dict,
     "rounds": GroupRounds.from_dict,
     "promise": lambda values: Promise(**values),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Self
@@ -17,6 +18,7 @@ from sklearn.base import RegressorMixin
 from ..invalid import numbers_or_nan
 from ..optimizer import Schedule
 from ..optimizer.planning import METHODS
+from ..optimizer.result import Round
 from ..population import Population
 from ..privacy import Guarantee, NoCertificateError, SumPlan
 from ..problem import Huber, Loss, Pinball, Squared
@@ -294,11 +296,16 @@ class ShuffleRidge(LinearRegressor):
             raise AttributeError(f"this {type(self).__name__} has no result_ and no schedule_: {text}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _train(self, population: Population, checkpoint: str | os.PathLike[str] | None) -> Self:
+    def _train(
+        self,
+        population: Population,
+        checkpoint: str | os.PathLike[str] | None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> Self:
         remote = hasattr(population, "turnout")  # of a deployed task, whose clients know of rounds alone
         plan = self._moments_plan(population.users, checkpoint=checkpoint, deployed=remote)
         if plan is None:
-            return super()._train(population, checkpoint)
+            return super()._train(population, checkpoint, on_round)
         self.constant_, query = self._constant(), self._query()
         ratio = self._edge_ratio(plan, query)
         warn_of_few_people(population.users, query.features, self.epsilon)
@@ -413,7 +420,7 @@ class ShuffleRidge(LinearRegressor):
             needed = self._moments_plan(self.n_users_) is not None or bool(self._of_rounds())
             ratio = 0.0 if needed else self._edge_ratio(plan_once(self, self._query(), self.n_users_), self._query())
         except NoCertificateError:
-            return "no plan of one round of moments can be proved"
+            return "no plan of one round of moments can be certified"
         if needed:
             return "something was asked for that only rounds have"
         limit = LARGEST_EDGE[self.interactivity]

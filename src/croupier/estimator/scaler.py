@@ -146,7 +146,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
             users=population.users,
             dim=moments.dim,
             norm=moments.norm,
-            diameter=moments.diameter if self.calibration == "tight" and moments.dim <= MOST_COORDINATES else None,
+            diameter=self._diameter(moments),
             honest=self.honest,
             neighbours=self.neighbours,
             calibration=self.calibration,
@@ -222,8 +222,11 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         if "estimate_" in vars(self):
             columns = np.ones(self.n_features_in_)
             asked = ColumnMoments(columns, columns)
-            # a plan without a diameter counts on twice the norm, which holds as well
-            require_range(self.plan_, asked.dim, asked.norm, None if self.plan_.diameter is None else asked.diameter)
+            require_range(self.plan_, asked.dim, asked.norm, self._diameter(asked))
+
+    def _diameter(self, moments: ColumnMoments) -> float | None:
+        """The diameter that the plan counts on, where a proof knows what to do with it; None for twice the norm."""
+        return moments.diameter if self.calibration == "tight" and moments.dim <= MOST_COORDINATES else None
 
     def _asked_how(self) -> tuple[str, str]:
         return "one round", "Each user is asked once, for the noisy sum of its features and their squares."

@@ -17,15 +17,14 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import append, lock, sync_folder, written_whole
+from ..files import append, json_line, json_object, lock, sync_folder, written_whole
 from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, whole
 from .result import Round
 
 Floats = NDArray[np.float64]
 # The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
-# Version 3: a phase of the schedule has a step or a damping. Version 4: a small round of secret lots in memory is one block.
-FORMAT, VERSION = "croupier run", 4
+FORMAT, VERSION = "croupier journal", 1
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
@@ -71,7 +70,9 @@ class Journal:
         elif self._records != (digest or "unknown"):
             allowed = "the records that the run began with"
             remedy = "Bring them back to go on, or begin another run with another file; what this one spent stays spent."
-            raise ArgumentError("checkpoint", Found(f"{self.path} is of other data, which has changed since"), allowed, remedy)
+            raise ArgumentError(
+                "checkpoint", Found(f"{self.path} was begun with other records: the data has changed since"), allowed, remedy
+            )
 
     def recorded(self, index: int, theta: Floats) -> tuple[Round, bool] | None:
         """The round if it was answered already, and whether privately."""
@@ -105,9 +106,9 @@ class Journal:
             return
         lines = [self._header | {"secret": None}, {"records": self._records}]
         lines += [{"answer": answered.to_dict(), "private": private} for answered, private in self._answered]
-        text = "".join(json.dumps(line) + "\n" for line in [*lines, {"finished": True}])
+        data = b"".join(json_line(line) for line in [*lines, {"finished": True}])
         with written_whole(self.path, private=True) as part:
-            part.write_text(text, encoding="utf-8")
+            part.write_bytes(data)
             if os.name == "nt":
                 self.close()  # Windows does not replace a file that is open
         self.finished = True
@@ -130,7 +131,7 @@ class Journal:
         """Read what was written, or write the first line. A line that was cut off was not acted upon, or can be had again."""
         *lines, rest = path.read_bytes().split(b"\n")
         if lines:
-            self._require_same(_object(lines[0]) or {})
+            self._require_same(json_object(lines[0]) or {})
         elif not _BEGINNING.startswith(rest[: len(_BEGINNING)]):
             self._refuse_file()
         os.chmod(path, 0o600)
@@ -139,7 +140,7 @@ class Journal:
             self._append(self._header)
             sync_folder(path.parent)
         for number, line in enumerate(lines[1:], start=2):
-            values = _object(line)
+            values = json_object(line)
             try:
                 self._read(values or {})
             except (ValueError, TypeError, KeyError):
@@ -208,7 +209,7 @@ class Journal:
 
     def _append(self, line: dict[str, Any]) -> None:
         if self._file is not None and self.path is not None:
-            append(self._file, (json.dumps(line) + "\n").encode(), self.path)
+            append(self._file, json_line(line), self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -220,14 +221,6 @@ class Journal:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        values = json.loads(line)
-    except ValueError:
-        return None
-    return values if isinstance(values, dict) else None
 
 
 def _damaged(path: Path | None, number: int) -> ArgumentError:

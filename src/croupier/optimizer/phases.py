@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..files import JsonText
 from ..privacy import Guarantee, LotsPlan, SumPlan
 from ..privacy.crowd import honest_in_batch, surely_honest
 from ..privacy.guarantee import known_fields
@@ -97,12 +97,12 @@ class Phase:
     def __post_init__(self) -> None:
         if (self.step is None, self.damping is None) != (self.algorithm == "acsa", self.algorithm != "acsa"):
             allowed = "with a step for descent, or a damping for acsa, and the other None"
-            remedy = "Make it with schedule(); one that an earlier version wrote has a step where a damping is meant."
+            remedy = "Make it with schedule()."
             raise ArgumentError("phase", Found(f"has {self.algorithm}, step {self.step}, damping {self.damping}"), allowed, remedy)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:
-        """Read a phase from its dictionary. Its plans are proved anew.
+        """Read a phase from its dictionary. Its plans are certified anew.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Phase:
         Returns
         -------
         Phase
-            With the figures that are proved here.
+            With the figures that are certified here.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class Phase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(JsonText):
     """The phases of a run, what they promise, and why this method. `schedule` makes it.
 
     Parameters
@@ -254,7 +254,7 @@ class Schedule:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Schedule:
-        """Read a schedule from its dictionary. Its plans are proved anew.
+        """Read a schedule from its dictionary. Its plans are certified anew.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class Schedule:
         Returns
         -------
         Schedule
-            With the figures that are proved here.
+            With the figures that are certified here.
 
         Raises
         ------
@@ -273,37 +273,6 @@ class Schedule:
         """
         known_fields(cls, values, defaults=True)
         return cls(**values | {"phases": tuple(Phase.from_dict(phase) for phase in values["phases"])})
-
-    def to_json(self) -> str:
-        """Write the schedule as JSON.
-
-        Returns
-        -------
-        str
-            What `from_json` reads.
-        """
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Schedule:
-        """Read a schedule from JSON. Its plans are proved anew.
-
-        Parameters
-        ----------
-        text : str
-            What `to_json` gave.
-
-        Returns
-        -------
-        Schedule
-            With the figures that are proved here.
-
-        Raises
-        ------
-        ArgumentError
-            As `from_dict`.
-        """
-        return cls.from_dict(json.loads(text))
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{p.rounds} x {p.batch}" for p in self.phases)

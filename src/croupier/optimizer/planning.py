@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, 
 from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ..problem import Problem
 from ..problem.problem import Objective
-from ..validation import ArgumentError, Found, one_of, real, refuse_renamed, whole
+from ..validation import ArgumentError, Found, one_of, real, whole
 from .phases import INTERACTIVITY, Phase, Schedule
 
 # Which algorithm for which problem: the paper's Table 1, and the reason in words.
@@ -149,7 +148,7 @@ _SHORTFALL_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Enough:
+class RoundLimit:
     """How many rounds are enough: the fewest whose bound is within a factor of the best one, and no more than so many."""
 
     factor: float
@@ -163,10 +162,10 @@ class Rule:
     clip: float  # L: gradients are clipped to this norm
     smoothness: float | None  # beta, of the mean loss
     bounded: bool = True  # whether the bound on the loss holds
-    nearer: float = 1.0  # D is the distance divided by this
-    trust: float = 1.0  # factor of the noise's part of AC-SA's damping
-    full_rounds: Enough = Enough(1.05)  # full interactivity, where every round costs every user its bits
-    secret_rounds: Enough = Enough(1.05)  # secret lots
+    distance_divisor: float = 1.0  # D is the distance divided by this
+    noise_damping: float = 1.0  # factor of the noise's part of AC-SA's damping
+    full_rounds: RoundLimit = RoundLimit(1.05)  # full interactivity, where every round costs every user its bits
+    secret_rounds: RoundLimit = RoundLimit(1.05)  # secret lots
 
     @classmethod
     def practical(cls, problem: Objective) -> Rule:
@@ -174,9 +173,14 @@ class Rule:
         clip, smoothness = problem.lipschitz, problem.smoothness
         if isinstance(problem, Problem):
             clip, smoothness = problem.usual_lipschitz, problem.usual_smoothness
-        trust = 1 / 3 if problem.smoothness is None else 1 / 12
         return cls(
-            clip, smoothness, bounded=False, nearer=3.0, trust=trust, full_rounds=Enough(1.25, 100), secret_rounds=Enough(1.15, 200)
+            clip,
+            smoothness,
+            bounded=False,
+            distance_divisor=3.0,
+            noise_damping=1 / 3 if problem.smoothness is None else 1 / 12,
+            full_rounds=RoundLimit(1.25, 100),
+            secret_rounds=RoundLimit(1.15, 200),
         )
 
     def clipped(self, clip: float, lipschitz: float) -> Rule:
@@ -267,8 +271,6 @@ class Budget:
 Floats = NDArray[np.float64]
 RULES = ("bound", "practical")
 LOTS = ("auto", "secret", "open")
-# Arguments by the names that they had, and have now.
-RENAMED = {"schedule": "rule"}
 _INFLATION = 1.05
 _MORE_PHASES = 5
 
@@ -294,7 +296,6 @@ def schedule(
     neighbours: str = "replace-one",
     lots: str = "auto",
     exclusions: bool = False,
-    **renamed: Any,
 ) -> Schedule:
     """Choose the schedule that `minimize` would run, with its bound, from public facts alone.
 
@@ -343,8 +344,6 @@ def schedule(
     exclusions : bool, default False
         Whether reports may be left out of a round, as in deployed tasks: with `honest` below 1, plans then count on so many fewer
         honest users that whoever says which are left out gains nothing by it.
-    **renamed : object
-        Arguments by names that they once had, which are refused with the present one.
 
     Returns
     -------
@@ -365,7 +364,6 @@ def schedule(
     >>> planned.method, planned.guarantee.delta(1.0) <= 1e-6
     ('acsa', True)
     """
-    refuse_renamed("schedule()", renamed, RENAMED)
     one_of("interactivity", interactivity, INTERACTIVITY, "'sequential' asks each user once, 'full' asks all users in every round.")
     one_of("constants", constants, ("tight", "paper"), "'tight' uses the corrected steps, 'paper' the printed ones.")
     one_of("groups", groups, ("doubling", "equal"), "'equal' is the paper's split of a strongly convex run.")
@@ -460,12 +458,12 @@ def _phase(
 
     def evaluate(T: int, s: float) -> tuple[float, float, float | None, float]:
         size = users if full else users / T if secret else users // T
-        return _bound(problem, rule, method, distance / rule.nearer, users, size, T, s, full, secret)
+        return _bound(problem, rule, method, distance / rule.distance_divisor, users, size, T, s, full, secret)
 
     if rounds is None:
         most = min(users, MOST_ROUNDS) if secret else users
-        enough = rule.full_rounds if full else rule.secret_rounds if secret else None
-        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], most, enough)
+        limit = rule.full_rounds if full else rule.secret_rounds if secret else None
+        rounds = _best_rounds(lambda T: evaluate(T, noise(T))[0], most, limit)
     rounds = whole("rounds", rounds, at_least=1, at_most=None if full else users, remedy="Sequential rounds share the users.")
     lots = budget.plan_lots(users, rounds) if secret else None
     batch = lots.size if lots else users if full else users // rounds
@@ -519,24 +517,24 @@ def _bound(
         steepest = L * math.sqrt(T * (T + 1)) / (2 * D)
         curvature = min(steepest, beta or math.inf)
         smoothing = steepest * (steepest / curvature)
-    damping = 2 * curvature + rule.trust * sigma / D * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)  # erratum 3
+    damping = 2 * curvature + rule.noise_damping * sigma / D * math.sqrt(T * (T + 1) * (2 * T + 1) / 6)  # erratum 3
     bias = L**2 / (2 * smoothing) if smoothing else 0.0
     bound = 2 * curvature * D**2 / (T * (T + 1)) + 2 / math.sqrt(3) * D * sigma / math.sqrt(T) + bias + late
     return bound, damping, smoothing, sigma
 
 
-def _best_rounds(bound: Callable[[int], float], users: int, enough: Enough | None) -> int:
+def _best_rounds(bound: Callable[[int], float], users: int, limit: RoundLimit | None) -> int:
     """The whole T of the smallest bound, or in the full model and with secret lots the fewest rounds that are enough."""
     grid = sorted({max(1, round(users ** (i / 300))) for i in range(301)})
     values = [bound(T) for T in grid]
     best = int(np.argmin(values))
-    limit = enough.factor * values[best] if enough else values[best]
-    best = next(i for i, value in enumerate(values) if value <= limit)
+    good = limit.factor * values[best] if limit else values[best]
+    best = next(i for i, value in enumerate(values) if value <= good)
     low, high = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
     near = range(low, high + 1) if high - low <= 2000 else grid[max(0, best - 1) : best + 2]
-    if enough:
-        rounds = next((T for T in near if bound(T) <= limit), grid[best])
-        return min(rounds, enough.most or rounds)
+    if limit:
+        rounds = next((T for T in near if bound(T) <= good), grid[best])
+        return min(rounds, limit.most or rounds)
     return min(near, key=bound)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import JsonText
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..privacy.guarantee import known_fields
@@ -20,7 +20,7 @@ from .algorithms import acsa, descent
 from .phases import Phase, Schedule, check_schedule
 
 Floats = NDArray[np.float64]
-# How far the same code may be apart on two processors. Claims within it are raised to what is proved here.
+# How far the same code may be apart on two processors. Claims within it are raised to what is certified here.
 _ANOTHER_PROCESSOR = 1e-12
 
 
@@ -64,7 +64,7 @@ class Round:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
+class Result(JsonText):
     """The minimiser that a run found, what it reveals, and the transcript.
 
     Parameters
@@ -143,7 +143,7 @@ class Result:
         Returns
         -------
         dict
-            What `from_json` reads as text.
+            What `from_dict` reads.
         """
         return {
             "theta": self.theta.tolist(),
@@ -156,37 +156,26 @@ class Result:
             "stopped": self.stopped,
         }
 
-    def to_json(self) -> str:
-        """Write the result as JSON.
-
-        Returns
-        -------
-        str
-            What `from_json` reads.
-        """
-        return json.dumps(self.to_dict())
-
     @classmethod
-    def from_json(cls, text: str) -> Result:
-        """Read a result from JSON. Its plans and its guarantee are proved anew.
+    def from_dict(cls, values: dict[str, Any]) -> Result:
+        """Read a result from its dictionary. Its plans and its guarantee are certified anew.
 
         Parameters
         ----------
-        text : str
-            What `to_json` gave.
+        values : dict
+            What `to_dict` gave.
 
         Returns
         -------
         Result
-            With a guarantee that is no stronger than what is proved here.
+            With a guarantee that is no stronger than what is certified here.
 
         Raises
         ------
         ArgumentError
             Where a field is unknown or missing, or the guarantee goes beyond the plans.
         """
-        values = json.loads(text)
-        known_fields(cls, values, defaults=True)
+        known_fields(cls, values)
         if values["seed"] is not None and values["guarantee"] is not None:
             raise ArgumentError("guarantee", values["guarantee"], "null for a seeded run", "A seeded result is not private.")
         history = tuple(Round.from_dict(entry) for entry in values["history"])
@@ -198,14 +187,14 @@ class Result:
             start=np.asarray(values["start"]),
             users=values["users"],
             seed=values["seed"],
-            stopped=values.get("stopped", False),
+            stopped=values["stopped"],
         )
         return result if result.guarantee is None else replace(result, guarantee=result._proved(result.guarantee))
 
     def _proved(self, claim: Guarantee) -> Guarantee:
-        """The claim, refused where it goes beyond the plans of the phases that were begun, which were proved when they were read.
+        """The claim, refused where it goes beyond the plans of the phases begun, which were certified when they were read.
 
-        No figure that is returned is stronger than the proved one: another processor may have computed it a little smaller.
+        No figure that is returned is stronger than the certified one: another processor may have computed it a little smaller.
         """
         remedy = "Do not use this file."
         begun = self.history[-1].phase if self.history else 1
@@ -233,7 +222,7 @@ class Result:
 
 
 def _no_stronger(claim: Guarantee, proved: Guarantee) -> Guarantee | None:
-    """The claim, no figure of it stronger than the proved one; None where it claims more than another processor could have."""
+    """The claim, no figure of it stronger than the certified one; None where it claims more than another processor could have."""
     figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
     pairs = list(zip(claim.allocations, proved.allocations, strict=False))
     weaker = all(getattr(claim, name) >= getattr(proved, name) * (1 - _ANOTHER_PROCESSOR) for name in figures)

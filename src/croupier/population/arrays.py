@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..invalid import blanks, is_missing, name_of, numbers_or_nan, one_by_one
-from ..protocol import SumEstimate, VectorSum
-from ..protocol._encoding import as_linear, clip_to_ball, require_finite
+from ..protocol._encoding import require_finite
 from ..validation import ArgumentError, Found, RecordError
 from .blocks import BLOCK_USERS, ENTRIES_PER_THREAD, BlockPopulation, Shard, place
 from .population import Question
@@ -239,33 +238,3 @@ def _names(labels: NDArray[Any]) -> NDArray[Any]:
     names = np.empty(len(labels), dtype=object)
     names[:] = [name_of(label) for label in labels.tolist()]
     return names
-
-
-# A stand-in for users, for sweeps that release nothing: the plan's noise, without anybody's randomness. NOT private.
-
-
-class SurrogatePopulation(ArrayPopulation):
-    """NOT private: the exact sum of the users' clipped vectors, with Gaussian noise of the plan's variance.
-
-    For choosing a schedule or drawing a curve on data that are public or made up. A private round costs one random rounding per
-    user and coordinate; this one a multiplication. Mean and largest variance are those of a private round, the noise is not: no
-    estimate or result that is made with it has a guarantee.
-    """
-
-    private = False  # a fit on it is charged as one without a guarantee
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.mode != "counting":
-            raise ArgumentError("mode", self.mode, "'counting' for a stand-in", "Messages are those of an ArrayPopulation.")
-
-    def answer(self, question: Question) -> SumEstimate:
-        plan, users = question.plan, question.size
-        VectorSum(plan).check_round(users)
-        total, noise_std = np.zeros(plan.dim), plan.noise_std_for(users)
-        for placed in self.shard.placed:
-            for vectors in self.shard.vectors_of(placed, question):
-                for unit in clip_to_ball(as_linear(vectors, plan.dim), plan.norm):
-                    total += plan.norm * unit.total()
-        rng = np.random.default_rng(list(question.secret.derive("surrogate").key))
-        return SumEstimate(sum=rng.normal(total, noise_std), users=users, noise_std=noise_std, guarantee=None)

@@ -191,11 +191,11 @@ def brief(epsilon: Any, delta: Any, neighbours: str) -> str:
 
 
 def guarantee_line(guarantee: Guarantee, epsilon: float) -> str:
-    """What is proved at an epsilon, in one line: (epsilon, delta) first, then for whom, if what, and by which theorem."""
+    """What is certified at an epsilon, in one line: (epsilon, delta) first, then for whom, if what, and by which theorem."""
     return _line(guarantee, round_up(epsilon), round_up(guarantee.delta(epsilon)))
 
 
-def proved_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
+def certified_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
     """`guarantee_line` with the figures that the proof is made of."""
     secret = [f"mu = {round_up(one.mu)} in one of {one.rounds:,} secret rounds" for one in guarantee.allocations]
     figures = [f"mu = {round_up(guarantee.mu)}"] if guarantee.mu or not (guarantee.pure_rounds or secret) else []
@@ -238,7 +238,7 @@ def not_covered(names: Sequence[str]) -> str:
 
 
 def _usual(guarantee: Guarantee) -> tuple[float, float] | None:
-    """An epsilon and the delta that `proved_line` states it at; None where the slack leaves no such delta."""
+    """An epsilon and the delta that `certified_line` states it at; None where the slack leaves no such delta."""
     delta = next((usual for usual in USUAL_DELTAS if usual >= 2 * guarantee.slack), None)
     if delta is None:
         return None

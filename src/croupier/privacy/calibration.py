@@ -210,7 +210,7 @@ def is_proved(plan: SumPlan) -> bool:
 
     Guarantee
     ---------
-    True only where no figure of the plan is below the proved one, by however little.
+    True only where no figure of the plan is below the certified one, by however little.
     """
     try:
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
@@ -220,9 +220,9 @@ def is_proved(plan: SumPlan) -> bool:
 
 
 def claims_at_most(plan: SumPlan, proved: SumPlan, tolerance: float = 0.0) -> bool:
-    """Tell whether no figure of a plan is stronger than the proved plan's, but for a part `tolerance` of it.
+    """Tell whether no figure of a plan is stronger than the certified plan's, but for a part `tolerance` of it.
 
-    A tolerance is for plans whose figures are thrown away for the proved ones, as in `SumPlan.from_dict`: another processor may
+    A tolerance is for plans whose figures are thrown away for the certified ones, as in `SumPlan.from_dict`: another processor may
     have computed them with other last digits.
     """
     figures = ((plan.mu or 0.0, proved.mu or 0.0), (plan.slack, proved.slack), (plan.pure_epsilon, proved.pure_epsilon))

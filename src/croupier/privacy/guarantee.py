@@ -16,7 +16,7 @@ from scipy.special import gammaln
 from ..files import JsonText
 from ..validation import ArgumentError, one_of, real, whole
 from ._rounding import round_up
-from ._statements import proved_line
+from ._statements import certified_line
 from .allocation import SLACKS, Allocation
 from .gaussian import gaussian_delta
 
@@ -102,7 +102,7 @@ class Guarantee(JsonText):
         return self.watched if self.watched is not None else self
 
     def delta(self, epsilon: float) -> float:
-        """Give the smallest delta that is proved at this epsilon.
+        """Give the smallest delta that is certified at this epsilon.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class Guarantee(JsonText):
         return min(1.0, self.slack + float(np.exp(log_weights) @ np.array(terms)) * _ROUND_UP)
 
     def epsilon(self, delta: float) -> float:
-        """Give the smallest epsilon that is proved at this delta.
+        """Give the smallest epsilon that is certified at this delta.
 
         Parameters
         ----------
@@ -310,8 +310,8 @@ class Guarantee(JsonText):
         )
 
     def __str__(self) -> str:
-        """(epsilon, delta) first, at delta = 1e-6 or at the smallest power of ten that the slack allows, then how it was proved."""
-        return proved_line(self)
+        """(epsilon, delta) first, at delta = 1e-6 or at the smallest power of ten that the slack allows, then by what."""
+        return certified_line(self)
 
 
 def known_fields(kind: type, values: dict[str, Any], *, defaults: bool = False) -> None:

@@ -147,7 +147,7 @@ class LotsPlan(JsonText):
 
     @property
     def certified_delta(self) -> float:
-        """The delta proved at `epsilon`: at most the delta asked for."""
+        """The delta certified at `epsilon`: at most the delta asked for."""
         return self.guarantee.delta(self.epsilon)
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class LotsPlan(JsonText):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LotsPlan:
-        """Read a plan from its dictionary. What it promises is proved anew; a plan that promises too much is refused.
+        """Read a plan from its dictionary. What it promises is certified anew; a plan that promises too much is refused.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class LotsPlan(JsonText):
         Returns
         -------
         LotsPlan
-            With the figures that are proved here.
+            With the figures that are certified here.
 
         Raises
         ------

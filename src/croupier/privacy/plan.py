@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from ..files import JsonText
 from ..validation import ArgumentError, how_to_install, one_of, real, whole
 from ._rounding import round_up
-from ._statements import proved_line
+from ._statements import certified_line
 from .gaussian import central_noise_std
 from .guarantee import NEIGHBOURS, Guarantee, known_fields
 
@@ -278,7 +278,7 @@ class SumPlan(SumRequest, JsonText):
 
     @property
     def certified_delta(self) -> float:
-        """The delta proved at `epsilon` for the parameters in use: at most the delta asked for."""
+        """The delta certified at `epsilon` for the parameters in use: at most the delta asked for."""
         return self.guarantee.delta(self.epsilon)
 
     @property
@@ -366,7 +366,7 @@ class SumPlan(SumRequest, JsonText):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SumPlan:
-        """Read a plan from its dictionary. The guarantee is proved anew: a plan that promises too much is refused.
+        """Read a plan from its dictionary. The guarantee is certified anew: a plan that promises too much is refused.
 
         Parameters
         ----------
@@ -376,14 +376,14 @@ class SumPlan(SumRequest, JsonText):
         Returns
         -------
         SumPlan
-            With the figures that are proved here.
+            With the figures that are certified here.
 
         Raises
         ------
         ArgumentError
             Where a field is unknown or missing, or the plan promises too much.
         """
-        from .calibration import claims_at_most, is_proved, prove  # noqa: PLC0415  (calibration makes plans; a plan is proved where it enters)
+        from .calibration import claims_at_most, is_proved, prove  # noqa: PLC0415  (calibration makes plans; a plan is certified where it enters)
 
         if not isinstance(values, dict):
             raise ArgumentError("plan", values, "a JSON object", "Pass what SumPlan.to_json() gave.")
@@ -391,7 +391,7 @@ class SumPlan(SumRequest, JsonText):
         known_fields(cls, own)
         plan = cls(**own)
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
-        # what is returned carries the proved figures: the tolerance forgives another processor's last digits, and promises nothing
+        # what is returned has the certified figures: the tolerance forgives another processor's last digits, and promises nothing
         if not (claims_at_most(plan, proved, tolerance=1e-6) and is_proved(proved)):
             raise ArgumentError(
                 "plan",
@@ -407,7 +407,7 @@ class SumPlan(SumRequest, JsonText):
             f"{'' if self.diameter is None else f' and diameter {self.diameter:g}'}: "
             f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) a coordinate, "
             f"noise {self.noise_std:.4g} = {self.inflation:.4g} x central; "
-            f"proved: {proved_line(self.guarantee, self.epsilon)}"
+            f"certified: {certified_line(self.guarantee, self.epsilon)}"
         )
 
 

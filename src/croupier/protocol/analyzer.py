@@ -127,7 +127,7 @@ class Analyzer:
         Returns
         -------
         SumEstimate
-            The estimate; its guarantee is None where the noise was not secure or the plan is not proved.
+            The estimate; its guarantee is None where the noise was not secure or the plan is not certified.
 
         Raises
         ------

@@ -299,48 +299,6 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
     return successes
 
 
-def bernoulli(source: RandomSource, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Draw from Bernoulli(p_i), exactly, for any floats 0 <= p_i < 1.
-
-    Parameters
-    ----------
-    source : RandomSource
-        Where the coins come from.
-    probabilities : numpy.ndarray of float64
-        Of success, at least 0 and below 1; of any shape.
-
-    Returns
-    -------
-    numpy.ndarray of bool
-        One draw for each, in the same shape.
-
-    Raises
-    ------
-    ArgumentError
-        Where a probability is out of range.
-
-    Requires
-    --------
-    The bytes of `source` are independent and uniform (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
-
-    Ensures
-    -------
-    The draws are independent, and the i-th is True with probability p_i, the dyadic number that the float is, without any error
-    (docs/accounting.md#6-what-the-code-does-about-floating-point).
-
-    Examples
-    --------
-    >>> from croupier import SecureRandom
-    >>> bernoulli(SecureRandom(), np.zeros(3)).tolist()
-    [False, False, False]
-    """
-    if probabilities.size and not (probabilities.min() >= 0 and probabilities.max() < 1):
-        raise ArgumentError(
-            "probabilities", (probabilities.min(), probabilities.max()), "at least 0 and less than 1", "Split off whole parts."
-        )
-    return round_at_random(source, probabilities, 1).astype(np.bool_)
-
-
 def round_at_random(source: RandomSource, numbers: NDArray[np.float64], most: int) -> NDArray[Any]:
     """Round numbers at random to a whole number next to them, with their own value as the mean.
 

@@ -128,7 +128,7 @@ def _references(comparison: Comparison) -> list[Method]:
 
 
 def plans_over_epsilon(phase: Phase, chosen: float) -> dict[float, SumPlan]:
-    """The plan of a round at other epsilons, where one can be proved; at the chosen one, the plan itself."""
+    """The plan of a round at other epsilons, where one can be certified; at the chosen one, the plan itself."""
     plan, lots = phase.plan, phase.lots
     request = {name: getattr(plan, name) for name in REQUEST_FIELDS if name != "scalar"}
     plans = {chosen: plan}
@@ -560,7 +560,7 @@ def _assumed(shown: _Shown) -> str:
 def _details(shown: _Shown) -> str:
     result, plan, guarantee = shown.result, shown.last.plan, shown.planned
     bound = "none" if result.bound is None else f"expected excess {result.schedule.bound_on} loss at most {result.bound:.4g}"
-    proved = words.proved_line(guarantee, shown.epsilon)
+    certified = words.certified_line(guarantee, shown.epsilon)
     facts = {
         "method": f"{result.method}, {result.schedule.interactivity} interactivity; {result.schedule.why}",
         "rounds": ", then ".join(_rounds(phase) for phase in result.schedule.phases),
@@ -568,7 +568,7 @@ def _details(shown: _Shown) -> str:
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         f"coordinate",
         "calibration": f"{plan.calibration}, by {guarantee.theorem}",
-        "proved": proved if shown.guarantee else "nothing: not private",
+        "certified": certified if shown.guarantee else "nothing: not private",
         "bound on the loss": bound,
     }
     public = {name: value_text(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)

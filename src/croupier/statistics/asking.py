@@ -51,7 +51,7 @@ class Answer:
     estimate : SumEstimate
         The noisy sum itself.
     plan : SumPlan
-        What users sent, and what is proved.
+        What users sent, and what is certified.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ def ask(
     honest : float, default 1.0
         Fraction of the users whose noise is counted on.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
-        The relation for which the guarantee is proved; see `plan_sum`.
+        The relation for which the guarantee is certified; see `plan_sum`.
     max_inflation : float, default 1.05
         How much noise above a curator's is accepted for fewer bits; see `plan_sum`.
     seed : int, optional
@@ -153,7 +153,7 @@ def ask(
     ArgumentError
         A bad argument or bad records; nobody was asked, and nothing was spent.
     NoCertificateError
-        Where no plan can be proved for this request; nobody was asked.
+        Where no plan can be certified for this request; nobody was asked.
 
     Guarantee
     ---------

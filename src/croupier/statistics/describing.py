@@ -308,7 +308,7 @@ def describe(
     honest : float, default 1.0
         Fraction of the users whose noise is counted on.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
-        The relation for which the guarantee is proved; see `plan_sum`.
+        The relation for which the guarantee is certified; see `plan_sum`.
     seed : int, optional
         Fixes the noise, for tests: the description is NOT private.
     account : Account, optional

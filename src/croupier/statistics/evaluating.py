@@ -447,7 +447,7 @@ def evaluate(
     honest : float, default 1.0
         Fraction of the users whose noise is counted on.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
-        The relation for which the guarantee is proved; see `plan_sum`.
+        The relation for which the guarantee is certified; see `plan_sum`.
     target_range : tuple of (float, float), optional
         Lowest and highest target of a regressor; the model's own `target_range_` where it is left out.
     seed : int, optional

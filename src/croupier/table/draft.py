@@ -21,7 +21,7 @@ from .schema import Category, Column, Label, Numeric, Schema, Target
 
 Floats = NDArray[np.float64]
 # Numbers of a column that are kept for its quantiles; of a longer one, every second, fourth, ... is.
-_KEPT = 1 << 17
+QUANTILE_SAMPLE_SIZE = 1 << 17
 # The quantiles that bound a range, and how far beyond them, in parts of their distance, an extreme may lie to be the bound itself.
 _TAIL = 0.01
 _NEAR = 0.5
@@ -56,7 +56,7 @@ class Numbers:
             self._whole = self._whole and bool(np.all(finite == np.floor(finite)))
         self.rows += len(values)
         self._kept.append(finite[:: self._step])
-        while sum(map(len, self._kept)) > 2 * _KEPT:
+        while sum(map(len, self._kept)) > 2 * QUANTILE_SAMPLE_SIZE:
             self._kept, self._step = [np.concatenate(self._kept)[::2]], 2 * self._step
 
     def _goes_on(self, values: Floats) -> bool:

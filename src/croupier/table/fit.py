@@ -155,13 +155,8 @@ def _trained(
     if _from_moments(estimator, people.users, features, checkpoint):
         with watcher.waiting("asking everybody once"):
             return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint)
-    given = estimator.callbacks
     with watcher.training(estimator.schedule_for(people.users, features), estimator._delta(people.users)):
-        estimator.callbacks = (*given, watcher.after_round)
-        try:
-            return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint)
-        finally:
-            estimator.callbacks = given
+        return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint, on_round=watcher.after_round)
 
 
 def _from_moments(estimator: LinearModel, users: int, features: int, checkpoint: object) -> bool:

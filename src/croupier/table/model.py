@@ -170,7 +170,7 @@ def _units_of_number(name: str, column: Numeric) -> Iterator[_Unit]:
         yield _Unit(f"{name} missing (against {middle:.4g})")
 
 
-FORMAT, VERSION = "croupier table model", 2
+FORMAT, VERSION = "croupier table model", 1
 TASKS: dict[str, type[LinearModel]] = {
     "classify": ShuffleLogisticRegression,
     "svm": ShuffleLinearSVC,
@@ -274,12 +274,12 @@ class TableModel:
             "version": VERSION,
             "croupier": __version__,
             "schema": self.schema.to_dict(),
-            "estimator": json.loads(self.estimator.to_json()),
+            "estimator": self.estimator.to_dict(),
         }
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TableModel:
-        """The model in a file. Its plans are proved again, and a promise that goes beyond them is refused.
+        """The model in a file. Its plans are certified again, and a promise that goes beyond them is refused.
 
         Parameters
         ----------
@@ -306,7 +306,7 @@ class TableModel:
 
     @classmethod
     def from_dict(cls, values: Any, path: str | os.PathLike[str] = "model") -> TableModel:
-        """Read a model from its dictionary. Its plans are proved again, and a promise that goes beyond them is refused.
+        """Read a model from its dictionary. Its plans are certified again, and a promise that goes beyond them is refused.
 
         Parameters
         ----------
@@ -419,4 +419,4 @@ def _estimator(values: Any, path: Path) -> Any:
     kind = values.get("kind") if isinstance(values, dict) else None
     if kind not in kinds:
         raise ArgumentError(f"{path}: estimator", kind, " or ".join(kinds), "Pass a file that croupier fit wrote.")
-    return kinds[kind].from_json(json.dumps(values))
+    return kinds[kind].from_dict(values)

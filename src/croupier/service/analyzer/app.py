@@ -12,7 +12,17 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from prometheus_client import Counter
 from starlette.concurrency import run_in_threadpool
 
-from ..net.app import _BEAT, _LOOK, _MOST_ARRIVALS_BYTES, _MOST_STREAMS, ANSWER_POLICY, _app, _document, _handed, _refusal
+from ..net.app import (
+    _MOST_ARRIVALS_BYTES,
+    _MOST_STREAMS,
+    ANSWER_POLICY,
+    HEARTBEAT_SECONDS,
+    POLL_SECONDS,
+    _app,
+    _document,
+    _handed,
+    _refusal,
+)
 from ..wire.reports import release_bytes
 from .dashboard import POLICY, Dashboard, page
 from .population import RemotePopulation
@@ -103,10 +113,10 @@ async def _events(app: FastAPI, dashboard: Dashboard) -> AsyncIterator[str]:
             if now != before or said != arrivals:
                 yield f"event: {what}\ndata: {json.dumps(said)}\n\n"
                 before, arrivals, last = now, state["arrivals"], time.monotonic()
-            elif time.monotonic() >= last + _BEAT:
+            elif time.monotonic() >= last + HEARTBEAT_SECONDS:
                 yield "event: beat\ndata: 1\n\n"
                 last = time.monotonic()
             if not stopping:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(POLL_SECONDS)
     finally:
         app.state.streams -= 1

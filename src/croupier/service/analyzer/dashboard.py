@@ -302,7 +302,7 @@ def promise_words(schedule: Schedule, release: str = "model") -> dict[str, str]:
         "short": f"epsilon {round_up(epsilon)}, delta {round_up(claim.delta)}",
         "words": " ".join(filter(None, (promise.meaning, promise.guess, promise.if_watched))),
         "if": f"Assumed of the shuffler. {words.SHUFFLER}{lots} Assumed of the others. {promise.crowd} {words.RECORDS['refuse']}",
-        "proved": words.proved_line(guarantee, epsilon),
+        "proved": words.certified_line(guarantee, epsilon),
     }
 
 

@@ -121,8 +121,7 @@ class TaskFile:
             fits = wanted is not None and isinstance(value, (int, float) if wanted is float else wanted)
             if wanted is None or not fits or isinstance(value, bool) != (wanted is bool):
                 allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(FIELDS)}"
-                remedy = "schedule is now rule." if name == "schedule" else "Mend the file."
-                raise ArgumentError(f"{path}: {name}", value, allowed, remedy)
+                raise ArgumentError(f"{path}: {name}", value, allowed, "Mend the file.")
         if len(called := values.get("name", "")) > _LONGEST_NAME:
             remedy = "Clients keep it on their ledgers: shorten it."
             raise ArgumentError(f"{path}: name", Found(f"has {len(called)} characters"), f"at most {_LONGEST_NAME}", remedy)

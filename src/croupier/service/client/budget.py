@@ -85,7 +85,7 @@ class BudgetEntry:
     analyzer : str
         The analyzer's public key, 64 hex digits.
     guarantee : Guarantee
-        What the whole task may learn, as the device has proved it.
+        What the whole task may learn, as the device has certified it.
     first, last : float
         When the first and the last answer to it was written down, in seconds since 1970.
     answers : int

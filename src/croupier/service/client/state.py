@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...files import lock, write_whole
+from ...files import json_line, json_object, lock, write_whole
 from ...validation import ArgumentError, Found
 from ..net.http import Server, ServerError
 from ..wire.enrolment import Blinded
@@ -47,19 +47,17 @@ class Memory:
     def entries(self) -> list[dict[str, Any]]:
         """Return all that was sent or was about to be."""
         file = self.folder / "ledger.jsonl"
-        try:
-            known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-            if not all(isinstance(entry, dict) and {"slot", "task", "round", "phase"} <= set(entry) for entry in known):
-                raise ValueError
-        except ValueError:
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        known = [entry for entry in map(json_object, lines) if entry and {"slot", "task", "round", "phase"} <= set(entry)]
+        if len(known) < len(lines):
             allowed = "a ledger that can be read"
-            raise ArgumentError("folder", str(file), allowed, "Bring it back: without it you might answer twice.") from None
+            raise ArgumentError("folder", str(file), allowed, "Bring it back: without it you might answer twice.")
         return known
 
     def count(self, entry: dict[str, Any]) -> None:
         """Write down what is about to leave: an answer that gets lost may have been taken."""
         entries = [*self.entries(), entry]
-        self.write(self.folder / "ledger.jsonl", "".join(json.dumps(known) + "\n" for known in entries).encode())
+        self.write(self.folder / "ledger.jsonl", b"".join(map(json_line, entries)))
 
     def lot(self, task: str) -> tuple[int | None] | None:
         """Return the lot that was told for a task."""

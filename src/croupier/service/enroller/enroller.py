@@ -86,10 +86,6 @@ class EnrollerRole:
                 raise RefusedError(401, "not an invitation of this enroller's")
         return person
 
-    def issue(self, person: str, body: bytes) -> bytes:
-        """Sign a person's requests: `commit` to them, then `sign` them."""
-        return self.sign(self.commit(person, body))
-
     def commit(self, person: str, body: bytes) -> Sequence[bytes]:
         """Write down, in one transaction, that these requests and no others of this person are signed. No signature is computed."""
         digest = hashlib.sha256(body).hexdigest()

@@ -30,8 +30,10 @@ _SLOW = 10.0
 _MOST_TOGETHER = 256
 # A word on arrivals is short.
 _MOST_ARRIVALS_BYTES = 1 << 10
-# Pages that get events; more of them ask by themselves. Seconds between two looks, and between two signs of life.
-_MOST_STREAMS, _LOOK, _BEAT = 100, 0.5, 15.0
+# Pages that get events; more of them ask by themselves.
+_MOST_STREAMS = 100
+# Of a page's events: between two looks at the state, and between two signs of life.
+POLL_SECONDS, HEARTBEAT_SECONDS = 0.5, 15.0
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 

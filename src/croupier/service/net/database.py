@@ -31,11 +31,9 @@ from sqlalchemy import (
     Table,
     create_engine,
     event,
-    func,
     insert,
     make_url,
     select,
-    text,
     update,
 )
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
@@ -44,7 +42,7 @@ from ..wire.documents import Document, WireError
 
 log = logging.getLogger("croupier")
 Result = TypeVar("Result")
-VERSION = 2
+VERSION = 1
 # Clients that are enrolled in one transaction.
 TOGETHER = 100_000
 # Connections that are kept open; as many again for a while.
@@ -196,7 +194,7 @@ for metadata in (SHUFFLER, ANALYZER, ENROLLER):
 
 
 class Database:
-    """A database with one role's tables, made or brought up to date when it is opened."""
+    """A database with one role's tables, made when it is first opened."""
 
     def __init__(self, url: str, tables: MetaData) -> None:
         away = {"connect_timeout": _AWAY} if make_url(url).get_backend_name() == "postgresql" else {}
@@ -206,8 +204,7 @@ class Database:
             event.listen(self.engine, "connect", _durable)
             event.listen(self.engine, "begin", _begin)
         self._reading = self.engine.execution_options(reads=True)
-        self._served, self._rounds = tables.tables["served"], rounds if tables is SHUFFLER else asked
-        self._ended, self._version = tables.tables["ended"], tables.tables["schema_version"]
+        self._served, self._ended, self._version = (tables.tables[name] for name in ("served", "ended", "schema_version"))
         self._checked = -math.inf, ""  # when it was last tried to write, and what came of it
         self.unwiped = False  # something that was deleted may still be in the log
         try:
@@ -215,7 +212,7 @@ class Database:
                 if self.engine.dialect.name == "postgresql":  # two processes that find no tables would both make them
                     connection.execute(select(func.pg_advisory_xact_lock(_MAKING)))
                 tables.create_all(connection)
-                _migrate(connection, tables)
+                _require_version(connection, tables)
             self.wipe()  # what a process that was killed had deleted
         except BaseException:
             self.close()
@@ -261,8 +258,6 @@ class Database:
         """Whether it is new here; another one than that which was kept is refused."""
         known = connection.execute(select(self._served.c.task)).scalar()
         if known is None:
-            if connection.execute(select(func.count()).select_from(self._rounds)).scalar_one():
-                raise WireError("this folder has rounds of an earlier task: a new task needs a new folder")
             connection.execute(insert(self._served).values(task=name, document=document.to_bytes()))
         elif known != name:
             raise WireError(f"task {name[:8]}..., where this folder is of task {known[:8]}...: a new task needs a new folder")
@@ -386,33 +381,11 @@ def _durable(connection: Any, record: Any) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _migrate(connection: Connection, tables: MetaData) -> None:
-    """Bring an older database up to date; refuse a newer one."""
+def _require_version(connection: Connection, tables: MetaData) -> None:
+    """Say of which version a new database is; refuse one of another version."""
     version = tables.tables["schema_version"]
     stored_version = connection.execute(select(version.c.version)).scalar()
     if stored_version is None:
         connection.execute(insert(version).values(version=VERSION))
-        return
-    if stored_version == 1:
-        _from_version_1(connection, tables)
-        connection.execute(update(version).values(version=2))
-        stored_version = 2
-    if stored_version != VERSION:
-        raise RuntimeError(
-            f"a database of version {stored_version}; this is version {VERSION}: use the release that made it, or a later one"
-        )
-
-
-def _from_version_1(connection: Connection, tables: MetaData) -> None:
-    """New columns; how many reports a round has is written down, no longer counted."""
-    new = (asked.c.batch, asked.c.spoiled) if tables is ANALYZER else (rounds.c.digest, rounds.c.arrived)
-    for column in new:
-        kind = column.type.compile(connection.dialect)
-        connection.execute(text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
-    if tables is SHUFFLER:
-        for round_id, document in connection.execute(select(rounds.c.id, rounds.c.document)).all():
-            here = select(func.count()).select_from(reports).where(reports.c.round == round_id)
-            values = {"digest": Document.from_bytes(document).digest.hex(), "arrived": connection.execute(here).scalar_one()}
-            connection.execute(update(rounds).where(rounds.c.id == round_id).values(**values))
-        for index in rounds.indexes:
-            index.create(connection)
+    elif stored_version != VERSION:
+        raise RuntimeError(f"a database of version {stored_version}; this is version {VERSION}: use the release that made it")

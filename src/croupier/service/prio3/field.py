@@ -1,4 +1,4 @@
-"""Prime fields whose elements are entries of numpy arrays: 64 bits for what is sent, 128 bits for the draft's own test vectors."""
+"""A prime field of 64 bits whose elements are entries of numpy arrays; the draft's test vectors need another one, in the tests."""
 
 from __future__ import annotations
 
@@ -118,38 +118,4 @@ class _Field64(PrimeField):
         return result
 
 
-class _Field128(PrimeField):
-    """Modulo 2^66 * 4611686018427387897 + 1, in Python's whole numbers."""
-
-    def __init__(self) -> None:
-        modulus = 2**66 * 4611686018427387897 + 1
-        super().__init__(modulus, 16, pow(7, 4611686018427387897, modulus), 2**66)
-
-    def elements(self, values: Any) -> Elements:
-        return np.asarray(np.array(values, dtype=object) % self.modulus, dtype=object)
-
-    def add(self, a: Elements, b: Elements) -> Elements:
-        return (a + b) % self.modulus
-
-    def subtract(self, a: Elements, b: Elements) -> Elements:
-        return (a - b) % self.modulus
-
-    def multiply(self, a: Elements, b: Elements) -> Elements:
-        return (a * b) % self.modulus
-
-    def sum(self, a: Elements, axis: int) -> Elements:
-        return np.asarray(a.sum(axis=axis) % self.modulus, dtype=object)
-
-    def to_bytes(self, a: Elements) -> NDArray[np.uint8]:
-        data = b"".join(int(value).to_bytes(16, "little") for value in a.ravel())
-        return np.frombuffer(data, np.uint8).reshape(*a.shape[:-1], a.shape[-1] * 16)
-
-    def from_bytes(self, data: NDArray[np.uint8]) -> tuple[Elements, NDArray[np.bool_]]:
-        rows = [bytes(row) for row in data]
-        numbers = [[int.from_bytes(row[i : i + 16], "little") for i in range(0, len(row), 16)] for row in rows]
-        values = np.array(numbers, dtype=object).reshape(len(rows), data.shape[1] // 16)
-        return values, np.asarray((values >= self.modulus).any(axis=1), dtype=np.bool_)
-
-
 FIELD64: Final[PrimeField] = _Field64()
-FIELD128: Final[PrimeField] = _Field128()

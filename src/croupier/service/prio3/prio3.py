@@ -26,8 +26,8 @@ from .xof import SEED_BYTES, derive_seeds, expand
 
 NONCE_BYTES: Final = 16
 VERSION: Final = 18  # of the draft
-# Of algorithms: Prio3SumVec has one proof over 128 bits, and its variant with several the number of experiments.
-SUM_VEC, SUM_VEC_WITH_MULTIPROOF = 0x00000003, 0xFFFFFFFF
+# The number of experiments: the variant of Prio3SumVec with several proofs has none of its own.
+SUM_VEC_WITH_MULTIPROOF: Final = 0xFFFFFFFF
 _MEAS_SHARE, _PROOF_SHARE, _JOINT, _PROVE, _QUERY, _JOINT_SEED, _JOINT_PART = range(1, 8)
 _ZEROS: Final = np.zeros((1, SEED_BYTES), np.uint8)
 _Bytes = NDArray[np.uint8]
@@ -174,26 +174,9 @@ class Prio3SumVec:
         accepted = self.circuit.accepted(total.reshape(reports, self.proofs, -1)) & ~refused
         return self._joint_seed(np.concatenate([shares[:, length:] for shares in verifier_shares], axis=1)), accepted
 
-    @staticmethod
-    def agreed(prepared: PreparedReports, messages: _Bytes) -> NDArray[np.bool_]:
-        """Say of which reports the server used the joint randomness that all parts make (the draft's verify_next)."""
-        return np.asarray((prepared.joint_seeds == messages).all(axis=1) & ~prepared.refused)
-
     def aggregate(self, out_shares: Elements) -> bytes:
         """Add up shares of counts."""
         return self.field.to_bytes(self.field.sum(out_shares, axis=0)).tobytes()
-
-    def unshard(self, aggregate_shares: Sequence[bytes]) -> list[int]:
-        """Put aggregate shares together."""
-        total = self.field.elements([0] * self.circuit.length)
-        for share in aggregate_shares:
-            if len(share) != self.circuit.length * self.field.bytes_per_element:
-                raise ValueError("an aggregate share of another length")
-            numbers, refused = self.field.from_bytes(np.frombuffer(share, np.uint8)[None])
-            if refused[0]:
-                raise ValueError("an aggregate share with a number that is none of the field's")
-            total = self.field.add(total, numbers[0])
-        return [int(number) for number in total]
 
     def _tag(self, use: int) -> bytes:
         return bytes([VERSION, 0]) + self._algorithm.to_bytes(4, "big") + use.to_bytes(2, "big") + self._context

@@ -41,7 +41,7 @@ from .rounds import (
 )
 
 # Rounds that are kept as they were read.
-_KEPT = 8
+ROUNDS_REMEMBERED = 8
 
 
 def open_round(connection: Connection, task_round: TaskRound, document: Document, now: float) -> None:
@@ -78,7 +78,7 @@ class KnownRounds:
         digest = document.digest
         task_round = self._read.get(digest) or TaskRound.read(document, task, self._analyzer)
         if digest not in self._read:
-            self._read = dict(list(self._read.items())[1 - _KEPT :]) | {digest: task_round}
+            self._read = dict(list(self._read.items())[1 - ROUNDS_REMEMBERED :]) | {digest: task_round}
         return task_round
 
     def of_report(self, digest: bytes, task: Task) -> TaskRound:
@@ -306,7 +306,7 @@ class ShufflerRole:
 
     def follow(self) -> None:
         """Serve the task that another process on this database has taken; do nothing where there is none yet."""
-        with self._following:  # plans are proved again once, whoever asks meanwhile
+        with self._following:  # plans are certified again once, whoever asks meanwhile
             if self.task is None and (document := self.store.task()) is not None:
                 self.take_task(document)
 

@@ -264,7 +264,7 @@ def excluded_clients(store: Database) -> list[tuple[str, int]]:
         return [(row.client, row.number) for row in connection.execute(query.order_by(rounds.number, excluded.client))]
 
 
-def bar(store: Database, names: Collection[str]) -> list[str]:
+def revoke(store: Database, names: Collection[str]) -> list[str]:
     """Strike out clients' tokens: whoever has one is no longer enrolled, within half a minute."""
     clients = tables.clients.c
     with store.begin() as connection:

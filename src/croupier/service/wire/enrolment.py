@@ -182,12 +182,12 @@ class EnrollerKeys:
         """The keys of these moduli."""
         return tuple(RSAPublicNumbers(EXPONENT, modulus).public_key() for modulus in self.moduli)
 
-    def words(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the enroller as a task says it."""
         return {"address": self.address, "keys": [f"{modulus:x}" for modulus in self.moduli]}
 
     @classmethod
-    def of_words(cls, values: Any) -> Self:
+    def from_dict(cls, values: Any) -> Self:
         """Read the enroller as a task says it."""
         allowed = "an object with the address and the keys of an enroller"
         if not isinstance(values, dict) or set(values) != {"address", "keys"} or not isinstance(values["keys"], list):
@@ -208,7 +208,7 @@ class EnrollerKeys:
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or "not JSON"
             raise ArgumentError("enroller", os.fspath(path), f"a file that can be read ({reason})", _HOW) from None
-        return cls.of_words(values)
+        return cls.from_dict(values)
 
 
 def check_address(name: str, address: str) -> None:

@@ -92,7 +92,7 @@ class AskedQuery:
     def made(self) -> Any:
         """What the words mean, in objects of this library."""
 
-        return meant(self.words)
+        return parse_query(self.words)
 
     @property
     def statistic(self) -> Statistic:
@@ -419,7 +419,7 @@ class QuestionKind(Protocol):
         ...
 
 
-def meant(words: dict[str, Any]) -> QuestionKind:
+def parse_query(words: dict[str, Any]) -> QuestionKind:
     """Return what the words of a question mean."""
     kind = words["kind"]
     if set(words) != {"kind", *_WORDS[kind]}:

@@ -266,7 +266,7 @@ class Task:
         return Document.signed(TASK, {"id": self.id, **self._words()}, key)
 
     def _words(self) -> dict[str, Any]:
-        besides = {} if self.enroller is None else {"enroller": self.enroller.words()}
+        besides = {} if self.enroller is None else {"enroller": self.enroller.to_dict()}
         besides |= {} if self.secret is None else {"secret": self.secret.to_dict()}
         return besides | {
             "name": self.name,
@@ -286,7 +286,7 @@ class Task:
 
         Guarantee
         ---------
-        Every plan of the task that is returned was proved anew in this process, whatever the document claims.
+        Every plan of the task that is returned was certified anew in this process, whatever the document claims.
         """
         values = document.verified(TASK, key)
         try:
@@ -294,7 +294,7 @@ class Task:
             schedule = Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
             about = {name: values[name] for name in ("records", "patience", "name", "pace")}
-            enroller = EnrollerKeys.of_words(values["enroller"]) if "enroller" in values else None
+            enroller = EnrollerKeys.from_dict(values["enroller"]) if "enroller" in values else None
             secret = SecretRounds.from_dict(values["secret"]) if "secret" in values else None
             about |= {"enroller": enroller, "secret": secret}
             task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about)
@@ -410,7 +410,7 @@ class TaskRound:
 
 
 def _fits(phase: Phase, problem: Problem | AskedQuery) -> bool:
-    """Whether a phase's plan is proved and fits; that of secret lots was proved when it was read."""
+    """Whether a phase's plan is certified and fits; that of secret lots was certified when it was read."""
     return phase.plan.dim == problem.dim and is_proved(phase.plan)
 
 

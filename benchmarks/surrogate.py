@@ -1,0 +1,40 @@
+"""A stand-in for users, for sweeps that release nothing: the plan's noise, without anybody's randomness. NOT private."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from croupier.population import ArrayPopulation
+from croupier.population.population import Question
+from croupier.privacy import ArgumentError
+from croupier.protocol import SumEstimate, VectorSum
+from croupier.protocol._encoding import as_linear, clip_to_ball
+
+
+class SurrogatePopulation(ArrayPopulation):
+    """NOT private: the exact sum of the users' clipped vectors, with Gaussian noise of the plan's variance.
+
+    For choosing a schedule or drawing a curve on data that are public or made up. A private round costs one random rounding per
+    user and coordinate; this one a multiplication. Mean and largest variance are those of a private round, the noise is not: no
+    estimate or result that is made with it has a guarantee.
+    """
+
+    private = False  # a fit on it is charged as one without a guarantee
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.mode != "counting":
+            raise ArgumentError("mode", self.mode, "'counting' for a stand-in", "Messages are those of an ArrayPopulation.")
+
+    def answer(self, question: Question) -> SumEstimate:
+        plan, users = question.plan, question.size
+        VectorSum(plan).check_round(users)
+        total, noise_std = np.zeros(plan.dim), plan.noise_std_for(users)
+        for placed in self.shard.placed:
+            for vectors in self.shard.vectors_of(placed, question):
+                for unit in clip_to_ball(as_linear(vectors, plan.dim), plan.norm):
+                    total += plan.norm * unit.total()
+        rng = np.random.default_rng(list(question.secret.derive("surrogate").key))
+        return SumEstimate(sum=rng.normal(total, noise_std), users=users, noise_std=noise_std, guarantee=None)
