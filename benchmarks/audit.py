@@ -36,18 +36,25 @@ found; *at least* is the lower bound, by Clopper and Pearson. *Would notice* is 
 half of the time; below the square root of 2 times the claim, the game notices that half of the noise bits are missing, below 2 that
 three quarters are. Games whose runs take long have fewer of them (*runs*).
 
-    croupier audit --all            # some minutes; --quick takes one or two
+    croupier audit --all            # ten minutes or so; --quick takes two or three
 """
 AFTER_GAMES = """\
 Estimates stand close to the claims: the accounting gives away little. The scaler's stays at four fifths of it, since values and
 their squares do not fill the ball that its plan is made for. The paper's own constants are not in the table: their noise is
 hundreds of times what is needed, so that no game of this length sees anything. Tests play the same games against sabotaged code
 (less noise, rows of one person counted as people, vectors that are not clipped, a shuffler that lets too many honest reports be
-left out) and expect them to be refuted.
+left out, cover that does not hide the lot) and expect them to be refuted.
 
 Deployed rounds run through a real shuffler with its database, and real reports, by *masked-sum* and by *verified-sum*; the player
 is the analyzer. Where it cheats, a fifth of all users are cheats who add no noise, all but the person tell it which reports are
 theirs, and it leaves out as many honest ones as the shuffler lets it.
+
+With secret lots, the player also watches the network. Without cover it sees in which round the person's device sends a report, and
+plays against the figure *if watched*; since that is to hold for the shuffler too, it also has the coins of the blanks. Its estimate
+stays at about three fifths of the claim, which counts on the fewest users that a round has except with probability 1e-8. With cover
+the device sends a report in every round; the player has all its traffic and the moment when each batch leaves, and plays against
+the figure for secret lots. A client that does not send cover, or a shuffler that ends a round once all have come, tells it the lot.
+The game's clock is not the machine's, and requests do not go through HTTP: how long a device or a server takes is not played.
 
 `croupier.audit` plays them from Python. It stands above service, estimators and optimizers, which it runs; `croupier.audit`
 has the mathematics of the game and shares no code with what is audited.

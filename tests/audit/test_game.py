@@ -6,12 +6,14 @@ False-alarm rate of every game here: at most 1e-6. Seeds are fixed.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from sqlalchemy import func, select
 
 from croupier import ArgumentError
 from croupier.audit import deployed, empirical, models, play_all
@@ -21,7 +23,10 @@ from croupier.optimizer import pan_private, training
 from croupier.population.dealing import deal
 from croupier.privacy import SumPlan
 from croupier.protocol import Counts, VectorSum, randomizer
+from croupier.service.net import database as tables
+from croupier.service.shuffler import role as shuffling
 from croupier.service.shuffler import rounds as releasing
+from croupier.service.wire.task import SecretRounds
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 OF_PROTOCOL = [kind.name for kind in kinds.PROTOCOL]
@@ -36,6 +41,13 @@ SLOW = {
     "several rows a person",
     "pan-private, before",
 }
+# A run of these takes a tenth of a second: the tests here look at a few runs, and play them where minutes do not matter.
+WATCHED, COVERED = "secret lots, watched, deployed", "secret lots with cover, watched, deployed"
+minutes = pytest.mark.skipif("CROUPIER_SLOW" not in os.environ, reason="slow: set CROUPIER_SLOW=1")
+
+
+def marked(names):
+    return [pytest.param(name, marks=minutes) if name in (WATCHED, COVERED) else name for name in names]
 
 
 def play(name, trials, seed=3):
@@ -63,10 +75,10 @@ def less_spread(monkeypatch, part):
 
 def test_every_kind_is_one_of_these():
     assert [*OF_PROTOCOL, *OF_MODELS, *OF_ROLES] == list(BY_NAME)
-    assert len(OF_ROLES) == 3
+    assert len(OF_ROLES) == 5
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", marked(BY_NAME))
 def test_the_real_thing_passes_and_the_game_is_near_the_claim(name):
     row = play(name, 100 if name in OF_ROLES else 150 if name in SLOW or name in OF_MODELS else 600)
     audit = row.audit
@@ -77,7 +89,7 @@ def test_the_real_thing_passes_and_the_game_is_near_the_claim(name):
     assert audit.mu_estimate > 0.1 * audit.mu_claimed
 
 
-@pytest.mark.parametrize("name", [*OF_MODELS, *OF_ROLES])
+@pytest.mark.parametrize("name", marked([*OF_MODELS, *OF_ROLES]))
 def test_noise_that_spreads_too_little_is_caught_in_models_and_in_deployed_rounds(name, monkeypatch):
     """A third of the standard deviation; a quarter where lots hide most, an eighth where a run is slow."""
     part = {"logistic regression, intervals": 8, "logistic training, secret lots": 4}
@@ -122,6 +134,85 @@ def test_a_shuffler_that_lets_too_many_honest_reports_be_left_out_is_caught(monk
 
     monkeypatch.setattr(releasing.Releases, "_settle", careless)
     assert not play(name, 100).passed
+
+
+def without_cover(monkeypatch):
+    """A client that sends nothing where the round is not its own."""
+    answered = deployed.Client.answer
+
+    def own_round_alone(client, records, *, random):
+        lot, now = client.lot().round, client.round()
+        return answered(client, records, random=random) if now is not None and now[1].number == lot else None
+
+    monkeypatch.setattr(deployed.Client, "answer", own_round_alone)
+
+
+def ending_early(monkeypatch):
+    """A shuffler that ends a round, and forwards its batch, once all whose lot it is have come."""
+    ended = shuffling.Blanks.end
+
+    def once_all_are_here(blanks, store, lock, key, task, task_round, document, clock):
+        lot, reports = tables.lots.c, tables.reports.c
+        with store.look() as connection:
+            drawn = select(lot.client).where(lot.first == task_round.number)
+            came = select(func.count()).where((reports.round == task_round.id) & reports.client.in_(drawn))
+            missing = len(connection.execute(drawn).all()) - connection.execute(came).scalar_one()
+        late = deployed._Clock()
+        late.time = clock.now() if missing else clock.now() + task.secret.seconds
+        ended(blanks, store, lock, key, task, task_round, document, late)
+
+    monkeypatch.setattr(shuffling.Blanks, "end", once_all_are_here)
+    monkeypatch.setattr(SecretRounds, "leaves", lambda secret, opened: opened)
+
+
+def seen_in(name, runs, monkeypatch):
+    """Of some runs: the person's round, and those that it can be by what the player sees. Rounds count from 0."""
+    found, lots, possible, drawn = [], [], deployed._possible, deployed._Deployment.lots
+
+    def noted(deployment):
+        lots.append(drawn(deployment))
+        return lots[-1]
+
+    monkeypatch.setattr(deployed, "_possible", lambda seen: found.append(possible(seen)) or found[-1])
+    monkeypatch.setattr(deployed._Deployment, "lots", noted)
+    _, mechanism = BY_NAME[name].game(8.0, 1e-6, kinds.Coins(1))
+    for run in range(runs):
+        mechanism(run % 2 == 1)
+    return [(all_lots.get("user 000", 0) - 1, rounds) for all_lots, rounds in zip(lots, found, strict=True)]
+
+
+def test_an_observer_knows_the_lot_without_cover_and_nothing_of_it_with_cover(monkeypatch):
+    for lot, rounds in seen_in(WATCHED, 4, monkeypatch):
+        assert rounds == [lot]
+    for _, rounds in seen_in(COVERED, 4, monkeypatch):
+        assert rounds == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("sabotage", [without_cover, ending_early])
+def test_cover_that_does_not_hide_the_lot_shows_it_to_the_player(sabotage, monkeypatch):
+    sabotage(monkeypatch)
+    for lot, rounds in seen_in(COVERED, 4, monkeypatch):
+        assert rounds == [lot]
+
+
+@minutes
+@pytest.mark.parametrize("sabotage", [without_cover, ending_early])
+def test_cover_that_does_not_hide_the_lot_is_refuted(sabotage, monkeypatch):
+    """At 1,200 runs on each side, with room: from 450 on such a lot is noticed half of the time."""
+    sabotage(monkeypatch)
+    assert not play(COVERED, 1200).passed
+
+
+@pytest.mark.parametrize("name", [WATCHED, COVERED])
+def test_a_player_of_secret_lots_errs_by_the_noise_alone(name, monkeypatch):
+    """Without noise, every run on one side is below every run on the other."""
+    drawn = randomizer.binomial
+    monkeypatch.setattr(
+        randomizer, "binomial", lambda random, trials, p, size: 0 * drawn(random, trials, p, size) + int(trials * p)
+    )
+    _, mechanism = BY_NAME[name].game(8.0, 1e-6, kinds.Coins(2))
+    first, second = ([mechanism(neighbour) for _ in range(4)] for neighbour in (False, True))
+    assert max(first) < min(second)
 
 
 @pytest.mark.parametrize("trials", [TRIALS, QUICK_TRIALS])

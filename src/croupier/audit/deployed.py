@@ -1,4 +1,4 @@
-"""Deployed rounds as games: real reports, through a real shuffler, to a player who is the analyzer.
+"""Deployed rounds as games: real reports, through a real shuffler, to a player who is the analyzer or also watches the network.
 
 Every run has a shuffler of its own, with its own database, made by one copy of a shuffler that has taken the task. The analyzer is
 the player, so it does what it likes with what the shuffler sends: by the code that a real analyzer opens batches with.
@@ -6,29 +6,35 @@ the player, so it does what it likes with what the shuffler sends: by the code t
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from ..optimizer import schedule
 from ..privacy import Guarantee
 from ..privacy.crowd import honest_total
 from ..problem import Ball, Hinge, Problem
-from ..protocol import Report
+from ..protocol import Counts, Report
 from ..protocol.randomness import RandomSource
 from ..service.analyzer.population import most_excluded
+from ..service.client.client import Client
 from ..service.net import database as tables
 from ..service.net.database import Database
-from ..service.shuffler.role import ShufflerRole
-from ..service.wire.documents import sha256
+from ..service.shuffler.role import RoundClock, ShufflerRole
+from ..service.wire.documents import Document, sha256
 from ..service.wire.reports import Exclusions, Release, SealedBatch, SealedReport, width_for
-from ..service.wire.task import Task, TaskRound, report_of
+from ..service.wire.task import Lot, SecretRounds, Task, TaskRound, report_of
 from ..service.wire.transports import CheckedTransport, checked_transport, sealed_report
 from .games import Coins, Kind, Mechanism
 
@@ -36,6 +42,15 @@ Floats = NDArray[np.float64]
 _USERS = 8
 # Of whom four in five are honest: 16 are, of whom 4 may be left out.
 _USERS_WITH_CHEATS, _HONEST = 20, 0.8
+# With secret lots, users and rounds. The figure for an observer needs enough users in every round; the other one is the farther
+# below it, the more rounds there are.
+_WATCHED, _COVERED = (80, 2), (8, 4)
+# The part of epsilon that lots are planned with, so that the figure for an observer is about epsilon.
+_PART_IF_WATCHED = 0.29
+# What a device accepts: anything.
+_ANYTHING = 1e6
+# Seconds of the game's clock: no run takes them.
+_ROUND_SECONDS, _PACE = 4.0, 1.0
 
 
 class _Deployment:
@@ -43,10 +58,11 @@ class _Deployment:
 
     def __init__(self, task: Callable[[Ed25519PrivateKey], Task]) -> None:
         self.analyzer, self.shuffler = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        self.task = task(self.shuffler)
+        self.document = task(self.shuffler).document(self.analyzer)
+        self.task = Task.read(self.document, self.analyzer.public_key())
         self.names = [f"user {number:03}" for number in range(self.task.users)]
         self._store = Database("sqlite://", tables.SHUFFLER)  # in memory, and of this thread alone
-        tables.enrol_all(self._store, self.names)
+        self.tokens = tables.enrol_all(self._store, self.names)
         self._taken = self._connection().serialize()
 
     def _connection(self) -> Any:
@@ -56,8 +72,12 @@ class _Deployment:
         """A shuffler that has just taken the task, and drawn its lots; the one before it is gone."""
         self._connection().deserialize(self._taken)
         role = ShufflerRole(self._store, self.shuffler, self.analyzer.public_key())
-        role.take_task(self.task.document(self.analyzer))
+        role.take_task(self.document)
         return role
+
+    def lots(self) -> dict[str, int]:
+        """Everybody's secret lot."""
+        return dict(self._connection().execute("SELECT client, first FROM lots").fetchall())
 
 
 @dataclass
@@ -161,8 +181,121 @@ def _excluded(transport: str, epsilon: float, delta: float, coins: Coins) -> tup
     return task.schedule.guarantee, released
 
 
+class _Clock(RoundClock):
+    """The shuffler's clock, which stands still unless the game moves it."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+
+class _WatchedClient(Client):
+    """A client whose requests go to a shuffler in the same process, and who notes what an observer of the network sees of them."""
+
+    role: ShufflerRole
+    name: str
+    opened: float = 0.0  # when the round was
+    traffic: tuple[tuple[float, str, int, int], ...] = ()  # since then: when, where to, and the lengths of request and answer
+
+    def _sent(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
+        answer = self._answered(path, body)
+        self.traffic = (*self.traffic, (self.role.clock.now() - self.opened, path, len(body or b""), len(answer)))
+        return answer
+
+    def _answered(self, path: str, body: bytes | None) -> bytes:
+        if path == "/v1/task":
+            return cast(Document, self.role.document).to_bytes()
+        if path == "/v1/lot":
+            return cast(Lot, self.role.lots_for([self.name])[0]).to_bytes()
+        if path == "/v1/round":
+            document = self.role.rounds_for([self.name])[0]
+            return b"" if document is None else document.to_bytes()
+        self.role.receive(self.name, body or b"")
+        return b""
+
+
+def _lots(cover: bool, epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """All rounds of a task with secret lots. The player knows the others' lots, and sees the person's traffic and the sums.
+
+    Without cover the player also has the coins of the blanks, since the figure for an observer is to hold for the shuffler too.
+    """
+    problem, (users, rounds) = _problem(), _COVERED if cover else _WATCHED
+    asked: dict[str, Any] = {"epsilon": epsilon * (1 if cover else _PART_IF_WATCHED), "delta": delta, "rounds": rounds}
+    planned, secret = schedule(problem, users, **asked, lots="secret"), SecretRounds(_ROUND_SECONDS, cover)
+    deployment = _Deployment(lambda key: Task("masked-sum", users, problem, planned, key.public_key(), pace=_PACE, secret=secret))
+    return planned.guarantee if cover else planned.guarantee.if_watched, partial(_watched_run, deployment, coins)
+
+
+def _watched_run(deployment: _Deployment, coins: Coins, neighbour: bool) -> float:
+    """The ratio of likelihoods of the person's two rows, over the rounds that can be the person's by what the player has seen."""
+    role, lots, person, task = deployment.role(), deployment.lots(), deployment.names[0], deployment.task
+    role.clock = clock = _Clock()
+    cover, row = cast(SecretRounds, task.secret).cover, np.array([[-1.0 if neighbour else 1.0]])
+    seen, ratios = [], []
+    with TemporaryDirectory() as folder:
+        client = _watched_client(deployment, role, Path(folder))
+        for number in range(1, task.schedule.rounds + 1):
+            asked, client.opened, client.traffic = _Round(deployment, number), clock.time, ()
+            role.open(asked.document)
+            others = [name for name, lot in lots.items() if lot == number and name != person]
+            role.receive_all([(name, asked.report(asked.plan.norm, coins.source)) for name in others])
+            clock.time += 1
+            role.close_late()
+            client.take_part(row, np.ones(1), random=coins.source)
+            told = (0, 0.0) if cover else _told_blanks(role, asked, len(others) + (lots.get(person) == number))
+            role.close_late()
+            if role.waiting_batch() is None:
+                clock.time += 2 * _ROUND_SECONDS
+                role.close_late()
+            seen.append((*client.traffic, (clock.time - client.opened, "batch")))
+            ratios.append(_ratio(asked, len(others), told, asked.sum(role)))
+    possible = np.array(ratios)[_possible(seen)]
+    return float(logsumexp(possible) - logsumexp(-possible)) if possible.size else 0.0
+
+
+def _watched_client(deployment: _Deployment, role: ShufflerRole, folder: Path) -> _WatchedClient:
+    """The person's device. It has asked for the task, and with cover for its lot, as it does once."""
+    key = deployment.analyzer.public_key().public_bytes_raw().hex()
+    accepts: dict[str, Any] = {"max_epsilon": _ANYTHING, "max_delta": 0.5, "max_epsilon_if_watched": math.inf}
+    client = _WatchedClient("http://localhost", deployment.tokens[0], key, folder=folder, at_once=True, **accepts)
+    client.role, client.name = role, deployment.names[0]
+    if cast(SecretRounds, client.task().secret).cover:
+        client.lot()
+    return client
+
+
+def _told_blanks(role: ShufflerRole, asked: _Round, arrived: int) -> tuple[int, float]:
+    """How many blanks fill the round, and their ones: what the shuffler that made them can tell."""
+    task, plan = asked.deployment.task, asked.plan
+    transport = cast(CheckedTransport, checked_transport(task.transport))
+    blanks = role._blanks.of(task, asked.round, asked.document)[arrived:]
+    batch = SealedBatch(task.transport, asked.document.digest, plan.dim, len(blanks), transport.parts(blanks, plan))
+    share = transport.check(batch, plan, asked.key).share
+    counts = transport.counts(transport.summed(blanks, plan), share, len(blanks), plan)
+    return len(blanks), float(cast(Counts, counts).ones[0])
+
+
+def _ratio(asked: _Round, others: int, told: tuple[int, float], ones: float) -> float:
+    """Half of the log-likelihood ratio of the person's two rows if this is the person's round."""
+    plan = asked.plan
+    noisy, up = plan.users - told[0], plan.levels / 2
+    noise = plan.noise_bits * plan.noise_probability
+    left = ones - told[1] - others * up - noisy * (up + noise)
+    return left * up / (noisy * noise * (1 - plan.noise_probability))
+
+
+def _possible(seen: Sequence[Any]) -> list[int]:
+    """The rounds in which the device sent a report, and of these the ones that look like the fewest others."""
+    sent = [place for place, what in enumerate(seen) if any("/v1/report" in one for one in what)]
+    alike = Counter(seen[place] for place in sent)
+    return [place for place in sent if alike[seen[place]] == min(alike.values())]
+
+
 _TURNED = "one person's vector at one end of the ball or at the other"
-_TENTH = 0.1
+_ROW = "one person's row turned round"
+_TENTH, _TWENTIETH = 0.1, 0.05
 DEPLOYED: tuple[Kind, ...] = (
     Kind("masked sum, deployed", f"what the shuffler sends; {_TURNED}", partial(_transported, "masked-sum"), _TENTH),
     Kind("verified sum, deployed", f"what the shuffler sends; {_TURNED}", partial(_transported, "verified-sum"), _TENTH),
@@ -170,6 +303,18 @@ DEPLOYED: tuple[Kind, ...] = (
         "exclusions by a cheat, deployed",
         f"the sum without as many honest users as the analyzer may leave out, beside cheats without noise; {_TURNED}",
         partial(_excluded, "masked-sum"),
+        _TENTH,
+    ),
+    Kind(
+        "secret lots, watched, deployed",
+        f"the sums, the others' lots, when the person's device sends a report, and the blanks' coins; {_ROW}",
+        partial(_lots, False),
+        _TWENTIETH,
+    ),
+    Kind(
+        "secret lots with cover, watched, deployed",
+        f"the sums, the others' lots, and all traffic of the person's device; {_ROW}",
+        partial(_lots, True),
         _TENTH,
     ),
 )
