@@ -31,6 +31,7 @@ from sqlalchemy import (
     Table,
     create_engine,
     event,
+    func,
     insert,
     make_url,
     select,
