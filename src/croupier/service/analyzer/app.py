@@ -13,7 +13,7 @@ from prometheus_client import Counter
 from starlette.concurrency import run_in_threadpool
 
 from ..net.app import _BEAT, _LOOK, _MOST_ARRIVALS_BYTES, _MOST_STREAMS, ANSWER_POLICY, _app, _document, _handed, _refusal
-from ..wire.reports import release_bytes
+from ..wire.transports import release_bytes
 from .dashboard import POLICY, Dashboard, page
 from .population import RemotePopulation
 
