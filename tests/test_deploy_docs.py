@@ -147,16 +147,16 @@ def test_the_task_table_of_the_page_is_the_commands():
 
 
 def test_the_sizes_of_reports_that_the_page_states():
-    from croupier.service.wire.reports import report_bytes  # noqa: PLC0415
+    from croupier.service.wire.transports import TRANSPORTS  # noqa: PLC0415
 
     text = (ROOT / "docs" / "deploy.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| a report, d coordinates |"))
     assert "| 128 + d k / 8 bytes, k the bits of users (g + b) |" in row
     assert "| 48 + 49 d (g + b) bytes |" in row
     assert "7,544 bytes at d = 100, g + b = 50 |" in row
-    assert report_bytes("verified-sum", 100, 50) == 7544
-    assert report_bytes("masked-sum", 30, 17, 20) == 128 + 30 * 20 / 8
-    assert report_bytes("messages", 30, 17) == 48 + 49 * 30 * 17
+    assert TRANSPORTS["verified-sum"].report_bytes(100, 50) == 7544
+    assert TRANSPORTS["masked-sum"].report_bytes(30, 17, 20) == 128 + 30 * 20 / 8
+    assert TRANSPORTS["messages"].report_bytes(30, 17) == 48 + 49 * 30 * 17
 
 
 @pytest.mark.parametrize("name", UNITS)

@@ -27,7 +27,7 @@ from croupier.service.net.http import ServerError
 from croupier.service.net.server import signing_key
 from croupier.service.wire.documents import Document
 from croupier.service.wire.task import Task
-from croupier.service.wire.transports import report_length
+from croupier.service.wire.transports import TRANSPORTS
 from croupier.table import Schema, TableModel
 from croupier.table.model import Request
 
@@ -161,7 +161,7 @@ def whole_run(sizes: Sizes, transport: str, interactivity: str) -> dict[str, Any
             "users_a_round": plan.users,
             "messages_a_coordinate": plan.bits_per_coordinate,
             "envelopes": sum(map(len, members)) * (plan.bits_per_user if transport == "messages" else 1),
-            "bytes_a_report": report_length(transport, plan),
+            "bytes_a_report": TRANSPORTS[transport].report_length(plan),
             "seconds": seconds,
             "client_seconds_a_report": busy / sum(map(len, members)),
             "seconds_in_memory": time.perf_counter() - begun,

@@ -23,8 +23,7 @@ import croupier as cr
 from croupier.protocol import SecureRandom, VectorSum
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.net import database as tables
-from croupier.service.wire.reports import SealedBatch, width_for
-from croupier.service.wire.transports import MaskedSum, opened, sealed_report
+from croupier.service.wire.transports import MaskedSum, Messages, SealedBatch
 
 from .sending import delivering
 from .sizes import DIM, Sizes
@@ -146,15 +145,14 @@ def ciphertexts(sizes: Sizes) -> dict[str, Any]:
     plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=count, dim=DIM)
     one_user = VectorSum(plan).randomize(np.zeros(DIM), SecureRandom())
     bits = replace(one_user, bits=np.zeros((1, count), dtype=np.uint8))
-    sealed = sealed_report("messages", digest, bits, key.public_key())
+    sealed = Messages().seal(bits, plan, digest, key.public_key())
     batch = SealedBatch("messages", digest, 1, count, sealed.sealed)
-    width = width_for("masked-sum", plan)
-    seeds = [sealed_report("masked-sum", digest, one_user, key.public_key(), width) for _ in range(count // 10)]
+    seeds = [MaskedSum().seal(one_user, plan, digest, key.public_key()) for _ in range(count // 10)]
     masked = SealedBatch("masked-sum", digest, DIM, len(seeds), np.stack([report.sealed for report in seeds]))
     some = replace(one_user, bits=bits.bits[:, : count // 4])
     work: dict[str, tuple[int, Callable[[], Any]]] = {
-        "sealed": (count // 4, lambda: sealed_report("messages", digest, some, key.public_key())),
-        "opened": (count, lambda: opened(batch, plan, key)),
+        "sealed": (count // 4, lambda: Messages().seal(some, plan, digest, key.public_key())),
+        "opened": (count, lambda: Messages().check(batch, plan, key)),
         "seeds_opened": (len(seeds), lambda: MaskedSum().check(masked, plan, key)),
     }
     times: dict[str, list[float]] = {name: [] for name in work}

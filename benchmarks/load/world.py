@@ -30,9 +30,8 @@ from croupier.service.net import database as tables
 from croupier.service.net.database import Database
 from croupier.service.net.server import Served, development_certificate, signing_key
 from croupier.service.wire.documents import Document
-from croupier.service.wire.reports import width_for
 from croupier.service.wire.task import Task, TaskRound
-from croupier.service.wire.transports import sealed_report
+from croupier.service.wire.transports import TRANSPORTS
 
 from .sizes import DIM
 
@@ -188,7 +187,6 @@ def sealed_reports(document: Document, task: Task, key: Ed25519PrivateKey, count
     """Reports of random vectors, the sum of their bits, and how long it took."""
     opened_round = TaskRound.read(document, task, key.public_key())
     plan = opened_round.phase_of(task).plan
-    width = width_for(task.transport, plan)
     protocol, source, rng = VectorSum(plan), SecureRandom(), np.random.default_rng(0)
     dim = task.problem.dim
     bodies, ones = [], np.zeros(dim, dtype=np.int64)
@@ -197,5 +195,5 @@ def sealed_reports(document: Document, task: Task, key: Ed25519PrivateKey, count
         vector = rng.normal(size=dim)
         bits = protocol.randomize(plan.norm * vector / np.linalg.norm(vector), source)
         ones += bits.bits.sum(axis=1, dtype=np.int64)
-        bodies.append(sealed_report(task.transport, document.digest, bits, opened_round.key, width).to_bytes())
+        bodies.append(TRANSPORTS[task.transport].seal(bits, plan, document.digest, opened_round.key).to_bytes())
     return bodies, ones, time.perf_counter() - begun

@@ -13,32 +13,59 @@ from helpers_roles import DIM, World, soon
 
 from croupier.protocol import Report as Bits
 from croupier.protocol import SecureRandom
-from croupier.protocol.sampling import permutation
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document
-from croupier.service.wire.reports import SealedBatch, SealedReport, width_for
-from croupier.service.wire.transports import batch_of, checked_transport, opened, sealed_report, shuffled
+from croupier.service.wire.reports import packed, unpacked
+from croupier.service.wire.transports import TRANSPORTS, SealedBatch, SealedReport, Verdict
+
+SECRET = bytes(range(32))  # that both servers share, where a transport has one
 
 
 def batch_made(reports: Sequence[SealedReport], plan: Any, random: Any = None) -> SealedBatch:
     """The batch of these reports, in random order, by any transport."""
-    random = random or SecureRandom()
-    transport = checked_transport(reports[0].transport)
-    if transport is None:
-        return shuffled(reports, random)
-    return batch_of(reports, permutation(random, len(reports)), transport, plan)
+    return TRANSPORTS[reports[0].transport].batch(reports, plan, random or SecureRandom(), SECRET)[0]
+
+
+def in_order(reports: Sequence[SealedReport], plan: Any) -> SealedBatch:
+    """The batch of these reports as they stand, by a transport that checks them."""
+    transport = TRANSPORTS[reports[0].transport]
+    return SealedBatch(transport.name, reports[0].round, plan.dim, len(reports), transport.parts(reports, plan, SECRET))
+
+
+def verdict_on(batch: SealedBatch, plan: Any, key: Any, pool: Any = None, admits: Any = None) -> Verdict:
+    """What the analyzer finds in a batch."""
+    return TRANSPORTS[batch.transport].check(batch, plan, key, pool, admits, SECRET)
 
 
 def counted(reports: Sequence[SealedReport], plan: Any, key: Any) -> list[int] | None:
     """The ones of these reports, as both servers find them together; bad ones are left out."""
-    transport = checked_transport(reports[0].transport)
-    if transport is None:
-        return opened(shuffled(reports, SecureRandom()), plan, key).counts.ones.tolist()
-    verdict = transport.check(batch_of(reports, np.arange(len(reports)), transport, plan), plan, key)
-    rest = [report for place, report in enumerate(reports) if place not in verdict.bad]
-    counts = transport.counts(transport.summed(rest, plan), verdict.share, len(rest), plan)
+    transport = TRANSPORTS[reports[0].transport]
+    batch, order = transport.batch(reports, plan, SecureRandom(), SECRET)
+    verdict = verdict_on(batch, plan, key)
+    if verdict.counts is not None:
+        return verdict.counts.ones.tolist()
+    rest = [reports[which] for place, which in enumerate(order.tolist()) if place not in verdict.places]
+    counts = transport.counts(transport.release(rest, plan, bytes(32)), verdict.share, plan)
     return None if counts is None else counts.ones.tolist()
+
+
+def masked_in(report: SealedReport) -> np.ndarray:
+    """The masked counts of a report by masked-sum."""
+    return unpacked(report.unsealed, report.dim, report.width)
+
+
+def with_masked(report: SealedReport, masked: np.ndarray) -> SealedReport:
+    """The report with these masked counts."""
+    return replace(report, unsealed=np.frombuffer(packed(masked, report.width), np.uint8))
+
+
+def spoiled(report: SealedReport) -> SealedReport:
+    """The report with another byte: of its shares where there are any that can be verified, otherwise of an envelope."""
+    part = "unsealed" if report.transport == "verified-sum" else "sealed"
+    changed = np.array(getattr(report, part))
+    changed.reshape(-1)[100 if part == "unsealed" else 60] ^= 1
+    return replace(report, **{part: changed})
 
 
 def bring(shuffler: ShufflerRole, population: RemotePopulation) -> bytes:
@@ -71,8 +98,7 @@ def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]
 
     def sealed(bits, **changed):
         about = {"transport": transport, "round_digest": document.digest, "key": sealed_for} | changed
-        about["width"] = width_for(about["transport"], plan)
-        return sealed_report(bits=Bits(bits, private=False), **about)
+        return TRANSPORTS[about.pop("transport")].seal(Bits(bits, private=False), plan, **about)
 
     good = batch(reports[:4])
     tampered = np.array(reports[0].sealed)

@@ -33,9 +33,8 @@ from croupier.service.net.database import Database
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document
 from croupier.service.wire.outcomes import RefusedError
-from croupier.service.wire.reports import SealedReport, width_for
 from croupier.service.wire.task import Task, TaskRound
-from croupier.service.wire.transports import sealed_report
+from croupier.service.wire.transports import TRANSPORTS, SealedReport
 from croupier.validation import how_to_install
 
 DIM = 5
@@ -131,8 +130,8 @@ class World:
 
     def report(self, user: int, document) -> bytes:
         key = self.read(document).key
-        width = width_for(self.task.transport, self.plan(document))
-        return sealed_report(self.task.transport, document.digest, self.bits(user, document), key, width).to_bytes()
+        transport = TRANSPORTS[self.task.transport]
+        return transport.seal(self.bits(user, document), self.plan(document), document.digest, key).to_bytes()
 
     def members(self) -> list[list[int]]:
         """Who answers which round where users come in order."""

@@ -44,9 +44,8 @@ from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document, WireError
 from croupier.service.wire.outcomes import RefusedTaskError, Sent
-from croupier.service.wire.reports import SealedReport, width_for
 from croupier.service.wire.task import Task, TaskRound
-from croupier.service.wire.transports import sealed_report
+from croupier.service.wire.transports import TRANSPORTS, SealedReport
 from croupier.table import Schema
 from croupier.table.model import Request
 from croupier.table.read import Source
@@ -176,8 +175,8 @@ class Service:
         for user in range(count):
             client = self.seat_of(f"{name} {user}" if full else f"{name} {made.id} {user}", drawn)
             bits = VectorSum(made.phase_of(self.task).plan).randomize([0.0, 0.0], SeededRandom(user))
-            width = width_for(self.task.transport, made.phase_of(self.task).plan)
-            self.shuffler.receive(client, sealed_report(self.task.transport, document.digest, bits, made.key, width).to_bytes())
+            sealed = TRANSPORTS[self.task.transport].seal(bits, made.phase_of(self.task).plan, document.digest, made.key)
+            self.shuffler.receive(client, sealed.to_bytes())
 
     @property
     def url(self) -> str:

@@ -39,9 +39,8 @@ from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import ARRIVALS, ROUND, Document, WireError
 from croupier.service.wire.outcomes import Answered
-from croupier.service.wire.reports import width_for
 from croupier.service.wire.task import Task, TaskRound
-from croupier.service.wire.transports import sealed_report
+from croupier.service.wire.transports import TRANSPORTS
 
 pytestmark = pytest.mark.process
 
@@ -90,7 +89,7 @@ class Run:
             i, self.next = self.next, self.next + 1
             bits = VectorSum(plan).randomize(made.gradient(self.task, self.X[i : i + 1], self.y[i : i + 1]))
             here.ones, here.users = here.ones + bits.bits.sum(axis=1), here.users + 1
-            sealed = sealed_report("masked-sum", document.digest, bits, made.key, width_for("masked-sum", plan))
+            sealed = TRANSPORTS["masked-sum"].seal(bits, plan, document.digest, made.key)
             self.shuffler.receive(self.names[i], sealed.to_bytes())
         return here.users
 

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from helpers_exclusions import batch_made, spoiled
 from helpers_node import asked, needs_node
 from helpers_roles import (
     Training,
@@ -50,10 +51,10 @@ from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document, WireError, sha256
 from croupier.service.wire.outcomes import Arrivals, RefusedTaskError
-from croupier.service.wire.reports import Exclusions, Release, SealedBatch, SealedReport
+from croupier.service.wire.reports import Exclusions
 from croupier.service.wire.task import Lot, SecretRounds, Task
-from croupier.service.wire.transports import batch_of, checked_transport
-from croupier.service.wire.transports import opened as opened_batch
+from croupier.service.wire.transports import TRANSPORTS as BY_NAME
+from croupier.service.wire.transports import Release, SealedBatch, SealedReport
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process
@@ -128,14 +129,15 @@ def read_batch(world: World, role: ShufflerRole, private: X25519PrivateKey) -> C
     plan, (name, data) = world.task.schedule.phases[0].plan, role.waiting_batch()
     batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, world.shuffler_key.public_key())
     role.forwarded(name)
-    if (transport := checked_transport(world.task.transport)) is None:
-        return opened_batch(batch, plan, private).counts
+    transport = BY_NAME[world.task.transport]
     verdict = transport.check(batch, plan, private)
-    assert verdict.bad == ()
+    if verdict.counts is not None:
+        return verdict.counts
+    assert verdict.places == ()
     role.releases.take(world.task, Exclusions(world.task.id, name, sha256(data), ()).document(world.analyzer_key))
     release = Release.from_bytes(role.releases.ready()[1], world.shuffler_key.public_key())
     role.releases.arrived(name)
-    return transport.counts(release.sums, verdict.share, release.users, plan)
+    return transport.counts(release, verdict.share, plan)
 
 
 # --- lots
@@ -315,7 +317,7 @@ def test_the_analyzer_takes_a_batch_of_the_public_size_alone(make, clock, users)
         document = running.next_round()
         bodies = [SealedReport.from_bytes(world.report(user % 30, document)) for user in range(size_of(world) + users)]
         plan = world.task.schedule.phases[0].plan
-        batch = batch_of(bodies, np.arange(len(bodies)), checked_transport("masked-sum"), plan).to_bytes(world.shuffler_key)
+        batch = batch_made(bodies, plan).to_bytes(world.shuffler_key)
         with pytest.raises(WireError, match="another shape") if users else contextlib.nullcontext():
             running.population.take(batch)
 
@@ -387,14 +389,7 @@ class Cheat(Device):
     """A user whose report does not open, or by verified-sum does not verify."""
 
     def _report(self, *about):
-        report = SealedReport.from_bytes(super()._report(*about))
-        if report.shares is None:
-            sealed = report.sealed.copy()
-            sealed[60] ^= 1
-            return replace(report, sealed=sealed).to_bytes()
-        shares = report.shares.copy()
-        shares[100] ^= 1
-        return replace(report, shares=shares).to_bytes()
+        return spoiled(SealedReport.from_bytes(super()._report(*about))).to_bytes()
 
 
 @pytest.mark.parametrize("transport", ["masked-sum", "verified-sum"])

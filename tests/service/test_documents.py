@@ -22,8 +22,8 @@ from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.records import reader_of, words_of_records
 from croupier.service.wire.documents import Document, End, WireError, canonical, cleaned, sha256, signed_bytes
 from croupier.service.wire.queries import KINDS
-from croupier.service.wire.reports import TRANSPORTS
 from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.transports import TRANSPORTS
 from croupier.table import Schema
 from croupier.table.model import TASKS, Request
 

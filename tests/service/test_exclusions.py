@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from helpers_exclusions import bring, settle
+from helpers_exclusions import bring, masked_in, settle, with_masked
 from helpers_roles import DIM, World, answer_round, refused, round_of, soon, training
 
 import croupier as cr
@@ -32,9 +32,10 @@ from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.documents import Document, WireError
 from croupier.service.wire.outcomes import TooManyBadReportsError
 from croupier.service.wire.queries import AskedQuery
-from croupier.service.wire.reports import Exclusions, Release, SealedReport, modulo, width_for
+from croupier.service.wire.reports import Exclusions, modulo
 from croupier.service.wire.task import Task
-from croupier.service.wire.transports import sealed_report
+from croupier.service.wire.transports import TRANSPORTS as BY_NAME
+from croupier.service.wire.transports import Release, SealedReport
 
 TRANSPORTS = ["masked-sum", "messages"]
 # The plan counts on 5 of 10 users, 8 are honest by the task's premise: 3 may be left out, and a round ends with 8.
@@ -60,8 +61,7 @@ def broken(world: World, document: Document, user: int, how: str) -> bytes:
         bits[:] = 7
     if how == "for another key":
         key = X25519PrivateKey.generate().public_key()
-    width = width_for(world.task.transport, plan)
-    return sealed_report(world.task.transport, document.digest, Bits(bits, private=False), key, width).to_bytes()
+    return BY_NAME[world.task.transport].seal(Bits(bits, private=False), plan, document.digest, key).to_bytes()
 
 
 def ones_of(world: World, document: Document, users) -> np.ndarray:
@@ -219,8 +219,8 @@ def test_counts_that_nobody_could_have_sent_are_a_step_of_no_length_and_the_task
         document = running.next_round()
         shuffler.open(document)
         report, total = SealedReport.from_bytes(world.report(0, document)), ones_of(world, document, range(10))
-        below = modulo(report.masked - total.astype(np.uint64) - np.uint64(1), report.width)  # one less than nothing in all
-        shuffler.receive(world.names[0], replace(report, masked=below).to_bytes())
+        below = modulo(masked_in(report) - total.astype(np.uint64) - np.uint64(1), report.width)  # one less than nothing in all
+        shuffler.receive(world.names[0], with_masked(report, below).to_bytes())
         for user in range(1, 10):
             shuffler.receive(world.names[user], world.report(user, document))
         bring(shuffler, running.population)
@@ -455,7 +455,7 @@ def test_a_task_of_fifty_clients_of_whom_five_cheat_in_every_way_ends_normally(m
             assert status(30, honest) == 409
             # clients that cheat: seals that do not open, all ones in every coordinate, and another report after the first
             full = Bits(np.ones((DIM, plan.bits_per_coordinate), dtype=np.uint8), private=False)
-            most = sealed_report(transport, document.digest, full, key, width_for(transport, plan)).to_bytes()
+            most = BY_NAME[transport].seal(full, plan, document.digest, key).to_bytes()
             kinds = ["no point", "for another key", "for another key"]
             assert [status(user, broken(world, document, user, how)) for user, how in enumerate(kinds)] == [200] * 3
             assert (status(4, reports[4]), status(4, most)) == (200, 409)

@@ -27,8 +27,7 @@ from croupier.service.analyzer.population import fewest, most_excluded
 from croupier.service.net import database as tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.wire.documents import EXCLUSIONS, ROUND, Document, WireError
-from croupier.service.wire.reports import Release, SealedReport, width_for
-from croupier.service.wire.transports import sealed_report
+from croupier.service.wire.transports import TRANSPORTS, Release, SealedReport
 
 pytestmark = pytest.mark.process
 
@@ -264,7 +263,7 @@ class Servers(RuleBasedStateMachine):
         self._post(user, body + bytes(change), 413)
         self._post(user, body + bytes(change), 413, **{"Content-Length": str(len(body))})
         digest = bytes([change]) * 32
-        other = sealed_report(self.world.task.transport, digest, self._no_bits(), self._some_key(), self._width())
+        other = TRANSPORTS[self.world.task.transport].seal(self._no_bits(), self.plan, digest, self._some_key())
         self._post(user, other.to_bytes(), 400)
 
     @precondition(lambda self: self.published is not None and self.published not in self.opened)
@@ -429,8 +428,8 @@ class Servers(RuleBasedStateMachine):
         """A shuffler that does not keep the rules, or somebody who is not the shuffler."""
         count = self.fewest - (kind == "small")
         key = self.world.read(self.published).key
-        about = self.world.task.transport, self.published.digest, self._no_bits(), key, self._width()
-        reports = [sealed_report(*about) for _ in range(count)]
+        about = self._no_bits(), self.plan, self.published.digest, key
+        reports = [TRANSPORTS[self.world.task.transport].seal(*about) for _ in range(count)]
         signer = Ed25519PrivateKey.generate() if kind == "stranger" else self.world.shuffler_key
         read = [SealedReport.from_bytes(report.to_bytes()) for report in reports]
         self._require(self.analyzer.post("/v1/batch", batch_made(read, self.plan).to_bytes(signer)), 400)
@@ -473,9 +472,6 @@ class Servers(RuleBasedStateMachine):
 
     def _no_bits(self) -> Bits:
         return Bits(np.zeros((DIM, self.plan.bits_per_coordinate), dtype=bool), private=False)
-
-    def _width(self) -> int:
-        return width_for(self.world.task.transport, self.plan)
 
     @staticmethod
     def _some_key() -> X25519PublicKey:

@@ -25,7 +25,7 @@ from croupier.service.wire.documents import WireError
 from croupier.service.wire.enrolment import EnrollerKeys, new_signer
 from croupier.service.wire.outcomes import RefusedTaskError
 from croupier.service.wire.task import Task, TaskRound
-from croupier.service.wire.transports import report_length
+from croupier.service.wire.transports import TRANSPORTS
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process
@@ -77,7 +77,7 @@ def test_a_task_of_long_reports_is_refused_with_the_argument_that_allows_it(tran
     schedule = Roles.task().schedule
     schedule = replace(schedule, phases=tuple(replace(phase, plan=plan) for phase in schedule.phases))
     task = Task(transport, 8, replace(PROBLEM, domain=cr.domains.Ball(dim=dim, radius=5.0)), schedule, Roles.shuffler.public_key())
-    length = report_length(transport, plan)
+    length = TRANSPORTS[transport].report_length(plan)
     assert length > MAX_REPORT_BYTES
     with pytest.raises(RefusedTaskError) as refusal:
         ClientPolicy.of(100.0, 1e-2, 10).check(task)

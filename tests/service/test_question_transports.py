@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from helpers_exclusions import masked_in, spoiled, with_masked
 from helpers_questions import USERS, piece, questions
 from helpers_roles import randomness, soon
 from sqlalchemy import select
@@ -37,7 +38,7 @@ from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.shuffler.rounds import excluded_clients
 from croupier.service.wire.enrolment import EnrollerKeys, new_signer
 from croupier.service.wire.outcomes import RoundLostError, TooManyBadReportsError
-from croupier.service.wire.reports import SealedReport
+from croupier.service.wire.transports import SealedReport
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process
@@ -54,14 +55,7 @@ class Spoiler(Client):
     """A client whose report is no good: a byte of its envelope, or by verified-sum of its share, is another."""
 
     def _report(self, *args: Any) -> bytes:
-        report = SealedReport.from_bytes(super()._report(*args))
-        if report.shares is not None:
-            shares = report.shares.copy()
-            shares[100] ^= 1
-            return replace(report, shares=shares).to_bytes()
-        sealed = np.array(report.sealed)
-        sealed.reshape(-1)[60] ^= 1
-        return replace(report, sealed=sealed).to_bytes()
+        return spoiled(SealedReport.from_bytes(super()._report(*args))).to_bytes()
 
 
 class Vandal(Client):
@@ -69,9 +63,9 @@ class Vandal(Client):
 
     def _report(self, *args: Any) -> bytes:
         report = SealedReport.from_bytes(super()._report(*args))
-        masked = report.masked.copy()
+        masked = masked_in(report)
         masked[0] = (masked[0] + np.uint64(2**report.width - 1 - self.total)) % np.uint64(2**report.width)
-        return replace(report, masked=masked).to_bytes()
+        return with_masked(report, masked).to_bytes()
 
 
 @dataclass

@@ -25,8 +25,9 @@ from croupier.service.shuffler.role import RoundClock, ShufflerRole
 from croupier.service.shuffler.rounds import draw_lots
 from croupier.service.wire.documents import ROUND, Document, WireError
 from croupier.service.wire.outcomes import Accepted, RefusedError
-from croupier.service.wire.reports import Exclusions, SealedBatch, SealedReport, width_for
-from croupier.service.wire.transports import sealed_report
+from croupier.service.wire.reports import Exclusions
+from croupier.service.wire.transports import TRANSPORTS as BY_NAME
+from croupier.service.wire.transports import SealedBatch, SealedReport
 
 TRANSPORTS = ["masked-sum", "messages"]
 
@@ -129,7 +130,7 @@ def misshapen(world: World, document: Document) -> dict[str, tuple[bytes, str]]:
     key, other = world.read(document).key, {"masked-sum": "messages", "messages": "masked-sum"}[world.task.transport]
 
     def sealed(transport, digest, bits):
-        return sealed_report(transport, digest, Bits(bits, private=False), key, width_for(transport, plan)).to_bytes()
+        return BY_NAME[transport].seal(Bits(bits, private=False), plan, digest, key).to_bytes()
 
     right = np.zeros((DIM, plan.bits_per_coordinate), dtype=bool)
     return {

@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from helpers_exclusions import in_order, masked_in
 from helpers_roles import World, randomness, round_of, soon, training
 
 from croupier.protocol import VectorSum
@@ -32,9 +33,9 @@ from croupier.service.net.server import Served
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.enrolment import PREFIX_BYTES, EnrollerKeys, new_signer
-from croupier.service.wire.reports import TOKEN_BYTES, SealedReport, modulo, width_for
+from croupier.service.wire.reports import TOKEN_BYTES, modulo
 from croupier.service.wire.tokens import TokenRequests, slot_of
-from croupier.service.wire.transports import MaskedSum, batch_of, sealed_report
+from croupier.service.wire.transports import TRANSPORTS, MaskedSum, SealedReport
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process
@@ -82,9 +83,8 @@ class Deployment:
     def report(self, user: int, document, token: bytes) -> bytes:
         task_round = self.world.read(document)
         plan = task_round.phase_of(self.task).plan
-        width = width_for(self.task.transport, plan)
         bits = self.world.bits(user, document)
-        return sealed_report(self.task.transport, document.digest, bits, task_round.key, width, token).to_bytes()
+        return TRANSPORTS[self.task.transport].seal(bits, plan, document.digest, task_round.key, token).to_bytes()
 
     def send(self, user: int, document, token: bytes) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {self.world.tokens[user]}"}
@@ -215,13 +215,13 @@ def test_a_shuffler_that_keeps_the_tokens_and_exchanges_the_reports_learns_nothi
         people = [signed_tokens(there.task)[0] for _ in range(4)]
         reports = [SealedReport.from_bytes(there.report(user, document, people[user])) for user in range(4)]
         admission = Admission(there.world.store("analyzer"), there.task, there.world.read(document))
-        verdict = checker.check(batch_of(reports, np.arange(4), checker, plan), plan, key, admits=admission.admits)
-        assert verdict.bad == ()
+        verdict = checker.check(in_order(reports, plan), plan, key, admits=admission.admits)
+        assert verdict.places == ()
         width = checker.width(plan)
         own = np.zeros(plan.dim, dtype=np.uint64)  # what the three made-up reports would add
-        seen.append(modulo(reports[0].masked + own - verdict.share, width))
+        seen.append(modulo(masked_in(reports[0]) + own - verdict.share, width))
         assert np.array_equal(  # the sum of all four is what it should be
-            checker.counts(checker.summed(reports, plan), verdict.share, 4, plan).ones,
+            checker.counts(checker.release(reports, plan, bytes(32)), verdict.share, plan).ones,
             sum(there.world.bits(user, document).bits.sum(axis=1) for user in range(4)),
         )
     assert width * plan.dim >= 25
@@ -248,8 +248,7 @@ def test_reports_with_a_token_are_refused_where_the_task_has_no_enroller(make_wo
     shuffler.open(document)
     plan = world.plan(document)
     bits = VectorSum(plan).randomize(np.zeros(plan.dim), randomness(0, 1))
-    width = width_for("masked-sum", plan)
-    body = sealed_report("masked-sum", document.digest, bits, world.read(document).key, width, bytes(TOKEN_BYTES)).to_bytes()
+    body = TRANSPORTS["masked-sum"].seal(bits, plan, document.digest, world.read(document).key, bytes(TOKEN_BYTES)).to_bytes()
     status, reason = refused(shuffler, world.names[0], body)
     assert status == 400
     assert "with a token" in reason
@@ -273,7 +272,7 @@ def test_an_analyzer_that_is_killed_has_counted_a_token_or_has_not(tmp_path):
         from croupier.service.net import database as store
         from croupier.service.analyzer.population import Admission
         from croupier.service.wire.task import Task, TaskRound
-        from croupier.service.wire.reports import Document
+        from croupier.service.wire.documents import Document
         folder = Path({os.fspath(tmp_path)!r})
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex({world.analyzer_key.public_key().public_bytes_raw().hex()!r}))
         task = Task.read(Document.from_bytes((folder / "task").read_bytes()), key)

@@ -22,8 +22,8 @@ from croupier import SumPlan, plan_sum
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
 from croupier.service.wire.documents import TASK, Document, WireError
-from croupier.service.wire.reports import TRANSPORTS
 from croupier.service.wire.task import SecretRounds, Task
+from croupier.service.wire.transports import TRANSPORTS
 
 pytestmark = pytest.mark.process
 

@@ -16,7 +16,6 @@ from croupier.service.prio3 import prio3 as keys
 from croupier.service.prio3.field import FIELD64
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.reports import (
-    SealedReport,
     VerifiedSizes,
     checkable,
     decided,
@@ -25,6 +24,7 @@ from croupier.service.wire.reports import (
     total_counts,
     vdaf_for,
 )
+from croupier.service.wire.transports import SealedReport
 
 DIM, MOST, DIGEST, KEY = 6, 11, bytes(range(32)), bytes(32)
 

@@ -17,8 +17,8 @@ from croupier.service.analyzer.dashboard import Dashboard, page
 from croupier.service.analyzer.population import most_excluded
 from croupier.service.prio3.field import FIELD64
 from croupier.service.wire.outcomes import RefusedError, TooManyBadReportsError
-from croupier.service.wire.reports import SealedReport, VerifiedSizes, shared_counts, vdaf_for
-from croupier.service.wire.transports import sealed_report
+from croupier.service.wire.reports import VerifiedSizes, shared_counts, vdaf_for
+from croupier.service.wire.transports import TRANSPORTS, SealedReport
 
 pytestmark = pytest.mark.process
 
@@ -71,15 +71,15 @@ def cheats(world, document, plan, honest):
 
     def changed(at, by=1):
         report = fresh.pop()
-        shares = report.shares.copy()
+        shares = report.unsealed.copy()
         shares[at] ^= by
-        return replace(report, shares=shares).to_bytes()
+        return replace(report, unsealed=shares).to_bytes()
 
     def crafted(elements):
         nonce = os.urandom(16)
         public, (leader, helper) = vdaf._sharded(FIELD64.elements(elements), nonce, os.urandom(vdaf.rand_bytes))
-        honestly = sealed_report(TRANSPORT, digest, world.bits(0, document), key)
-        return sealed_as(helper, replace(honestly, shares=np.frombuffer(nonce + public + leader, np.uint8)))
+        honestly = TRANSPORTS[TRANSPORT].seal(world.bits(0, document), plan, digest, key)
+        return sealed_as(helper, replace(honestly, unsealed=np.frombuffer(nonce + public + leader, np.uint8)))
 
     def sealed_as(helper, report):
         """The report with this sealed share."""
@@ -91,12 +91,12 @@ def cheats(world, document, plan, honest):
     length = vdaf.circuit.elements
     good = SealedReport.from_bytes(honest)
     not_numbers = fresh.pop()
-    numbers = not_numbers.shares.copy()
+    numbers = not_numbers.unsealed.copy()
     numbers[80:88] = 255
     other_helper, _ = shared_counts(np.zeros(DIM, np.int64), most, digest)
-    elsewhere = sealed_report(TRANSPORT, bytes(32), world.bits(0, document), key)
-    wide = sealed_report(TRANSPORT, digest, Bits(np.zeros((DIM + 1, most), dtype=bool), private=False), key)
-    masked = sealed_report("masked-sum", digest, world.bits(0, document), key, 20)
+    elsewhere = TRANSPORTS[TRANSPORT].seal(world.bits(0, document), plan, bytes(32), key)
+    wide = TRANSPORTS[TRANSPORT].seal(Bits(np.zeros((DIM + 1, most), dtype=bool), private=False), plan, digest, key)
+    masked = TRANSPORTS["masked-sum"].seal(world.bits(0, document), plan, digest, key)
     return {
         "a count far out of range": (crafted([10**6] + [0] * (length - 1)), None),
         "a negative count": (crafted([-1] * length), None),
@@ -108,7 +108,7 @@ def cheats(world, document, plan, honest):
         "an altered part of the joint randomness": (changed(20), None),
         "the analyzer's altered part": (changed(60), None),
         "an altered blind": (changed(sizes.open - 1), None),
-        "no numbers of the field": (replace(not_numbers, shares=numbers).to_bytes(), None),
+        "no numbers of the field": (replace(not_numbers, unsealed=numbers).to_bytes(), None),
         "a seal that does not open": (
             replace(fresh.pop(), sealed=np.frombuffer(os.urandom(sizes.sealed), np.uint8)).to_bytes(),
             None,
@@ -196,9 +196,9 @@ def test_more_cheats_than_the_margin_allows_end_the_task_and_nothing_is_released
         shuffler.open(document)
         for user in range(world.users):
             report = SealedReport.from_bytes(world.report(user, document))
-            shares = report.shares.copy()
+            shares = report.unsealed.copy()
             shares[100] ^= user <= world.most
-            shuffler.receive(world.names[user], replace(report, shares=shares).to_bytes())
+            shuffler.receive(world.names[user], replace(report, unsealed=shares).to_bytes())
         name, batch = shuffler.waiting_batch()
         running.population.take(batch)
         shuffler.forwarded(name)

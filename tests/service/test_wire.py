@@ -12,15 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from croupier.service.wire import transports as transport_module
 from croupier.service.wire.documents import BATCH, END, HEARD, ROUND, TASK, Document, WireError
-from croupier.service.wire.reports import Exclusions, Release, SealedBatch, SealedReport, release_bytes, report_bytes
+from croupier.service.wire.reports import Exclusions
+from croupier.service.wire.transports import Release, SealedBatch, SealedReport, release_bytes
 
 exactly = settings(deadline=None, derandomize=True, max_examples=200)
 DIM, MESSAGES, USERS = 3, 4, 5
 DIGEST = hashlib.sha256(b"a round").digest()
 SIGNED = b"croupier signature v1"
-TRANSPORTS = {"messages": 1, "masked-sum": 2}
-WIDTH = {"messages": 0, "masked-sum": 23}  # bits of a masked count
+TRANSPORTS = {"messages": 1, "masked-sum": 2, "verified-sum": 3}
+WIDTH = {"messages": 0, "masked-sum": 23, "verified-sum": 0}  # bits of a masked count
+# By verified-sum a count from 0 to 4 has 3 elements, so that N = 9, c = C = 3, P = 4: docs/protocol.md. The shares are a nonce, a
+# public share, 9 elements, 3 proofs of 2 c + 2 P - 1 and a blind; a part is an envelope, a nonce, a public share, 3 x (2 c + 2)
+# elements and a part of the joint randomness.
+SHARES, PART = 16 + 64 + 8 * (9 + 3 * 13) + 32, 112 + 16 + 64 + 8 * 3 * 8 + 32
 transports = pytest.mark.parametrize("transport", TRANSPORTS)
 # Interpreter's own objects around a few bytes of input: exceptions, tracebacks, views.
 SOME_KILOBYTES = 16_384
@@ -41,10 +47,11 @@ def report_of(transport: str) -> tuple[SealedReport, bytes]:
     if transport == "messages":
         envelopes = some_bytes(DIM * MESSAGES * 49)
         sealed = np.frombuffer(envelopes, np.uint8).reshape(DIM, MESSAGES, 49)
-        return SealedReport(transport, DIGEST, MESSAGES, sealed), head + envelopes
-    envelope, masked = some_bytes(80), [1, 2**22, 2**23 - 1]
-    made = SealedReport(transport, DIGEST, MESSAGES, np.frombuffer(envelope, np.uint8), np.array(masked, dtype=np.uint64), 23)
-    return made, head + envelope + one_number(masked)
+        return SealedReport(transport, DIGEST, DIM, MESSAGES, sealed), head + envelopes
+    envelope = some_bytes(80 if transport == "masked-sum" else 112)
+    beside = one_number([1, 2**22, 2**23 - 1]) if transport == "masked-sum" else some_bytes(SHARES)
+    parts = np.frombuffer(envelope, np.uint8), np.frombuffer(beside, np.uint8)
+    return SealedReport(transport, DIGEST, DIM, MESSAGES, *parts, WIDTH[transport]), head + envelope + beside
 
 
 def batch_of(transport: str) -> tuple[SealedBatch, bytes]:
@@ -54,8 +61,9 @@ def batch_of(transport: str) -> tuple[SealedBatch, bytes]:
         envelopes = some_bytes(DIM * USERS * MESSAGES * 49)
         sealed = np.frombuffer(envelopes, np.uint8).reshape(DIM, USERS * MESSAGES, 49)
     else:
-        envelopes = some_bytes(USERS * 80)
-        sealed = np.frombuffer(envelopes, np.uint8).reshape(USERS, 80)
+        part = 80 if transport == "masked-sum" else PART
+        envelopes = some_bytes(USERS * part)
+        sealed = np.frombuffer(envelopes, np.uint8).reshape(USERS, part)
     return SealedBatch(transport, DIGEST, DIM, USERS, sealed), head + envelopes
 
 
@@ -152,7 +160,7 @@ def test_a_document_says_nothing_that_json_cannot(roles):
 def test_a_report_is_laid_out_as_specified(transport):
     report, expected = report_of(transport)
     assert report.to_bytes() == expected
-    assert report_bytes(transport, DIM, MESSAGES, WIDTH[transport]) == len(expected)
+    assert transport_module.TRANSPORTS[transport].report_bytes(DIM, MESSAGES, WIDTH[transport]) == len(expected)
 
 
 @transports
@@ -162,8 +170,8 @@ def test_a_report_comes_back(transport):
     assert (again.transport, again.round, again.messages, again.dim) == (transport, DIGEST, MESSAGES, DIM)
     assert np.array_equal(again.sealed, report.sealed)
     assert again.sealed.shape == report.sealed.shape
-    assert (again.masked is None) == (report.masked is None)
-    assert again.masked is None or again.masked.tolist() == [1, 2**22, 2**23 - 1]
+    assert np.array_equal(again.unsealed, report.unsealed)
+    assert again.width == WIDTH[transport]
     assert again.to_bytes() == data
 
 
@@ -176,6 +184,13 @@ def test_a_report_of_any_other_length_is_refused(transport):
     for extra in range(256):
         with pytest.raises(WireError):
             SealedReport.from_bytes(data + bytes([extra]))
+
+
+@pytest.mark.parametrize("transport", ["messages", "verified-sum"])
+def test_masked_counts_are_refused_where_none_are_masked(transport):
+    data = report_of(transport)[1]
+    with pytest.raises(WireError, match=f"masked counts of 1 bits by {transport}"):
+        SealedReport.from_bytes(data[:6] + b"\1" + data[7:])
 
 
 @pytest.mark.parametrize(
@@ -382,7 +397,7 @@ def test_headers_that_announce_anything_are_read_or_refused(roles, magic, kind, 
 
 @exactly
 @given(
-    which=st.integers(0, 4),
+    which=st.integers(0, 2 * len(TRANSPORTS)),
     edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4, unique_by=lambda edit: edit[0]),
     cut=st.integers(0, 100),
     more=st.binary(max_size=20),
@@ -414,9 +429,10 @@ def test_reading_never_holds_more_than_a_few_times_what_was_given(roles, magic, 
 
 @transports
 def test_reading_a_valid_message_holds_little_more_than_it(roles, transport):
-    sealed = np.zeros((20, 100, 49) if transport == "messages" else (80,), dtype=np.uint8)
-    masked = None if transport == "messages" else np.zeros(10_000, dtype=np.uint64)
-    data = SealedReport(transport, DIGEST, 100, sealed, masked, 0 if masked is None else 29).to_bytes()
+    dim, width = 10_000 if transport == "masked-sum" else 20, 29 if transport == "masked-sum" else 0
+    lengths = transport_module.TRANSPORTS[transport].lengths(dim, 100, width)
+    sealed, unsealed = np.zeros(lengths.sealed, np.uint8), np.zeros(lengths.unsealed, np.uint8)
+    data = SealedReport(transport, DIGEST, dim, 100, sealed, unsealed, width).to_bytes()
     tracemalloc.start()
     try:
         report = SealedReport.from_bytes(data)
@@ -424,5 +440,4 @@ def test_reading_a_valid_message_holds_little_more_than_it(roles, transport):
     finally:
         tracemalloc.stop()
     assert report.to_bytes() == data
-    counts = 0 if masked is None else len(masked)
-    assert most < 2 * len(data) + 40 * counts + SOME_KILOBYTES  # a count is 8 bytes in memory, and so are its place and its bits
+    assert most < 2 * len(data) + SOME_KILOBYTES

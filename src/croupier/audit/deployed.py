@@ -33,9 +33,9 @@ from ..service.net import database as tables
 from ..service.net.database import Database
 from ..service.shuffler.role import RoundClock, ShufflerRole
 from ..service.wire.documents import Document, sha256
-from ..service.wire.reports import Exclusions, Release, SealedBatch, SealedReport, width_for
+from ..service.wire.reports import Exclusions
 from ..service.wire.task import Lot, SecretRounds, Task, TaskRound, report_of
-from ..service.wire.transports import CheckedTransport, checked_transport, sealed_report
+from ..service.wire.transports import TRANSPORTS, CheckedTransport, Release, SealedBatch, SealedReport
 from .games import Coins, Kind, Mechanism
 
 Floats = NDArray[np.float64]
@@ -102,20 +102,19 @@ class _Round:
     def report_without_noise(self) -> bytes:
         """A cheat's report: it is well formed, holds zeros alone, and the analyzer knows it."""
         task, zeros = self.deployment.task, Report(np.zeros((1, self.plan.bits_per_coordinate), np.uint8), private=False)
-        width = width_for(task.transport, self.plan)
-        return sealed_report(task.transport, self.document.digest, zeros, self.round.key, width).to_bytes()
+        return TRANSPORTS[task.transport].seal(zeros, self.plan, self.document.digest, self.round.key).to_bytes()
 
     def sum(self, role: ShufflerRole, left_out: Sequence[bytes] = ()) -> float:
         """What the shuffler releases without the reports of these envelopes, as the analyzer counts it."""
         name, data = cast(tuple[str, bytes], role.waiting_batch())
         public = self.deployment.shuffler.public_key()
-        transport = cast(CheckedTransport, checked_transport(self.deployment.task.transport))
+        transport = TRANSPORTS[self.deployment.task.transport]
         batch = SealedBatch.from_bytes(data, self.plan.bits_per_coordinate, public)
         out = [place for place, part in enumerate(batch.sealed) if part.tobytes().startswith(tuple(left_out))] if left_out else []
         secret = transport.analyzer_secret(self.key, public, self.document.digest)
         rest = np.delete(batch.sealed, np.array(out, dtype=np.int64), axis=0)
         kept = SealedBatch(batch.transport, batch.round, batch.dim, len(rest), rest)
-        share = transport.check(kept, self.plan, self.key, secret=secret).share
+        share = cast(NDArray[np.uint64], transport.check(kept, self.plan, self.key, secret=secret).share)
         role.forwarded(name)
         task = self.deployment.task
         role.releases.take(task, Exclusions(task.id, name, sha256(data), tuple(out)).document(self.deployment.analyzer))
@@ -124,7 +123,7 @@ class _Round:
             return 0.0
         release = Release.from_bytes(ready[1], public)
         role.releases.arrived(name)
-        counts = transport.counts(release.sums, share, release.users, self.plan)
+        counts = transport.counts(release, share, self.plan)
         return 0.0 if counts is None else float(counts.ones[0])
 
 
@@ -269,11 +268,11 @@ def _watched_client(deployment: _Deployment, role: ShufflerRole, folder: Path) -
 def _told_blanks(role: ShufflerRole, asked: _Round, arrived: int) -> tuple[int, float]:
     """How many blanks fill the round, and their ones: what the shuffler that made them can tell."""
     task, plan = asked.deployment.task, asked.plan
-    transport = cast(CheckedTransport, checked_transport(task.transport))
+    transport = cast(CheckedTransport, TRANSPORTS[task.transport])
     blanks = role._blanks.of(task, asked.round, asked.document)[arrived:]
     batch = SealedBatch(task.transport, asked.document.digest, plan.dim, len(blanks), transport.parts(blanks, plan))
-    share = transport.check(batch, plan, asked.key).share
-    counts = transport.counts(transport.summed(blanks, plan), share, len(blanks), plan)
+    share = cast(NDArray[np.uint64], transport.check(batch, plan, asked.key).share)
+    counts = transport.counts(transport.release(blanks, plan, bytes(32)), share, plan)
     return len(blanks), float(cast(Counts, counts).ones[0])
 
 

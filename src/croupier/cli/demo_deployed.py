@@ -33,7 +33,7 @@ from ..service.client.client import Client
 from ..service.client.records import Reader
 from ..service.net.http import Server, ServerError
 from ..service.wire.task import Task
-from ..service.wire.transports import report_length
+from ..service.wire.transports import TRANSPORTS
 from ..table import TableModel
 from ..table.datasets import PATIENTS, patients
 from ..table.encode import Encoder
@@ -350,7 +350,7 @@ def _judged(model: TableModel, task: Task, folders: tuple[Path, Path, Path], sec
         accuracy_without_privacy=float(plain.score(X_new, y_new)),
         accuracy_of_one_answer=max(share, 1 - share),
         bits_per_user=plan.bits_per_user * task.schedule.rounds,
-        bytes_per_user=(report_length(task.transport, plan) + task.token_bytes) * task.schedule.rounds,
+        bytes_per_user=(TRANSPORTS[task.transport].report_length(plan) + task.token_bytes) * task.schedule.rounds,
         analyzer_database=_held(at_analyzer / "analyzer.db", _ANALYZER_HOLDS),
         shuffler_database=_held(at_shuffler / "shuffler.db", _SHUFFLER_HOLDS),
         enroller_database=_held(at_enroller / "enroller.db", _ENROLLER_HOLDS),

@@ -183,6 +183,7 @@ def analyzer(
     from ..service.net.server import Served, signing_key  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
     from ..service.wire.outcomes import TaskEndedError  # noqa: PLC0415
+    from ..service.wire.transports import TRANSPORTS  # noqa: PLC0415
 
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
     saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")
@@ -195,7 +196,7 @@ def analyzer(
         say(messages(), warning, "yellow")
     kept = _opened(database or _sqlite(folder, "analyzer"), store.ANALYZER)
     pool = None
-    if served_task.transport == "messages":
+    if TRANSPORTS[served_task.transport].uses_pool:
         pool = ProcessPoolExecutor(processes, get_context("spawn"), _end_with, (os.getpid(),))
     try:
         population = RemotePopulation(served_task, kept, role_key, pool=pool)

@@ -23,7 +23,7 @@ from ..net.app import (
     _handed,
     _refusal,
 )
-from ..wire.reports import release_bytes
+from ..wire.transports import release_bytes
 from .dashboard import POLICY, Dashboard, page
 from .population import RemotePopulation
 

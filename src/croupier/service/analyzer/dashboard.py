@@ -29,24 +29,13 @@ from ..wire.documents import ARRIVALS, Document, WireError, cleaned
 from ..wire.outcomes import Answered
 from ..wire.queries import AskedQuery
 from ..wire.task import Task, TaskRound
-from ..wire.transports import checked_transport, report_length
+from ..wire.transports import TRANSPORTS
 from .population import RemotePopulation, fewest, most_excluded, room
 
 # Rounds beyond this many are shown in groups, so that a run of 10 000 rounds is no page of a megabyte.
 MOST_POINTS = 240
 # Seconds: how old a state may be, and for how long the shuffler's last word counts as news.
 _FRESH, _NEWS = 0.5, 30.0
-_TRANSPORTS = {
-    "messages": "every bit in an envelope of its own, which the shuffler permutes",
-    "masked-sum": "masked counts, which the shuffler adds up, and the seed of the mask in an envelope",
-    "verified-sum": "counts as two shares, one for each server, with proofs that each count is in range",
-}
-# How a person's noisy bits get into a report.
-_TRAVEL = {
-    "messages": "each in an envelope of its own",
-    "masked-sum": "as masked counts",
-    "verified-sum": "as counts in two shares, with proofs",
-}
 
 
 @dataclass(frozen=True)
@@ -231,8 +220,8 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
         "person": task.schedule.bits_per_user,
         "round": plan.bits_per_user,
         "rounds": phase.rounds if full else 1,
-        "bytes": report_length(task.transport, plan) + task.token_bytes,
-        "travel": _TRAVEL[task.transport],
+        "bytes": TRANSPORTS[task.transport].report_length(plan) + task.token_bytes,
+        "travel": TRANSPORTS[task.transport].travel,
     }
 
 
@@ -259,7 +248,7 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "gradients" if subject[0] == "model" else "vectors": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         "coordinate",
-        "transport": f"{task.transport}: {_TRANSPORTS[task.transport]}",
+        "transport": f"{task.transport}: {TRANSPORTS[task.transport].description}",
         "noise": f"{of_mean:.3g} in a coordinate of the mean, {plan.inflation:.4g} times a trusted curator's",
         "bound on the loss": bound,
     }
@@ -273,7 +262,7 @@ def _honest_words(task: Task, phase: Phase, unit: str) -> str:
     most, plan = most_excluded(task, phase), phase.plan
     held = words.honest_users(plan.honest_users + most, plan.users, unit)
     rest = f"; whichever {most:,} reports are left out, {plan.honest_users:,} of them are in the sum" if most else ""
-    if checked_transport(task.transport) is None:  # nothing is left out: what is bad counts as zeros
+    if not TRANSPORTS[task.transport].checked:  # nothing is left out: what is bad counts as zeros
         rest = ""
     if not room(task, phase):
         rest = "; one bad report ends the task"

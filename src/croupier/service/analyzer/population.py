@@ -36,10 +36,10 @@ from ..wire.documents import Document, End, WireError, refusal_reason, require_h
 from ..wire.enrolment import PREFIX_BYTES
 from ..wire.outcomes import Answered, RoundLostError, TooManyBadReportsError
 from ..wire.queries import AskedQuery
-from ..wire.reports import Exclusions, Release, SealedBatch, batch_bytes
+from ..wire.reports import Exclusions
 from ..wire.task import Task, TaskRound
 from ..wire.tokens import is_token, slot_of
-from ..wire.transports import checked_transport, opened
+from ..wire.transports import TRANSPORTS, Release, SealedBatch
 
 
 def most_excluded(task: Task, phase: Phase) -> int:
@@ -81,9 +81,7 @@ def no_room(task: Task) -> str | None:
 
 def room(task: Task, phase: Phase) -> int:
     """Count the users of a round who may send what is bad before the task ends."""
-    if checked_transport(task.transport) is None:
-        return phase.plan.users - phase.plan.honest_users
-    return most_excluded(task, phase)
+    return TRANSPORTS[task.transport].most_cheats(phase.plan.users, phase.plan, most_excluded(task, phase))
 
 
 def _would_leave_room(batch: int, users: int, schedule: Schedule) -> bool:
@@ -157,30 +155,21 @@ def open_batch(
     """Open a batch, and write down what it is: counts, a list of exclusions, or more bad reports than the task can bear."""
     phase = task_round.phase_of(task)
     batch = SealedBatch.from_bytes(data, phase.plan.bits_per_coordinate, task.shuffler)
-    found: dict[str, Any]
-    admission = Admission(store, task, task_round)
-    if (transport := checked_transport(task.transport)) is None:
-        content = opened(batch, phase.plan, private, pool)
-        found = {"bad": content.malformed}
-        values = {"ones": json.dumps(content.counts.ones.tolist()), "users": batch.users}
-        most = batch.users - phase.plan.honest_users
-        if content.cheats > most:
-            values = {
-                "spoiled": f"{content.malformed} envelopes hold no bit, so that more than the {most} users allowed are cheats"
-            }
-    else:
-        secret = transport.analyzer_secret(private, task.shuffler, batch.round)
-        verdict = transport.check(batch, phase.plan, private, pool, admission.admits, secret)
-        document = Exclusions(task.id, task_round.id, sha256(data), verdict.bad).document(key)
-        found = {"bad": len(verdict.bad), "exclusions": document.to_bytes()}
-        values = {"users": batch.users - len(verdict.bad)}
-        if len(verdict.bad) > (most := most_excluded(task, phase)):
-            values = {"spoiled": f"{len(verdict.bad)} of {batch.users} reports are bad, more than the {most} allowed"}
-        else:
-            found["share"] = verdict.share.astype("<u8").tobytes()
-    if found["bad"]:
-        what = "envelopes count as zeros" if transport is None else "reports are left out"
-        log.warning("round %d: %d bad %s", task_round.number, found["bad"], what)
+    admission, transport = Admission(store, task, task_round), TRANSPORTS[task.transport]
+    secret = transport.analyzer_secret(private, task.shuffler, batch.round)
+    verdict = transport.check(batch, phase.plan, private, pool, admission.admits, secret)
+    found: dict[str, Any] = {"bad": verdict.bad}
+    values: dict[str, Any] = {"users": batch.users - len(verdict.places)}
+    if transport.checked:
+        found["exclusions"] = Exclusions(task.id, task_round.id, sha256(data), verdict.places).document(key).to_bytes()
+    if verdict.cheats > (most := transport.most_cheats(batch.users, phase.plan, most_excluded(task, phase))):
+        values = {"spoiled": transport.spoiled(verdict, batch.users, most)}
+    elif verdict.share is not None:
+        found["share"] = verdict.share.astype("<u8").tobytes()
+    elif verdict.counts is not None:
+        values["ones"] = json.dumps(verdict.counts.ones.tolist())
+    if verdict.bad:
+        log.warning("round %d: %d bad %s", task_round.number, verdict.bad, transport.bad_words)
     with store.begin() as connection:
         connection.execute(insert(tables.found).values(round=task_round.id, **found))
         admission.spend(connection)
@@ -199,19 +188,19 @@ def exclusions_of(store: Database, round_id: str) -> Document | None:
 def take_release(store: Database, task: Task, task_round: TaskRound, release: Release) -> None:
     """Write down the counts of a round: the shuffler's sum less the analyzer's share. The first release counts, others do
     nothing."""
-    phase, transport, found = task_round.phase_of(task), checked_transport(task.transport), tables.found.c
+    phase, transport, found = task_round.phase_of(task), TRANSPORTS[task.transport], tables.found.c
     with store.begin() as connection:
         query = select(found.exclusions, found.share, tables.asked.c.users).join_from(tables.found, tables.asked)
         row = connection.execute(query.where(found.round == task_round.id)).first()
-        if row is None or row.exclusions is None or transport is None or release.transport != task.transport:
+        if row is None or row.exclusions is None or not transport.carries(release):
             raise WireError("a release of no list of exclusions")
         if Document.from_bytes(row.exclusions).digest != release.exclusions:
             raise WireError("a release of another list of exclusions")
         if row.share is None:
             return  # it is here, or the round was given up
-        if (release.users, release.width, release.sums.shape) != (row.users, transport.width(phase.plan), (phase.plan.dim,)):
+        if release.users != row.users:
             raise WireError("a release of another shape than the task's")
-        counts = transport.counts(release.sums, np.frombuffer(row.share, "<u8").astype(np.uint64), release.users, phase.plan)
+        counts = transport.counts(release, np.frombuffer(row.share, "<u8").astype(np.uint64), phase.plan)
         here = found.round == task_round.id
         dropped = None if counts is not None else _IMPOSSIBLE
         if dropped:
@@ -396,10 +385,7 @@ class RemotePopulation:
         phase, plan = task_round.phase_of(self.task), task_round.phase_of(self.task).plan
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
         enough = fewest(self.task, phase) <= batch.users <= plan.users
-        if batch.transport != self.task.transport or batch.dim != plan.dim or not enough:
-            raise WireError("a batch of another shape than the task's")
-        without = batch_bytes(batch.transport, batch.dim, batch.users, plan.bits_per_coordinate)
-        if len(data) != without + batch.users * self.task.token_bytes:
+        if not enough or not TRANSPORTS[self.task.transport].fits(batch, plan, self.task.token_bytes):
             raise WireError("a batch of another shape than the task's")
         here, columns = tables.asked.c.id == task_round.id, tables.asked.c
         with self._arrived, self.store.begin() as connection:

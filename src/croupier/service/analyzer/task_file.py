@@ -25,8 +25,8 @@ from ..client.records import clients_schema, words_of_records
 from ..wire.documents import WireError
 from ..wire.enrolment import EnrollerKeys, check_enroller
 from ..wire.queries import AskedQuery, model_to_dict, schema_to_dict
-from ..wire.reports import TRANSPORTS
 from ..wire.task import LONGEST_PACE, PACE, ROUND_SECONDS, TURNOUT, SecretRounds, Task, check_secrecy
+from ..wire.transports import DEFAULT_TRANSPORT, TRANSPORTS
 
 # The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
 HONEST, PATIENCE = 0.9, 3600.0
@@ -138,7 +138,7 @@ class TaskFile:
             facts,
             Request(task_for(facts, values.get("task")), parameters, values.get("delta")),
             whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
-            one_of("transport", values.get("transport", "masked-sum"), tuple(TRANSPORTS), "Mend the file."),
+            one_of("transport", values.get("transport", DEFAULT_TRANSPORT), tuple(TRANSPORTS), "Mend the file."),
             values["shuffler_key"],
             values.get("patience", PATIENCE if passed["honest"] < 1 else None),
             values.get("name", ""),
@@ -198,7 +198,7 @@ def servable(task: Task) -> Task:
     try:
         task.most_batch_bytes()
     except WireError as problem:
-        raise ArgumentError("transport", task.transport, f"masked-sum ({problem})", "Mend the file.") from None
+        raise ArgumentError("transport", task.transport, f"{DEFAULT_TRANSPORT} ({problem})", "Mend the file.") from None
     return task
 
 
@@ -323,7 +323,7 @@ class QueryFile:
             float(values.get("epsilon", 1.0)),
             float(values.get("delta", default_delta(users))),
             honest,
-            one_of("transport", values.get("transport", "masked-sum"), tuple(TRANSPORTS), "Mend the file."),
+            one_of("transport", values.get("transport", DEFAULT_TRANSPORT), tuple(TRANSPORTS), "Mend the file."),
             values["shuffler_key"],
             values.get("patience", PATIENCE if honest < 1 else None),
             values.get("name", ""),

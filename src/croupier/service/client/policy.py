@@ -13,7 +13,7 @@ from ...validation import real, whole
 from ..net.http import require_private_way
 from ..wire.outcomes import RefusedTaskError
 from ..wire.task import Task
-from ..wire.transports import report_length
+from ..wire.transports import TRANSPORTS
 
 # What a client accepts, unless it says otherwise, to somebody who also knows when each user answered.
 MAX_EPSILON_IF_WATCHED = 10.0
@@ -99,7 +99,7 @@ class ClientPolicy:
 
     def _check_reports(self, task: Task) -> None:
         """A report is made before it is sent, whatever that takes: the task says how long it is."""
-        longest = max(report_length(task.transport, phase.plan) for phase in task.schedule.phases) + task.token_bytes
+        longest = max(TRANSPORTS[task.transport].report_length(phase.plan) for phase in task.schedule.phases) + task.token_bytes
         if longest > self.report_bytes:
             raise RefusedTaskError(
                 f"the task asks for reports of {longest:,} bytes by {task.transport}, more than the {self.report_bytes:,} that are "

@@ -27,7 +27,7 @@ from ..net.app import _MOST_TOGETHER, Allowance, Item, Outcome, _body, _document
 from ..net.server import Loop
 from ..wire.documents import WireError
 from ..wire.outcomes import RefusedError
-from ..wire.transports import report_length
+from ..wire.transports import TRANSPORTS
 from .role import ShufflerRole
 
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", "": "text/plain"}
@@ -252,4 +252,4 @@ def _longest_report(shuffler: ShufflerRole) -> int:
         raise RefusedError(503, "no task yet")
     task = shuffler.task
     plans = [phase.plan for phase in task.schedule.phases]
-    return max(report_length(task.transport, plan) for plan in plans) + task.token_bytes
+    return max(TRANSPORTS[task.transport].report_length(plan) for plan in plans) + task.token_bytes

@@ -22,9 +22,8 @@ from ..net import database as tables
 from ..net.database import Database
 from ..wire.documents import ARRIVALS, Document, End, WireError, heard, refusal
 from ..wire.outcomes import Accepted, Arrivals, ParsedReport, RefusedError
-from ..wire.reports import SealedReport
 from ..wire.task import Lot, SecretRounds, Task, TaskRound, report_of
-from ..wire.transports import ENCAPSULATED, check_shape, report_length
+from ..wire.transports import ENCAPSULATED, TRANSPORTS, SealedReport
 from .rounds import (
     Releases,
     accept_reports,
@@ -399,9 +398,9 @@ class ShufflerRole:
         try:
             task, report = self._serving, SealedReport.from_bytes(body)
             task_round = self._rounds.of_report(report.round, task)
-            plan = task_round.phase_of(task).plan
-            check_shape(report, task.transport, report.round, plan)
-            if len(body) != report_length(task.transport, plan) + task.token_bytes:
+            plan, transport = task_round.phase_of(task).plan, TRANSPORTS[task.transport]
+            transport.check_shape(report, report.round, plan)
+            if len(body) != transport.report_length(plan) + task.token_bytes:
                 raise WireError(f"a report {'without' if task.token_bytes else 'with'} a token, where the task has another length")
         except WireError as problem:
             return RefusedError(400, str(problem))

@@ -11,7 +11,6 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Integer, bindpa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ...population.dealing import draw_lots as independent_lots
-from ...privacy import SumPlan
 from ...protocol import SecureRandom
 from ...protocol.randomness import Secret
 from ...protocol.sampling import permutation
@@ -20,9 +19,9 @@ from ..net import database as tables
 from ..net.database import Database
 from ..wire.documents import Document, WireError, sha256
 from ..wire.outcomes import Accepted, ParsedReport, RefusedError
-from ..wire.reports import Exclusions, Release, SealedReport
+from ..wire.reports import Exclusions
 from ..wire.task import Task, TaskRound
-from ..wire.transports import CheckedTransport, batch_of, checked_transport, shuffled
+from ..wire.transports import TRANSPORTS, SealedReport
 
 _NAMES: BindParameter[Any] = bindparam("names", expanding=True)
 _AMONG_ANSWERED = select(tables.taken_part.c.client).where(
@@ -138,30 +137,20 @@ log = logging.getLogger("croupier")
 
 
 def to_be_checked(
-    connection: Connection,
-    task_round: TaskRound,
-    people: Sequence[tuple[str | None, bytes]],
-    transport: CheckedTransport,
-    plan: SumPlan,
-    key: Ed25519PrivateKey,
-) -> bytes:
-    """Write reports down in uniformly random order, and return the signed batch of what the analyzer checks of them."""
-    order = permutation(SecureRandom(), len(people))
-    reports = [SealedReport.from_bytes(body) for _, body in people]
-    secret = transport.shuffler_secret(key, task_round.key, reports[0].round)
-    batch = batch_of(reports, order, transport, plan, secret).to_bytes(key)
+    connection: Connection, task_round: TaskRound, people: Sequence[tuple[str | None, bytes]], order: Sequence[int], batch: bytes
+) -> None:
+    """Write reports down in the order of their batch, until the analyzer has said which are left out."""
     rows = [
         {"round": task_round.id, "place": place, "client": people[which][0], "body": people[which][1]}
-        for place, which in enumerate(order.tolist())
+        for place, which in enumerate(order)
     ]
     connection.execute(insert(tables.checking), rows)
     connection.execute(insert(tables.commitments).values(round=task_round.id, batch=sha256(batch)))
-    return batch
 
 
 def forget_batch(connection: Connection, task: Task, round_id: str, state: str) -> None:
     """Note that the analyzer has a batch, or has refused it for good. Where reports are checked, its exclusions are waited for."""
-    if state == "forwarded" and checked_transport(task.transport) is not None:
+    if state == "forwarded" and TRANSPORTS[task.transport].checked:
         state = "checked"
     here = (tables.rounds.c.id == round_id) & (tables.rounds.c.state == "made")
     connection.execute(update(tables.rounds).where(here).values(state=state, batch=None))
@@ -222,15 +211,14 @@ class Releases:
         named = [{"round": task_round.id, "client": row.client} for row in rows if row.place in out and row.client is not None]
         if named:
             connection.execute(insert(tables.excluded), named)
-        phase, transport = task_round.phase_of(task), checked_transport(task.transport)
+        phase = task_round.phase_of(task)
         most, left = most_excluded(task, phase), len(rows) - len(out)
         values: dict[str, str | bytes | None] = {"state": "refused", "batch": None}
-        if transport is None or len(out) > most or left < phase.plan.honest_users:
+        if len(out) > most or left < phase.plan.honest_users:
             log.error("round %d is given up: %d reports are bad, more than the %d allowed", task_round.number, len(out), most)
         else:
             rest = [SealedReport.from_bytes(row.body) for row in rows if row.place not in out]
-            sums, width = transport.summed(rest, phase.plan), transport.width(phase.plan)
-            release = Release(task.transport, rest[0].round, commitment, left, sums, width)
+            release = TRANSPORTS[task.transport].release(rest, phase.plan, commitment)
             values = {"state": "summed", "batch": release.to_bytes(self._key)}
             if out:
                 log.warning("round %d: %d reports are left out; croupier serve excluded names them", task_round.number, len(out))
@@ -352,11 +340,14 @@ def make_batch(
     query = select(tables.reports.c.client, tables.reports.c.body).join(tables.lots, drawn).where(here)
     rows = connection.execute(query.order_by(tables.reports.c.client)).all()
     fill = blanks[len(rows) :]
-    if (transport := checked_transport(task.transport)) is None:
-        batch = shuffled([*[SealedReport.from_bytes(row.body) for row in rows], *fill], SecureRandom()).to_bytes(key)
-    else:
+    reports = [*[SealedReport.from_bytes(bytes(row.body)) for row in rows], *fill]
+    transport, plan = TRANSPORTS[task.transport], task_round.phase_of(task).plan
+    secret = transport.shuffler_secret(key, task_round.key, reports[0].round)
+    made, order = transport.batch(reports, plan, SecureRandom(), secret)
+    batch = made.to_bytes(key)
+    if order is not None:
         people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
-        batch = to_be_checked(connection, task_round, people, transport, task_round.phase_of(task).plan, key)
+        to_be_checked(connection, task_round, people, order.tolist(), batch)
     connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(state="made", batch=batch))
     connection.execute(insert(tables.unforwarded).values(round=task_round.id, since=now))
     connection.execute(delete(tables.reports).where(here))

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from ...optimizer.phases import Schedule
 from ...validation import ArgumentError, Found
 from .documents import WireError
+from .transports import DEFAULT_TRANSPORT, TRANSPORTS
 
 # RSA blind signatures, RFC 9474: somebody signs a message without seeing it, and cannot tell the signature again when it meets
 # it.
@@ -142,8 +143,6 @@ def _mgf1(seed: bytes, length: int) -> bytes:
 
 # Bits of an enroller's modulus. A token is worth something until its task has ended, and blindness does not depend on the length.
 KEY_BITS = 2048
-# Transports whose reports carry a token, in the envelope that a report is checked by.
-WITH_TOKENS = ("masked-sum", "verified-sum")
 _HOW = "croupier serve enroller-keys prints it."
 
 
@@ -224,8 +223,8 @@ def slots_of(schedule: Schedule) -> int:
 
 def check_enroller(enroller: EnrollerKeys, schedule: Schedule, transport: str) -> None:
     """Refuse a task whose tokens would be worth nothing."""
-    if transport not in WITH_TOKENS:
-        remedy = f"Nothing ties a token to a report there, which a shuffler could exchange for its own: use {WITH_TOKENS[0]}."
+    if not TRANSPORTS[transport].checked:  # a token is in the envelope that a report is checked by
+        remedy = f"Nothing ties a token to a report there, which a shuffler could exchange for its own: use {DEFAULT_TRANSPORT}."
         raise ArgumentError("enroller", enroller.address, f"left out of a task by {transport}", remedy)
     if any(phase.lots is not None for phase in schedule.phases):
         remedy = 'Blanks are of nobody, and who checks tokens would see which they are: take lots = "open", or no enroller.'

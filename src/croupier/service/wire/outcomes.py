@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...privacy import SumPlan
 from .task import TaskRound
+from .transports import TRANSPORTS
 
 
 class RefusedError(Exception):
@@ -38,9 +39,7 @@ class RoundLostError(TaskEndedError):
     """A question whose only round came to nothing: the end of its task, since a round is asked once."""
 
     def __init__(self, number: int, reason: str, transport: str) -> None:
-        remedy = "Ask again by verified-sum, where no client can do that, in a task with another name"
-        if transport == "verified-sum":
-            remedy = "No client can do that by verified-sum: ask the shuffler's operator, who signed the sum"
+        remedy = TRANSPORTS[transport].lost_remedy
         super().__init__(f"round {number} has no answer: {reason}. The task has ended, and what it has spent stays spent. {remedy}")
 
 

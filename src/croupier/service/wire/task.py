@@ -22,8 +22,8 @@ from ...validation import ArgumentError, Found, real, whole
 from .documents import ROUND, TASK, Document, WireError, canonical, sha256
 from .enrolment import EnrollerKeys, check_enroller
 from .queries import AskedQuery
-from .reports import TOKEN_BYTES, SealedReport, width_for
-from .transports import batch_length, sealed_report
+from .reports import TOKEN_BYTES
+from .transports import DEFAULT_TRANSPORT, TRANSPORTS, SealedReport
 
 # Rounds of secret lots as they are deployed: how long they take, whoever comes. Part of a task (docs/protocol.md#secret-lots).
 
@@ -324,9 +324,10 @@ class Task:
     def most_batch_bytes(self) -> int:
         """Return the length of the longest batch of the task's rounds."""
         plans = [phase.plan for phase in self.schedule.phases]
-        longest = max(batch_length(self.transport, plan) + plan.users * self.token_bytes for plan in plans)
+        longest = max(TRANSPORTS[self.transport].batch_length(plan) + plan.users * self.token_bytes for plan in plans)
         if longest > MOST_BATCH_BYTES:
-            raise WireError(f"a task with batches of {longest:.2g} bytes, more than {MOST_BATCH_BYTES:.2g}: use masked-sum")
+            remedy = f"use {DEFAULT_TRANSPORT}"
+            raise WireError(f"a task with batches of {longest:.2g} bytes, more than {MOST_BATCH_BYTES:.2g}: {remedy}")
         return longest
 
     def slot(self, round_id: str) -> str:
@@ -434,4 +435,4 @@ def report_of(
     """
     plan = task_round.phase_of(task).plan
     bits = VectorSum(plan).randomize(vector, random)
-    return sealed_report(task.transport, document.digest, bits, task_round.key, width_for(task.transport, plan), token)
+    return TRANSPORTS[task.transport].seal(bits, plan, document.digest, task_round.key, token)
