@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from helpers_node import CLIENT, ROOT, needs_node, node
@@ -57,7 +58,10 @@ def installed(tmp_path_factory):
     shutil.copytree(CLIENT, copied / "clients" / "typescript", ignore=shutil.ignore_patterns("node_modules", "dist"))
     (copied / "clients" / "typescript" / "node_modules").symlink_to(CLIENT / "node_modules")
     shutil.copy(ROOT / "LICENSE", copied)
-    (copied / "src" / "croupier" / "service").mkdir(parents=True)
+    service = Path("src", "croupier", "service")
+    (copied / service / "shuffler").mkdir(parents=True)
+    (copied / service / "wire").mkdir()
+    shutil.copy(ROOT / service / "wire" / "documents.json", copied / service / "wire")
     command = ["npm", "pack", "--silent", "--offline", "--pack-destination", str(folder)]
     subprocess.run(command, cwd=copied / "clients" / "typescript", check=True, capture_output=True, timeout=120)
     [archive] = folder.glob("croupier-client-*.tgz")
