@@ -6,7 +6,6 @@ False-alarm rate of every game here: at most 1e-6. Seeds are fixed.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,7 +42,7 @@ SLOW = {
 }
 # A run of these takes a tenth of a second: the tests here look at a few runs, and play them where minutes do not matter.
 WATCHED, COVERED = "secret lots, watched, deployed", "secret lots with cover, watched, deployed"
-minutes = pytest.mark.skipif("CROUPIER_SLOW" not in os.environ, reason="slow: set CROUPIER_SLOW=1")
+minutes = pytest.mark.slow
 
 
 def marked(names):

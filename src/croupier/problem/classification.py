@@ -380,6 +380,11 @@ class Weighted(Loss):
     With w the largest weight, a slope is at most w times as steep as the loss's own, and the curvature at most w times as large;
     `slope_bound` and `curvature` say so, and privacy follows from the first. The Moreau envelope of w f at beta has the slope
     w g(q w), g(q) being that of f: minimising w f(u) + (u - z)^2 / (2 q) is minimising f(u) + (u - z)^2 / (2 q w).
+
+    Examples
+    --------
+    >>> Weighted(Logistic(), (1.0, 5.0)).slope_bound
+    5.0
     """
 
     loss: Loss
