@@ -383,8 +383,10 @@ class Weighted(Loss):
 
     Examples
     --------
-    >>> Weighted(Logistic(), (1.0, 5.0)).slope_bound
-    5.0
+    >>> from croupier.problem import Logistic, Weighted
+    >>> loss = Weighted(Logistic(), weights=(0.1, 1.0))
+    >>> loss.slope_bound(50.0), loss.curvature
+    (1.0, 0.25)
     """
 
     loss: Loss
