@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from croupier.cli.app import app
 from croupier.cli.progress import Stopped
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogit
-from croupier.estimator.inference import RegressionTable
+from croupier.estimator.intervals import RegressionTable
 from croupier.population import ArrayPopulation, UnreachableError
 from croupier.population.blocks import BlockPopulation
 from croupier.report import html_report

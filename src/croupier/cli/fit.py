@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from ..estimator import PrivacyAccount
-from ..estimator.inference import WidthForecast
+from ..estimator.intervals import WidthForecast
 from ..optimizer import Result, Schedule
 from ..optimizer.training import left_over
 from ..population import UnreachableError

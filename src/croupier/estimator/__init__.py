@@ -4,7 +4,8 @@ from ._base import PublicDataWarning, WeakPrivacyWarning
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
 from .classification import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
-from .inference import ShuffleLinearRegression, ShuffleLogit, WideIntervalsWarning
+from .inference import ShuffleLinearRegression, ShuffleLogit
+from .intervals import WideIntervalsWarning
 from .regression import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
 from .warnings import FeatureNormWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning

@@ -1,11 +1,11 @@
-"""What a regression says: coefficients with standard errors, p-values and intervals."""
+"""Regressions whose coefficients come with standard errors, p-values and intervals."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,7 +20,6 @@ from ..population import Population
 from ..population.population import require_population
 from ..privacy import Guarantee, SumPlan
 from ..privacy import _statements as words
-from ..privacy._rounding import round_up
 from ..problem.problem import clip_rows, row_norms
 from ..protocol import SumEstimate
 from ..statistics import Moments
@@ -43,270 +42,12 @@ from ._base import (
     sent_rows,
     target_column,
     validated,
-    warn_caller,
 )
 from ._parameters import documented
 from ._rounds import GroupPlans, GroupRounds, ask_groups, plan_groups
 from .files import require_range
+from .intervals import FORECAST_FIRST, RegressionTable, WidthForecast, check_coef_bound, least_spread, shown, slope_half_width
 from .warnings import warn_of_undeclared_norm
-
-
-@dataclass(frozen=True, eq=False)
-class RegressionTable:
-    """The table that statisticians know: one row per coefficient, in the units of the data.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Of the coefficients, the intercept's last.
-    coef : ndarray
-        The coefficients.
-    std : ndarray
-        Their standard errors; infinity where the data do not decide a coefficient and no bound was declared.
-    intervals : ndarray of shape (coefficients, 2)
-        Low and high ends at `level`: (-inf, inf) where the data do not decide a coefficient and no bound was declared.
-    p_values : ndarray
-        Of the hypothesis that a coefficient is 0; 1 where nothing is known of it.
-    determined : ndarray of bool
-        Whether the data decide a coefficient. False: the noise hides its direction.
-    level : float
-        The intervals' coverage.
-    r2 : float or None
-        Estimated share of the target's variance that is explained; None without an intercept, or where the noise hides it.
-    users : int
-        People that were asked.
-    promise : str
-        The guarantee, in brief.
-    method : str, default "Least squares in one private round"
-        How it was made, for the first line.
-    covariance : ndarray of shape (coefficients, coefficients), optional
-        Of the coefficients, sampling and privacy noise together.
-    r2_std : float, optional
-        Standard error of `r2`.
-    bias, limits : ndarray, optional
-        What a declared bound leaves of coefficients that the data do not decide, as in `croupier.statistics.moments.Coefficients`.
-    settled : bool, default True
-        False where a logistic regression's last step is longer than noise explains: nothing is then decided, whatever the noise.
-    """
-
-    names: tuple[str, ...]
-    coef: Floats
-    std: Floats
-    intervals: Floats
-    p_values: Floats
-    determined: NDArray[np.bool_]
-    level: float
-    r2: float | None
-    users: int
-    promise: str
-    method: str = "Least squares in one private round"
-    covariance: Floats | None = None
-    r2_std: float | None = None
-    bias: Floats | None = None
-    limits: Floats | None = None
-    settled: bool = True
-
-    @property
-    def r2_text(self) -> str:
-        """R^2 in a sentence, with its 95 % error bar; empty where there is none."""
-        if self.r2 is None:
-            return ""
-        bar = "" if self.r2_std is None else f" +- {1.96 * self.r2_std:.2g}"
-        return f"R^2, estimated from the same round: {self.r2:.3f}{bar}"
-
-    def transformed(self, matrix: Floats, names: Sequence[str]) -> RegressionTable:
-        """Return the same regression for linear combinations of its coefficients, as in other units."""
-        if self.covariance is None:
-            raise ArgumentError("covariance", None, "given", "Take the table that summary() of a model returns.")
-        known = Coefficients(self.coef, self.covariance, self.determined, self.users, self.bias, self.limits)
-        return replace(self, names=tuple(names), **shown(known.combined(np.asarray(matrix)), self.level))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the table in plain JSON types."""
-
-        def told(value: float) -> float | None:
-            return float(value) if np.isfinite(value) else None
-
-        rows = [
-            {
-                "name": name,
-                "coef": float(coef),
-                "std": told(std),
-                "p_value": float(p),
-                "interval": [told(end) for end in ends],
-                "decided": bool(decided),
-            }
-            for name, coef, std, p, ends, decided in zip(
-                self.names, self.coef, self.std, self.p_values, self.intervals, self.determined, strict=True
-            )
-        ]
-        return {
-            "method": self.method,
-            "users": self.users,
-            "promise": self.promise,
-            "level": self.level,
-            "r2": self.r2,
-            "r2_std": self.r2_std,
-            "rows": rows,
-        }
-
-    def __str__(self) -> str:
-        width = max(12, *(len(name) for name in self.names))
-        head = f"{'':{width}} {'coef':>11} {'std err':>10} {'z':>8} {'P>|z|':>7}   {self.level:.4g} interval"
-        lines = [f"{self.method}, {self.users:,} people; {self.promise}", head]
-        for name, coef, std, ends, p in zip(self.names, self.coef, self.std, self.intervals, self.p_values, strict=True):
-            z = f"{coef / std:.2f}" if np.isfinite(std) else "-"
-            interval = f"({ends[0]:.4g}, {ends[1]:.4g})" if np.isinf(ends).all() else f"[{ends[0]:.4g}, {ends[1]:.4g}]"
-            lines.append(f"{name:{width}} {coef:>11.4g} {std:>10.4g} {z:>8} {p:>7.3f}   {interval}")
-        if self.undecided_text:
-            lines.append(self.undecided_text)
-        if self.r2 is not None:
-            lines.append(self.r2_text)
-        return "\n".join(lines)
-
-    @property
-    def undecided_text(self) -> str:
-        """A sentence about coefficients that the data do not decide; empty where there are none."""
-        if self.determined.all():
-            return ""
-        if not self.settled:
-            rest = "rest on the declared coef_bound" if self.limits is not None else "are (-inf, inf)"
-            return (
-                f"The last step is longer than noise explains, so that coefficients may be further off than standard errors say: "
-                f"intervals {rest}. It is so where slopes are steep: more people or a larger epsilon do not help. "
-                f"ShuffleLogisticRegression (--task classify) fits such a model, without intervals."
-            )
-        some = f"The data do not decide {int((~self.determined).sum())} of {len(self.coef)} coefficients at this noise"
-        if self.limits is not None:
-            return f"{some}; their intervals rest on the declared coef_bound."
-        return f"{some}: nothing is known of them. A declared coef_bound would keep their intervals finite."
-
-
-def shown(solution: Coefficients, level: float) -> dict[str, Any]:
-    """Return the fields of a `RegressionTable` that follow from the coefficients, so that all tables have the same ones."""
-    return {
-        "coef": solution.coef,
-        "std": solution.std,
-        "intervals": solution.intervals(level),
-        "p_values": solution.p_values,
-        "determined": solution.determined,
-        "covariance": solution.covariance,
-        "level": level,
-        "bias": solution.bias,
-        "limits": solution.limits,
-    }
-
-
-FORECAST_FIRST = "forecast(users, features) says how wide its intervals will be, from public facts, before anybody is asked."
-
-
-def check_coef_bound(bound: Any) -> None:
-    """Refuse what is no bound on coefficients."""
-    if bound is not None:
-        remedy = "Give a size that no true coefficient exceeds, in the units of the data; leave it out if you cannot defend one."
-        real("coef_bound", bound, above=0, at_most=1e100, remedy=remedy)
-
-
-class WideIntervalsWarning(UserWarning):
-    """By a forecast from public facts, before anybody is asked, intervals will exclude nothing: too few people for this budget."""
-
-
-# A slope whose effect, from the middle to the end of a column's range, is as large as this says all there is to say: half of the
-# target's range, or log-odds that lead from a probability of 1/2 to one of 0.98.
-_LARGEST = {"linear": 1.0, "logistic": 4.0}
-
-
-@dataclass(frozen=True)
-class WidthForecast:
-    """How wide intervals will be, from public facts alone: people, columns, epsilon and ranges.
-
-    It takes columns for independent and evenly spread over their ranges. Those that go together, or use a small part of their
-    range, have wider intervals.
-
-    Parameters
-    ----------
-    kind : {"linear", "logistic"}
-        The regression.
-    users : int
-        People.
-    columns : int
-        Features, without the intercept.
-    epsilon : float
-        What each of them is promised.
-    half_width : float
-        Of a slope's 95 % interval, times half of its column's range; in halves of the target's range, or in log-odds. Infinity
-        where the data will not decide slopes.
-    least_spread : float
-        A direction of the columns whose standard deviation is below this part of an even spread's gets (-inf, inf).
-
-    Attributes
-    ----------
-    useless : bool
-        Whether the intervals would hold every slope that there can be.
-    """
-
-    kind: str
-    users: int
-    columns: int
-    epsilon: float
-    half_width: float
-    least_spread: float
-
-    @property
-    def useless(self) -> bool:
-        """Whether the intervals would hold every slope that there can be."""
-        return not self.half_width < _LARGEST[self.kind]
-
-    def __str__(self) -> str:
-        asked = f"Forecast for {self.users:,} people, {self.columns:,} columns and epsilon {round_up(self.epsilon)}"
-        ideal = "if columns are independent and evenly spread over their ranges"
-        if np.isinf(self.half_width):
-            return f"{asked}: the noise hides every slope, even {ideal}. Intervals will be (-inf, inf)."
-        if self.kind == "linear":
-            size = f"{50 * self.half_width:.2g} % of the target's range"
-        else:
-            size = f"{self.half_width:.2g} in log-odds"
-        verdict = " No slope that is possible lies outside such an interval." if self.useless else ""
-        typical = f"{asked}: 95 % intervals of about +- {size} for a column from the middle to the end of its range, {ideal}."
-        hidden = f"With less than {100 * self.least_spread:.0f} % of that spread, as of columns that go together, (-inf, inf)."
-        return f"{typical}{verdict} Narrower columns get wider intervals. {hidden}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the forecast in plain JSON types."""
-        return asdict(self) | {"half_width": self.half_width if np.isfinite(self.half_width) else None, "useless": self.useless}
-
-    def warn(self) -> None:
-        """Warn where the intervals would be useless, before anything is spent."""
-        if self.useless:
-            remedy = "Nothing is spent yet. Ask more people, use fewer columns or a larger epsilon"
-            warn_caller(f"{self} {remedy}; or train a model without intervals.", WideIntervalsWarning)
-
-
-def slope_half_width(
-    variance: float, edge: float, threshold: float, *, slopes: int, residual: float, users: int, noise: float
-) -> float:
-    """Forecast the half-width of a slope's 95 % interval, where all slopes have the same variance in their columns.
-
-    The noise spreads equal eigenvalues over a semicircle of radius `edge`; a slope's variance is the mean over it of
-    (sampling + noise) / eigenvalue^2.
-    """
-    values = variance + edge * _semicircle(slopes)
-    if values[0] < threshold:
-        return float("inf")
-    return float(1.96 * np.sqrt(np.mean((residual * values / users + noise) / values**2)))
-
-
-def least_spread(variance: float, edge: float, threshold: float, slopes: int) -> float:
-    """Return which part of an even spread's standard deviation a direction needs to be seen, by the rule of `slope_half_width`."""
-    return float(np.sqrt((threshold - edge * _semicircle(slopes)[0]) / variance))
-
-
-def _semicircle(count: int) -> Floats:
-    """Quantiles of the law of a noise matrix's eigenvalues, in units of its edge: by its distribution function on a grid."""
-    at = np.linspace(-1, 1, 2_001)
-    below = 0.5 + (at * np.sqrt(1 - at**2) + np.arcsin(at)) / np.pi
-    return np.asarray(np.interp((np.arange(count) + 0.5) / count, below, at))
-
 
 # Linear regression in one round, with standard errors and intervals: from the second moments of rows and targets.
 

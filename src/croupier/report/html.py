@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..estimator.inference import RegressionTable
+from ..estimator.intervals import RegressionTable
 from ..optimizer import Result
 from ..optimizer.phases import Phase
 from ..optimizer.training import BAND, noise_norms

@@ -23,7 +23,7 @@ from ..estimator import (
     ShuffleRidge,
 )
 from ..estimator._linear import LinearModel
-from ..estimator.inference import RegressionTable
+from ..estimator.intervals import RegressionTable
 from ..files import write_whole
 from ..privacy import default_delta
 from ..validation import ArgumentError, Found, one_of, real

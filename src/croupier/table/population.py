@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimator.inference import WidthForecast
+from ..estimator.intervals import WidthForecast
 from ..optimizer import Schedule
 from ..optimizer.result import Round
 from ..population import ArrayPopulation, Population, RayPopulation, UnreachableError
