@@ -395,10 +395,10 @@ def one_bit_off(array):
         ({"start": [0.1, 0.0]}, "another start"),
         ({"problem": Problem(Logistic(), Ball(dim=2, radius=3.0), feature_norm=0.5)}, "another problem"),
         ({"data": (X[:-1], Y[:-1])}, "another (number of )?users"),
-        ({"data": (one_bit_off(X), Y)}, "other data, which has changed"),
-        ({"data": (X, np.where(np.arange(300) == 299, 1 - Y, Y))}, "other data, which has changed"),
-        ({"data": (X[::-1], Y[::-1])}, "other data, which has changed"),
-        ({"data": (X.astype(np.float32), Y)}, "other data, which has changed"),
+        ({"data": (one_bit_off(X), Y)}, "data has changed"),
+        ({"data": (X, np.where(np.arange(300) == 299, 1 - Y, Y))}, "data has changed"),
+        ({"data": (X[::-1], Y[::-1])}, "data has changed"),
+        ({"data": (X.astype(np.float32), Y)}, "data has changed"),
     ],
     ids=["epsilon", "rounds", "seed", "start", "problem", "users", "X", "y", "order", "type"],
 )
@@ -663,7 +663,7 @@ def test_records_are_looked_at_before_anything_is_paid(tmp_path):
     options = {"start": np.zeros(1), "checkpoint": tmp_path / "run", "pay": paid.append}
     with pytest.raises(Killed):
         run(Small.problem, Watched(X[:60, :1], Y[:60], dies=2), Small.chosen, **options)
-    with pytest.raises(cr.ArgumentError, match="other data, which has changed"):
+    with pytest.raises(cr.ArgumentError, match="data has changed"):
         run(Small.problem, Silent(X[1:61, :1], Y[:60]), Small.chosen, **options)
     assert len(paid) == 1
 

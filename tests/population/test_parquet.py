@@ -472,7 +472,7 @@ def test_a_run_does_not_go_on_with_other_records(folder, tmp_path_factory, whole
         minimized(population, checkpoint=journal, callbacks=stop_after(2))
     replace(folder / "part-1.parquet")
     if whole_again:
-        with pytest.raises(cr.ArgumentError, match="other data, which has changed since"):
+        with pytest.raises(cr.ArgumentError, match="the data has changed since"):
             minimized(ParquetPopulation(folder, target="ill"), checkpoint=journal)
     else:
         with pytest.raises(UnreachableError, match=r"part-1\.parquet is not the file"):
@@ -491,7 +491,7 @@ def test_one_changed_number_is_enough_to_refuse_even_where_the_files_end_is_the_
     write(folder / "part-1.parquet", X, y, 500, **plain)
     after = ParquetPopulation(folder, target="ill")
     assert [p.block.footer for p in after.shard.placed] == [p.block.footer for p in before.shard.placed]
-    with pytest.raises(cr.ArgumentError, match="other data, which has changed since"):
+    with pytest.raises(cr.ArgumentError, match="the data has changed since"):
         minimized(after, checkpoint=journal)
     with pytest.raises(UnreachableError, match=r"part-1\.parquet has changed"):  # it has read the file before
         minimized(before, checkpoint=journal)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
+from sklearn.utils.validation import check_is_fitted
 
 from ..problem import CappedLogistic, CappedMultinomial, Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge
 from ..problem.classification import Weighted
@@ -207,6 +208,7 @@ class ShuffleLogisticRegression(LinearClassifier):
         NotFittedError
             Before `fit`.
         """
+        check_is_fitted(self)
         if self.capped_:
             return super().predict(X)
         odds = self.decision_function(X)
