@@ -12,6 +12,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any, Self
 
@@ -100,6 +101,56 @@ def json_object(text: str | bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return values if isinstance(values, dict) else None
+
+
+class Figures(ABC):
+    """A result that has rows of figures: a frame for those who compute with it, and a table where a notebook shows it."""
+
+    @abstractmethod
+    def figures(self) -> list[dict[str, Any]]:
+        """Return the rows, each by the names of its columns.
+
+        Returns
+        -------
+        list of dict
+            Plain values.
+        """
+
+    def to_frame(self) -> Any:
+        """Return the figures as a frame. Needs pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per figure.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped]  # noqa: PLC0415  (not needed otherwise)
+        except ImportError as error:
+            raise ImportError("to_frame needs pandas: pip install pandas") from error
+        return pandas.DataFrame(self.figures())
+
+    def _repr_html_(self) -> str:
+        rows = self.figures()
+        head, *_ = str(self).splitlines()
+        caption = f"<p>{escape(head)}</p>\n"
+        if not rows:
+            return caption
+        names = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
+        body = "\n".join(
+            "<tr>" + "".join(f"<td>{escape(_short(value))}</td>" for value in row.values()) + "</tr>" for row in rows[:_MOST]
+        )
+        more = f"<p>{len(rows) - _MOST:,} more</p>" if len(rows) > _MOST else ""
+        return f"{caption}<table>\n<thead><tr>{names}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>{more}"
+
+
+# Rows that a notebook shows.
+_MOST = 60
+
+
+def _short(value: Any) -> str:
+    """A figure for people; figures of a promise come as text, rounded already."""
+    return f"{value:,.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 class JsonText(ABC):

@@ -15,10 +15,10 @@ from scipy import stats
 
 import croupier as cr
 from croupier.optimizer._gradients import Gradients
-from croupier.population import ArrayPopulation, UnreachableError, blocks
+from croupier.population import ArrayPopulation, blocks
 from croupier.population.blocks import BlockPopulation, Shard, place
 from croupier.population.dealing import Batch, deal
-from croupier.population.population import Question
+from croupier.population.population import Query, Question, UnreachableError
 from croupier.population.records import Records, RowsOfUsers
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import _fused as fused
@@ -432,7 +432,7 @@ def _little_work_is_shared(monkeypatch):
     monkeypatch.setattr(blocks, "ENTRIES_PER_THREAD", 1)
 
 
-class RequestBatcher:
+class RequestBatcher(Query):
     """A query that only goes on where two threads have come to it, or whose threads are noted."""
 
     def __init__(self, parallel, meet):
@@ -527,5 +527,5 @@ def test_gradients_of_ones_own_are_asked_for_as_they_are():
     whole, half = (Gradients(kind(loss=Logistic(), domain=Ball(dim=3, radius=2.0)), np.ones(3)) for kind in (Problem, Half))
     assert whole.parallel
     assert not half.parallel
-    assert half.products is None
-    np.testing.assert_allclose(np.asarray(whole.products(X, X[:, 0] > 0)), 2 * half(X, X[:, 0] > 0), rtol=1e-15)
+    assert isinstance(half.vectors(X, X[:, 0] > 0), np.ndarray)
+    np.testing.assert_allclose(np.asarray(whole.vectors(X, X[:, 0] > 0)), 2 * half(X, X[:, 0] > 0), rtol=1e-15)

@@ -26,11 +26,11 @@ from sklearn.base import clone
 
 import croupier as cr
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogisticRegression, ShuffleLogit, ShuffleRidge
-from croupier.population import ArrayPopulation, ParquetPopulation, RayPopulation, UnreachableError, WorkerError
+from croupier.population import ArrayPopulation, ParquetPopulation, RayPopulation, WorkerError
 from croupier.population.blocks import BlockPopulation
 from croupier.population.cluster import TOKEN
 from croupier.population.dealing import Batch, deal
-from croupier.population.population import Question
+from croupier.population.population import Question, UnreachableError
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Counts
 from croupier.protocol.randomness import Secret
@@ -283,7 +283,11 @@ def test_a_run_is_bit_for_bit_that_of_one_process(shared, options):
 
 @pytest.mark.parametrize(
     "model",
-    [ShuffleLogit(classes=[False, True]), ShuffleLinearRegression(target_range=(0, 1)), ShuffleRidge(target_range=(0, 1))],
+    [
+        ShuffleLogit(classes=[False, True], method="moments"),
+        ShuffleLinearRegression(target_range=(0, 1), method="moments"),
+        ShuffleRidge(target_range=(0, 1), method="moments"),
+    ],
     ids=lambda model: type(model).__name__,
 )
 def test_models_without_rounds_are_bit_for_bit_those_of_one_process(cluster, files, model):

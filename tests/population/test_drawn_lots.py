@@ -8,10 +8,10 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from croupier.population import ArrayPopulation, ParquetPopulation, UnreachableError, arrays
+from croupier.population import ArrayPopulation, ParquetPopulation, arrays
 from croupier.population.blocks import BlockPopulation
 from croupier.population.dealing import deal, draw_lots
-from croupier.population.population import Question
+from croupier.population.population import Question, UnreachableError
 from croupier.privacy import plan_lots
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import Secret
@@ -144,7 +144,7 @@ def test_a_round_of_blanks_alone_has_mean_zero_and_the_whole_noise(mode, epsilon
     one = plan.one_round
     odd = 0.25 if one.levels % 2 else 0.0
     variance = plan.size * (one.noise_bits * one.noise_probability * (1 - one.noise_probability) + odd)
-    scaled = noise / (2 * one.norm / one.levels * np.sqrt(variance))
+    scaled = noise / (one.step(one.levels) * np.sqrt(variance))
     assert abs(scaled.mean()) < 5.4 / np.sqrt(scaled.size)
     assert stats.chi2.ppf(1e-7, scaled.size) < (scaled**2).sum() < stats.chi2.ppf(1 - 1e-7, scaled.size)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -61,7 +60,8 @@ def test_enclosures_hold_the_constants_as_50_digits_have_them(trials, probabilit
         kappa = min(c * (1 - c / ct), ct**2 * max(abs(z[0]), abs(z[-1]), 2 * c) / 8)
         tau = max(F[1] + 1 - F[-reach - 2], F[reach + 1] + 1 - F[-2])
         mu = min(ct * shift, c * shift + kappa * mpmath.sqrt(dim))
-        for figure, exact in zip(found, (c, ct, kappa, tau, mu), strict=True):
+        assert found.bend is None
+        for figure, exact in zip(found[:5], (c, ct, kappa, tau, mu), strict=True):
             ends = [mpmath.mpf(str(end)) for end in (Enclosure.of(figure).lower, Enclosure.of(figure).upper)]
             assert ends[0] <= exact <= ends[1]
             assert ends[1] - ends[0] <= exact * mpmath.mpf(10) ** -18
@@ -232,13 +232,14 @@ def test_rounds_and_zero_out_are_in_the_proof():
 
 
 @pytest.fixture(scope="module")
-def checker():
-    """The program of docs/certificates.md."""
-    program = re.search(r"```python\n(.*?)```", (ROOT / "docs/certificates.md").read_text(), flags=re.S).group(1)
+def holds():
+    """The program that docs/certificates.md names."""
+    assert "python tools/check_certificate.py certificate.json" in (ROOT / "docs/certificates.md").read_text()
+    program = (ROOT / "tools/check_certificate.py").read_text()
     assert "croupier" not in program
     scope = {"__name__": "checker"}
     exec(program, scope)
-    yield program, scope["holds"]
+    yield scope["holds"]
     mpmath.mp.dps = 15
 
 
@@ -262,19 +263,69 @@ def less(text):
     return str(Decimal(text) * (1 - Decimal("1e-16")))
 
 
-def test_a_reader_can_check_a_certificate(checker, tmp_path):
-    program, _ = checker
-    (tmp_path / "check.py").write_text(program)
+def check(folder, certificate):
+    """What the program says of a certificate."""
+    (folder / "certificate.json").write_text(json.dumps(certificate))
+    command = [sys.executable, ROOT / "tools/check_certificate.py", "certificate.json"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_reader_can_check_a_certificate(tmp_path):
     proof = plan_sum(epsilon=1.0, delta=1e-6, users=200, dim=5, honest=0.9).prove()
-    (tmp_path / "certificate.json").write_text(proof.to_json())
-    command = [sys.executable, "check.py", "certificate.json"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert said == f"delta <= {proof.delta.upper} holds\n"
+    assert check(tmp_path, json.loads(proof.to_json())) == f"delta <= {proof.delta.upper} holds\n"
+
+
+ENCODINGS = {
+    "rotated": {},
+    "rotated, zero-out": {"neighbours": "zero-out"},
+    "rotated, by a diameter": {"diameter": 3.3, "norm": 3.0},
+    "as it is": {"rotation": None},
+    "as it is, by a diameter": {"rotation": None, "diameter": 3.3, "norm": 3.0},
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_the_checker_finds_out_how_far_encodings_are_apart(holds, tmp_path, encoding):
+    """It took no certificate of a rotated plan, and asked S = g of all."""
+    plan = plan_sum(**{"epsilon": 1.0, "delta": 1e-6, "users": 500, "dim": 50} | ENCODINGS[encoding])
+    assert (plan.range is not None) == encoding.startswith("rotated")
+    proof = plan.prove()
+    certificate = proof.to_dict()
+    assert check(tmp_path, certificate) == f"delta <= {proof.delta.upper} holds\n"
+    assert proof.shift == pytest.approx(Fraction(plan.encoded_shift(plan.levels)) * SHIFT_FACTOR, rel=1e-15)
+    assert not holds(certificate | {"shift": str(proof.shift * (1 - Fraction(1, 10**30)))})
+    assert not holds(certificate | {"dim": certificate["dim"] - 1})
+    assert not holds(certificate | {"reach": certificate["reach"] - 1})
+    for change in ({"range": 0.0}, {"norm": 0.0}, {"diameter": plan.norm / 2}, {"blocks": 3}, {"blocks": 0}):
+        assert not holds(certificate | {"plan": certificate["plan"] | change}), change
+
+
+def test_the_certificate_of_a_rotated_plan_with_the_distance_of_a_plain_one_is_refused(tmp_path):
+    """All that follows from S = g is true: nothing but the distance is wrong."""
+    plan = plan_sum(epsilon=1.0, delta=1e-6, users=500, dim=50)
+    proof = replace(plan, range=None, dim=64).prove()
+    certificate = proof.to_dict()
+    assert check(tmp_path, certificate).endswith(" holds\n")
+    certificate["plan"] |= {"range": plan.range, "dim": plan.dim}
+    assert check(tmp_path, certificate).endswith(" is NOT proved\n")
+
+
+def test_the_checker_knows_blocks(holds):
+    """What a user who sends one block of a rotated vector may move."""
+    plan = plan_sum(epsilon=1.0, delta=1e-6, users=500, dim=50)
+    for blocks in (2, 4):
+        cut = prove_fast(replace(plan, blocks=blocks), plan.levels, plan.noise_bits, plan.noise_probability)
+        certificate = cut.prove().to_dict()
+        assert certificate["dim"] == 64 // blocks
+        assert holds(certificate)
+        less_far = Fraction(certificate["shift"]) * (1 - Fraction(1, 10**14))
+        assert not holds(certificate | {"shift": str(less_far)})
+        for change in ({"range": None, "dim": 64}, {"diameter": 2.0}, {"blocks": 2 * blocks}):
+            assert not holds(certificate | {"plan": certificate["plan"] | change}), change
 
 
 @pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])
-def test_the_checker_sees_whatever_was_tampered_with(checker, neighbours):
-    _, holds = checker
+def test_the_checker_sees_whatever_was_tampered_with(holds, neighbours):
     text = plan_sum(epsilon=1.0, delta=1e-4, users=20, dim=2, rounds=2, neighbours=neighbours, max_inflation=1.5).prove().to_json()
     assert holds(json.loads(text))
     for what, tamper in TAMPER.items():
@@ -283,9 +334,8 @@ def test_the_checker_sees_whatever_was_tampered_with(checker, neighbours):
         assert not holds(certificate), what
 
 
-def test_the_checker_holds_wide_windows_to_the_same(checker, monkeypatch):
+def test_the_checker_holds_wide_windows_to_the_same(holds, monkeypatch):
     """A certificate bounded in blocks has no step and no bulge; its slope and mu are a little above what points find."""
-    _, holds = checker
     plan = plan_sum(epsilon=1.0, delta=1e-6, users=200, dim=2)
     monkeypatch.setattr(ball, "SCAN_POINTS", 1)
     # blocks take mu = ct S, which is above the scanned mu of the plan: claim that
@@ -313,7 +363,7 @@ def test_the_vectors_of_constants_hold(vector):
         assert getattr(fast, name) == pytest.approx(vector["fast"][name], rel=1e-8, abs=0)
     if fast.high - fast.low < 5_000:
         found = ball_constants(trials, probability, shift=Fraction(vector["shift"]), low=fast.low, high=fast.high, **given)
-        brackets = {name: Enclosure.of(figure) for name, figure in found._asdict().items()}
+        brackets = {name: Enclosure.of(figure) for name, figure in found._asdict().items() if figure is not None}
         assert {name: [str(b.lower), str(b.upper)] for name, b in brackets.items()} == vector["brackets"]
 
 
@@ -321,7 +371,7 @@ def test_the_vectors_of_constants_hold(vector):
 def test_the_vectors_of_plans_hold(vector):
     request = dict(vector["request"])
     request["norm"] = request.pop("width") / 2 if "width" in request else 1.0
-    plan = plan_sum(**{"dim": 1} | request)
+    plan = plan_sum(**{"dim": 1, "rotation": None} | request)
     assert {name: getattr(plan, name) for name in vector["plan"]} == vector["plan"]
     upper = Fraction(vector["bounds"]["delta"][1])
     assert upper <= Fraction(plan.certified_delta) <= Fraction(plan.delta)

@@ -18,6 +18,8 @@ from croupier.privacy import ArgumentError, Guarantee, plan_lots, plan_sum
 from croupier.privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, response_mu
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
+from croupier.service.client.budget import BudgetLimit, DeviceBudget
+from croupier.service.wire.outcomes import RefusedTaskError
 from croupier.statistics.holdout import HoldOut, Part
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -263,3 +265,30 @@ def test_delta_is_fixed_before_the_first_fit(tmp_path):
     path.write_text("\n".join([json.dumps(terms), *entries]) + "\n")
     with pytest.raises(ArgumentError, match="cannot be read"):
         _ = PrivacyAccount(path).delta
+
+
+@pytest.mark.parametrize("sizes", [(0.3, 0.5, 0.5, 0.2), (0.98, 0.1), (2.0,), (0.2,) * 12])
+def test_an_account_and_a_device_refuse_the_same_and_print_the_same(tmp_path, sizes):
+    """One core decides for both: here beside the caps themselves, worked out anew."""
+    epsilon, delta = 1.0, 1e-5
+    account = PrivacyAccount(epsilon=epsilon, delta=delta)
+    device = DeviceBudget(tmp_path / "budget.json")
+    device.allow(BudgetLimit(epsilon, delta, 86400.0))
+    cap, taken = Caps.of_limit(epsilon, delta), []
+    for number, size in enumerate(sizes):
+        guarantee = plan_sum(epsilon=size, delta=1e-7, users=1000, dim=2).guarantee
+        bounds = [gaussian_bound(each) for each in (*taken, guarantee)]
+        squares = math.fsum(bound.mu**2 for bound in bounds) / cap.mu**2
+        room = max(squares, math.fsum(bound.slack for bound in bounds) / cap.slack) <= 1
+        room = room or (not taken and guarantee.delta(epsilon) <= delta)
+        if room:
+            account.charge("a fit", 1000, guarantee)
+            device.charge(f"{number:064d}", "a task", "ab" * 32, guarantee)
+            taken.append(guarantee)
+        else:
+            with pytest.raises(BudgetExceededError):
+                account.charge("a fit", 1000, guarantee)
+            with pytest.raises(RefusedTaskError):
+                device.charge(f"{number:064d}", "a task", "ab" * 32, guarantee)
+        assert account.spent() == device.spent()
+    assert len(account.fits) == len(device.entries()) == len(taken)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from croupier import ArgumentError
 from croupier.arithmetic import LinearVectors
-from croupier.protocol._encoding import as_vectors, clip_to_ball, encode, require_finite
+from croupier.protocol._encoding import as_vectors, clip_in_pieces, clip_to_ball, encode, require_finite
 
 exactly = settings(deadline=None, derandomize=True, max_examples=300)
 
@@ -115,6 +115,35 @@ def test_vectors_inside_the_ball_are_only_divided(data, norm, share):
     vector = direction * (share * norm / max(1.0, float(np.linalg.norm(direction))))
     found = clipped_rows(vector[np.newaxis], norm)[0]
     np.testing.assert_allclose(found, vector / norm, rtol=3 * 2.0**-53, atol=1e-307)
+
+
+def pieces_of(row: np.ndarray, norm: float, size: int) -> np.ndarray:
+    return np.concatenate([piece.numbers()[0] for piece in clip_in_pieces(row, norm, size)])
+
+
+@exactly
+@given(data=st.data(), norm=norms, size=st.integers(1, 7), single=st.booleans())
+def test_a_long_vector_in_pieces_is_within_the_ball_too(data, norm, size, single):
+    with np.errstate(over="ignore"):
+        row = np.array(data.draw(vectors(norm)), np.float32 if single else np.float64)
+    if not np.isfinite(row).all():
+        return
+    assert square(pieces_of(row, norm, size)) <= 1
+
+
+@pytest.mark.parametrize("norm", [1e-20, 1.0, 1e20])
+def test_awkward_vectors_in_pieces_are_within_the_ball_too(norm):
+    for rows in awkward(1000, norm).values():
+        for row in rows:
+            assert square(pieces_of(row, norm, 64)) <= 1
+
+
+@pytest.mark.parametrize("length", [0.3, 1.0, 40.0])
+def test_pieces_are_the_whole_vector_clipped(length):
+    row = np.random.default_rng(5).standard_normal(1000).astype(np.float32)
+    row *= np.float32(length / np.linalg.norm(row))
+    whole = clipped_rows(row[np.newaxis], 1.0)[0]
+    np.testing.assert_allclose(pieces_of(row, 1.0, 64), whole, rtol=1e-12)
 
 
 def test_rows_are_clipped_one_by_one():

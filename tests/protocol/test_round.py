@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from croupier import ArgumentError, BatchTooSmallError, ScalarSum, SumEstimate, SumPlan, VectorSum, plan_scalar_sum, plan_sum
-from croupier.protocol import Analyzer, Counts, Randomizer, Report, SecureRandom, SeededRandom, ShuffledBatch, Shuffler, sums
+from croupier.protocol import Analyzer, Counts, Report, SecureRandom, SeededRandom, Shuffler, sums
+from croupier.protocol.randomizer import Randomizer
+from croupier.protocol.shuffler import ShuffledBatch
 
 exactly = settings(deadline=None, derandomize=True, max_examples=60)
 MODES = ["counting", "faithful"]
@@ -32,7 +34,7 @@ ROUNDS = {"counting": 3000, "faithful": 1000}
 @functools.cache
 def proved(scalar: bool = False, **asked) -> SumPlan:
     asked = {"epsilon": 8.0, "delta": 1e-3, "users": 5, "max_bits": 60} | asked
-    return plan_scalar_sum(**asked) if scalar else plan_sum(**({"dim": 3} | asked))
+    return plan_scalar_sum(**asked) if scalar else plan_sum(**({"dim": 3, "rotation": None} | asked))
 
 
 def law_plan(scalar: bool = False, **changes) -> SumPlan:
@@ -282,6 +284,22 @@ def test_randomizer_law(law_of):
 def test_randomizer_refuses_what_is_no_vector_of_the_plan(vector, untouched):
     with pytest.raises(ArgumentError, match=r"^vector"):
         VectorSum(proved()).randomize(vector, untouched)
+
+
+def test_a_vector_in_one_piece_is_counted_as_ever():
+    plan = plan_sum(epsilon=1.0, delta=1e-6, users=200, dim=40, rotation=None)
+    vector = np.random.default_rng(1).standard_normal(40).astype(np.float32)
+    (ones,) = Randomizer(plan).counts_in_pieces(vector, SeededRandom(3))
+    assert ones.tolist() == Randomizer(plan).counts(vector[np.newaxis], SeededRandom(3)).ones.tolist()
+
+
+def test_a_vector_in_pieces_has_the_exact_law(law_of):
+    """One user's ones in two pieces: tent and Bin(b, p), false-alarm rate 1e-6 for each coordinate."""
+    plan = law_plan(users=1, dim=3, levels=4, noise_bits=5, noise_probability=0.3)
+    vector, source = [0.3, -0.6, 0.1], SeededRandom(6)
+    drawn = np.array([np.concatenate([*Randomizer(plan).counts_in_pieces(vector, source, 2)]) for _ in range(1500)])
+    for column, x in zip(drawn.T, vector, strict=True):
+        law_of(column, count_law(plan, [x]))
 
 
 def test_randomizer_refuses_ragged_vectors_by_name(untouched):
@@ -609,7 +627,7 @@ def test_a_bad_piece_ends_the_round(mode, bad, untouched):
 
 def test_three_parts_that_share_nothing_but_the_plan(mean_of):
     """The plan and the estimate travel as JSON, reports and batches as values. False-alarm rate 1e-6."""
-    letter = plan_sum(epsilon=8.0, delta=1e-3, users=40, dim=100, norm=2.0, max_bits=80).to_json()
+    letter = plan_sum(epsilon=8.0, delta=1e-3, users=40, dim=100, norm=2.0, max_bits=80, rotation=None).to_json()
     vectors = np.random.default_rng(2).uniform(-0.15, 0.15, (40, 100))
 
     def device(vector):

@@ -151,6 +151,7 @@ def test_no_text_of_a_secret_shows_its_key(secret):
     assert ("NOT" in repr(secret)) == (not secret.private)
 
 
+@pytest.mark.process
 def test_a_secret_is_the_same_in_another_process():
     assert pickle.loads(pickle.dumps(SECRET)) == SECRET
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).derive('round', 1).source().draw_bytes(8).tobytes().hex())"

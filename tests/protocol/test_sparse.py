@@ -10,8 +10,9 @@ from scipy.stats import binom
 
 from croupier.population.records import Records, RowsOfUsers
 from croupier.privacy import ArgumentError, plan_sum
-from croupier.protocol import Randomizer, SeededRandom
+from croupier.protocol import SeededRandom
 from croupier.protocol import _fused as fused
+from croupier.protocol.randomizer import Randomizer
 from croupier.protocol.sparse import SparseVectors
 from croupier.statistics import Moments
 
@@ -28,12 +29,12 @@ def one_hot(rng, users):
 def test_moments_by_their_entries_are_the_same_vectors(query):
     rows, targets = one_hot(np.random.default_rng(0), 500)
     rows[0, 2:7] = 1  # not exclusive: left out both ways
-    dense, sparse = query(rows, targets), query.products(rows, targets)
+    dense, sparse = query(rows, targets), query.vectors(rows, targets)
     assert isinstance(sparse, SparseVectors)
     assert len(sparse) == 500
     assert np.asarray(sparse) == pytest.approx(dense, abs=1e-12)  # in the records' own order, by which rows belong to people
     full = np.random.default_rng(1).normal(size=(20, 12))
-    assert isinstance(query.products(full, targets[:20]), np.ndarray)
+    assert isinstance(query.vectors(full, targets[:20]), np.ndarray)
 
 
 def test_people_with_several_rows_answer_with_the_mean_of_their_own():
@@ -43,7 +44,7 @@ def test_people_with_several_rows_answer_with_the_mean_of_their_own():
     index = RowsOfUsers.of_labels(np.unique(groups, return_inverse=True)[1])
     means = np.concatenate([np.asarray(some) for some in Records(rows, targets, index).vectors(query, None, 50)])
     expected = np.array([query(rows[groups == group], targets[groups == group]).mean(axis=0) for group in np.unique(groups)])
-    assert isinstance(query.products(rows, targets), SparseVectors)
+    assert isinstance(query.vectors(rows, targets), SparseVectors)
     assert means == pytest.approx(expected, abs=1e-12)
 
 
@@ -94,7 +95,7 @@ def test_what_squares_cannot_hold_goes_the_dense_way(odd):
 @pytest.mark.parametrize("levels", [7, 200, 5_000])
 def test_compiled_and_by_numpy_are_the_same_bits(monkeypatch, levels):
     rows, targets = one_hot(np.random.default_rng(3), 3_000)
-    vectors = Moments(12).products(rows * 0.37, targets)
+    vectors = Moments(12).vectors(rows * 0.37, targets)
     found = []
     for patience in (10**18, -1):
         monkeypatch.setattr(fused, "PATIENCE", patience)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from .arrays import ArrayPopulation
 from .cluster import RayPopulation
-from .population import Population, Query, UnreachableError, WorkerError
+from .population import Population, Query, WorkerError
 
 if TYPE_CHECKING:
     from .parquet import ParquetPopulation
@@ -15,7 +15,6 @@ __all__ = [
     "Population",
     "Query",
     "RayPopulation",
-    "UnreachableError",
     "WorkerError",
 ]
 

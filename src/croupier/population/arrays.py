@@ -117,7 +117,7 @@ class ArrayPopulation(BlockPopulation):
 
     def _asked(self, question: Question) -> Shard:
         """All users as one block where blocks are our choice and a secret lot is too small to be shared out among threads."""
-        small = question.size * question.plan.dim < 2 * ENTRIES_PER_THREAD
+        small = question.size * question.plan.padded < 2 * ENTRIES_PER_THREAD
         return self._undivided if question.lots is not None and small else self.shard
 
     def _owned(self, groups: Any, rows: int, blank: bool) -> RowsOfUsers:

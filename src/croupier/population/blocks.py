@@ -17,11 +17,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import Counts, Report, SumEstimate, VectorSum
+from ..protocol import Counts, Report, SumEstimate
 from ..protocol.randomness import KeyedRandom
 from ..validation import ArgumentError, Found, whole
 from .dealing import Seats
-from .population import ParallelQuery, Question, Test, UnreachableError, Vectors
+from .population import Question, Test, UnreachableError, Vectors
 from .records import CHUNK_ENTRIES, Records
 
 # Users that are a block where nothing else says so.
@@ -110,20 +110,20 @@ class Shard:
 
     def counts(self, question: Question) -> Counts:
         """The shard's users of the batch: their vectors, clipped, encoded and rounded, and their noise. Only the sum leaves."""
-        total = Counts(np.zeros(question.plan.dim, dtype=np.int64), 0, question.secret.private)
-        threads = min(self._threads, len(self.placed), question.size * question.plan.dim // ENTRIES_PER_THREAD)
-        if threads < 2 or not (isinstance(question.query, ParallelQuery) and question.query.parallel):
+        total = Counts(np.zeros(question.plan.coordinates, dtype=np.int64), 0, question.secret.private)
+        threads = min(self._threads, len(self.placed), question.size * question.plan.padded // ENTRIES_PER_THREAD)
+        if threads < 2 or not question.query.parallel:
             return sum((self._counts(placed, question) for placed in self.placed), start=total)
         with ThreadPoolExecutor(threads) as pool:
             return sum(pool.map(lambda placed: self._counts(placed, question), self.placed), start=total)
 
     def _counts(self, placed: Placed, question: Question) -> Counts:
         source = question.secret.derive("block", placed.number).source()
-        return VectorSum(question.plan).counts(self.vectors_of(placed, question), source)
+        return question.protocol.counts(self.vectors_of(placed, question), source)
 
     def reports(self, question: Question) -> Iterator[Report]:
         """The same, message by message."""
-        protocol = VectorSum(question.plan)
+        protocol = question.protocol
         for placed in self.placed:
             source = question.secret.derive("block", placed.number).source()
             yield from protocol.reports(self.vectors_of(placed, question), source)
@@ -138,7 +138,7 @@ class Shard:
         members = self._members(placed, question)
         # with secret lots a block is read for nobody, too: else the round in which its file is found to be gone would tell a lot
         if question.lots is not None or members is None or len(members):
-            entries: int = getattr(question.query, "entries", question.plan.dim)  # SparseQuery; isinstance takes 20 us a block
+            entries = question.plan.padded if question.plan.range is not None else question.query.entries or question.plan.dim
             yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // entries))
 
     def _members(self, placed: Placed, question: Question) -> NDArray[np.int64] | None:
@@ -284,7 +284,7 @@ class BlockPopulation:
         UnreachableError
             Where records are gone or have changed. Nothing is released then.
         """
-        protocol = VectorSum(question.plan)
+        protocol = question.protocol
         protocol.check_round(question.size, self.mode)
         if self.mode == "faithful":
             reports = [*self._asked(question).reports(question), *protocol.blank_reports(question.blanks, _blanks_source(question))]
@@ -320,7 +320,7 @@ def released(question: Question, counts: Counts) -> SumEstimate:
         how_many = "not all" if question.lots is not None else f"{counts.users}"  # how many have a lot is nobody's business
         of = "those with the lot" if question.lots is not None else f"{question.batch.size} in the batch"
         raise UnreachableError(f"{how_many} users answered of {of}; nothing was released")
-    protocol = VectorSum(question.plan)
+    protocol = question.protocol
     if question.lots is not None:
         counts += protocol.blank_counts(question.blanks, _blanks_source(question))
     estimate = protocol.analyze(counts)

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from ..protocol import Counts, SumEstimate, VectorSum
+from ..protocol import Counts, SumEstimate
 from ..validation import ArgumentError, Found, how_to_install, whole
 from .blocks import BlockPopulation, Placed, Shard, joint_digest, processors, released
 from .population import Question, Test, UnreachableError, WorkerError
@@ -293,7 +293,7 @@ class RayPopulation:
         WorkerError
             Where a worker raises something other than this package's errors.
         """
-        VectorSum(question.plan).check_round(question.size)
+        question.protocol.check_round(question.size)
         seal = self._seal or self._sealed(_anything, os.urandom(32))
         first, *others = self._all("counts", [(question, seal.key, digests) for digests in seal.digests])
         return released(question, sum(others, start=first))

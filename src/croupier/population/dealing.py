@@ -2,7 +2,9 @@
 
 There is no list of all users anywhere. User i's ticket is the i-th 64-bit number of a keystream, and users are ranked by their
 tickets: that is a uniformly random order, whatever the data. A batch is a range of ranks, so a range of tickets. With secret lots
-(`draw_lots`) a round is one of so many equal ranges of tickets, and how many users have it is nobody's business.
+(`draw_lots`) a round is one of so many equal ranges of tickets, and how many users have it is nobody's business. A user with
+several rows has one ticket. Every block of records is read in every round, whether or not one of its users has the lot: a file
+that is gone stops the run in a round that says nothing.
 """
 
 from __future__ import annotations

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import LinearVectors
 from ..privacy import Guarantee, LotsPlan, SumPlan
-from ..protocol import SumEstimate
+from ..protocol import SumEstimate, VectorSum
 from ..protocol.randomness import Secret
 from ..protocol.sparse import SparseVectors
 from ..validation import ArgumentError
@@ -21,74 +22,179 @@ from .dealing import Batch
 Vectors = NDArray[np.float64] | LinearVectors | SparseVectors
 
 
-class Query(Protocol):
-    """What is asked in a round: a function from some users' records (X, y) to one vector per user, evaluated where they are.
+class Query:
+    """What is asked in a round: from some users' records (X, y) to one vector per user, evaluated where they are.
 
-    Any function is one. A class of one's own may also be a `ParallelQuery` or a `ProductQuery`, by having what these declare.
+    A plain function is one, too, wherever nothing is said of its range. A subclass has `__call__`, and whatever of the following is
+    not as the default has it. Vectors must have norm at most `norm` and be at most `diameter` apart, whatever the records are. The
+    zero vector stands for a record that says nothing, and counts among them. Each vector is computed from its own record alone.
+
+    Attributes
+    ----------
+    dim : int
+        Coordinates of a vector; `croupier.ask` needs it.
+    norm : float
+        Bound on the l2 norm of every vector; infinite where nothing is claimed.
+    diameter : float
+        Bound on the l2 distance of any two vectors, zero among them; infinite where nothing is claimed.
+    parallel : bool
+        Whether several threads may call it at once; False where that is not known.
+    blanks : bool
+        Whether it makes something of values that are not finite; where False, they are refused before anybody is asked.
+    entries : int or None
+        How many entries of a vector there usually are, so that pieces of users fit memory; None for `dim` of them. Where they are
+        few, `croupier.ask` does not rotate: a rotated vector has no zeros left, and takes as long as all coordinates do.
+    answers : int or None
+        Where vectors have at most so many entries other than 0, all of size norm / sqrt(answers): one for one-hot vectors, whose
+        rotation takes a few bits a coordinate. Accuracy alone rests on it; None where nothing is claimed.
+
+    Guarantee
+    ---------
+    That of the plan under which it is asked, where `norm` and `diameter` hold for all records.
+
+    Examples
+    --------
+    >>> import numpy as np, croupier as cr
+    >>> class Halves(cr.population.Query):
+    ...     dim, norm, diameter = 2, 1.0, 2**0.5
+    ...     def __call__(self, X, y):
+    ...         return np.column_stack([X[:, 0] < 0, X[:, 0] >= 0]).astype(float)
+    >>> answer = cr.ask(Halves(), np.linspace(-1, 1, 5_000)[:, np.newaxis], epsilon=1.0, delta=1e-6)
+    >>> bool(np.abs(answer.value - 0.5).max() < 6 * answer.mean_noise_std)
+    True
     """
 
-    def __call__(self, X: Any, y: Any, /) -> NDArray[np.float64]: ...
+    if TYPE_CHECKING:  # as properties, so that a subclass may have attributes or properties
 
+        @property
+        def dim(self) -> int:
+            """Coordinates of a vector."""
+            ...
 
-@runtime_checkable
-class ParallelQuery(Query, Protocol):
-    """A query that says whether threads may call it at once; of others that is not known, and one thread asks."""
+        @property
+        def norm(self) -> float:
+            """A bound on the l2 norm of every vector."""
+            ...
+
+        @property
+        def diameter(self) -> float:
+            """A bound on the l2 distance of any two vectors, zero among them."""
+            ...
+
+        @property
+        def parallel(self) -> bool:
+            """Whether several threads may call it at once."""
+            ...
+
+        @property
+        def blanks(self) -> bool:
+            """Whether values that are not finite are left to the query."""
+            ...
+
+        @property
+        def entries(self) -> int | None:
+            """How many entries a vector usually has."""
+            ...
+
+        @property
+        def answers(self) -> int | None:
+            """How many equal entries a vector has at most."""
+            ...
+
+    else:
+        norm = diameter = math.inf
+        parallel = blanks = False
+        entries = answers = None
+
+    def __call__(self, X: Any, y: Any, /) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def vectors(self, X: Any, y: Any) -> Vectors:
+        """Return the same vectors as `__call__`, as products or by their entries where that takes less memory.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, features)
+            Some users' records.
+        y : array_like of shape (n,) or None
+            Their targets.
+
+        Returns
+        -------
+        ndarray of shape (n, dim), LinearVectors or SparseVectors
+            One vector per record.
+        """
+        return self(X, y)
+
+    def encode(self, data: Any) -> Any:
+        """Make records of numbers of what `croupier.ask` was given: the default leaves data as they are.
+
+        Parameters
+        ----------
+        data : object
+            What the caller has, other than a population.
+
+        Returns
+        -------
+        tuple of (X, y) or array_like
+            Records and targets, or records alone.
+        """
+        return data
+
+    def check_records(self, X: Any, y: Any) -> None:
+        """Refuse records that the query cannot take, before anybody is asked; the default takes all.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, features)
+            Some users' records.
+        y : array_like of shape (n,) or None
+            Their targets.
+        """
+
+    def decode(self, estimate: SumEstimate) -> Any:
+        """Say what the noisy sum means, with error bars. This is post-processing, which costs no privacy.
+
+        Parameters
+        ----------
+        estimate : SumEstimate
+            The noisy sum.
+
+        Returns
+        -------
+        object
+            The mean vector, unless a subclass returns something else.
+        """
+        return estimate.mean
 
     @property
-    def parallel(self) -> bool:
-        """Whether several threads may call it at once."""
-        ...
+    def test(self) -> Test:
+        """What `Population.prepare` calls before this is asked."""
+        return LeaveBlanks(self.check_records) if self.blanks else self.check_records
 
 
-@runtime_checkable
-class ProductQuery(Query, Protocol):
-    """A query that may give the same vectors as products, which take less memory."""
+@dataclass(frozen=True)
+class _Function(Query):
+    """A plain function as a query: nothing is claimed of it."""
 
-    @property
-    def products(self) -> Callable[[Any, Any], LinearVectors] | None:
-        """A function from (X, y) to the same vectors as products; None where there is none."""
-        ...
+    function: Callable[[Any, Any], NDArray[np.float64]]
 
-
-@runtime_checkable
-class RangedQuery(Query, Protocol):
-    """A query whose vectors have norm at most `norm` and are at most `diameter` apart, whatever the records are."""
-
-    @property
-    def norm(self) -> float:
-        """A bound on the l2 norm of every vector."""
-        ...
-
-    @property
-    def diameter(self) -> float:
-        """A bound on the l2 distance of any two vectors, zero among them."""
-        ...
+    def __call__(self, X: Any, y: Any) -> NDArray[np.float64]:
+        return self.function(X, y)
 
 
-@runtime_checkable
-class SparseQuery(Query, Protocol):
-    """A query that says how many entries of a vector there usually are, so that pieces of users fit memory."""
-
-    @property
-    def entries(self) -> int:
-        """How many entries a vector usually has."""
-        ...
+# What records must pass before anybody is asked, evaluated where they are: raises where (X, y) is not what is wanted.
+Test = Callable[[Any, Any], None]
 
 
-class Test(Protocol):
-    """What records must pass before anybody is asked, evaluated where they are: raises where (X, y) is not what is wanted."""
+@dataclass(frozen=True)
+class LeaveBlanks:
+    """A test of records whose values need not be finite: what is not is left to the test and to the query."""
 
-    def __call__(self, X: Any, y: Any, /) -> None: ...
+    test: Test
 
-
-@runtime_checkable
-class BlankTest(Test, Protocol):
-    """A test that says whether what is not finite is left to it and to the query."""
-
-    @property
-    def blanks(self) -> bool:
-        """Whether values that are not finite are left to the test and to the query."""
-        ...
+    def __call__(self, X: Any, y: Any) -> None:
+        self.test(X, y)
 
 
 class UnreachableError(RuntimeError):
@@ -124,8 +230,8 @@ class Question:
 
     Parameters
     ----------
-    query : Query
-        What is asked: from records (X, y) to one vector per user.
+    query : Query or callable
+        What is asked: from records (X, y) to one vector per user. A function becomes a `Query` that claims nothing.
     batch : Batch
         The users who are asked.
     plan : SumPlan
@@ -136,6 +242,11 @@ class Question:
         The number of the round in its run, counted from 1, for those who tell rounds apart.
     lots : LotsPlan or None, default None
         The plan of the run, where rounds are drawn by secret lots.
+    block : int, default 0
+        Under a plan with blocks, the block that the batch sends.
+    rotation : bytes, default b""
+        Under a plan with a rotation, what it is made from; derived from the secret where it is empty. The blocks of a round share
+        it, and nothing else.
 
     Guarantee
     ---------
@@ -148,6 +259,13 @@ class Question:
     secret: Secret
     number: int = 1
     lots: LotsPlan | None = None
+    block: int = 0
+    rotation: bytes = b""
+
+    @property
+    def protocol(self) -> VectorSum:
+        """The sum that answers it, with the round's rotation where the plan has one."""
+        return VectorSum(self.plan, seed=self.rotation or None, block=self.block)
 
     @property
     def size(self) -> int:
@@ -164,13 +282,15 @@ class Question:
         return guarantee if self.lots is None or guarantee is None else self.lots.guarantee
 
     def __post_init__(self) -> None:
-        if self.plan.diameter is None:
-            return
+        if not isinstance(self.query, Query):
+            object.__setattr__(self, "query", _Function(self.query))
         query, plan = self.query, self.plan
-        if not isinstance(query, RangedQuery) or query.norm > plan.norm or query.diameter > self.plan.diameter:
-            claim = f"norm {query.norm} and diameter {query.diameter}" if isinstance(query, RangedQuery) else "no range"
+        if plan.range is not None and not self.rotation:
+            object.__setattr__(self, "rotation", self.secret.derive("rotation").key)
+        if plan.diameter is not None and (query.norm > plan.norm or query.diameter > plan.diameter):
+            claim = f"norm {query.norm} and diameter {query.diameter}" if query.norm < math.inf else "no range"
             allowed = f"left out, or at least that of the query, which claims {claim}"
-            raise ArgumentError("plan.diameter", self.plan.diameter, allowed, "Plan with the query's own norm and diameter.")
+            raise ArgumentError("plan.diameter", plan.diameter, allowed, "Plan with the query's own norm and diameter.")
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..protocol._encoding import require_finite
 from ..validation import ArgumentError, Found
-from .population import BlankTest, Query, Test, Vectors
+from .population import LeaveBlanks, Query, Test, Vectors
 
 # Entries that are worked on at a time: many, since with small pieces two threads mostly hand over the interpreter.
 CHUNK_ENTRIES = 1 << 20
@@ -48,8 +48,8 @@ class Records:
         return Records(self.X[rows], y, RowsOfUsers(np.arange(len(rows)), counts, firsts), finite=self._finite)
 
     def check(self, test: Test) -> None:
-        """Refuse values that are not finite, unless the test takes them (`BlankTest`), and records that fail the test."""
-        if not self._finite and not (isinstance(test, BlankTest) and test.blanks):
+        """Refuse values that are not finite, unless they are left to the test, and records that fail the test."""
+        if not self._finite and not isinstance(test, LeaveBlanks):
             dense = self.X.data[:, np.newaxis] if _sparse(self.X) else self.X
             if dense.dtype.kind == "f":
                 require_finite(dense, range(0, len(dense), max(1, CHUNK_ENTRIES // max(1, dense.shape[1]))), "X")
@@ -107,9 +107,7 @@ class Records:
 
     def _vectors_of_rows(self, query: Query, rows: Integers | slice) -> Vectors:
         X = self.X[rows]
-        products: Callable[[Any, Any], Vectors] | None = getattr(query, "products", None)  # ProductQuery; isinstance is slow
-        evaluate = products or query
-        vectors = evaluate(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
+        vectors = query.vectors(X.toarray() if hasattr(X, "toarray") else X, None if self.y is None else self.y[rows])
         if len(vectors) != X.shape[0]:
             raise ArgumentError(
                 "query(X, y)", Found(f"returned {len(vectors)} vectors"), f"{X.shape[0]}, one per record", "Map each record alone."

@@ -6,7 +6,7 @@ from .certificate import Certificate, NoCertificateError, certify
 from .gaussian import central_noise_std
 from .guarantee import Guarantee
 from .lots import LotsPlan, plan_lots
-from .plan import SumPlan, default_delta
+from .plan import SumPlan
 
 __all__ = [
     "ArgumentError",
@@ -17,7 +17,6 @@ __all__ = [
     "SumPlan",
     "central_noise_std",
     "certify",
-    "default_delta",
     "plan_lots",
     "plan_scalar_sum",
     "plan_sum",

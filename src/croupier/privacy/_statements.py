@@ -28,7 +28,7 @@ IN_GENERAL = "What the model says about people in general, it may say about that
 SHUFFLER = (
     "It enrols real people, each of them once. It mixes the messages of a round before the analyzer sees them, withholds a round "
     "with fewer people than planned, and does not tell who sent what. A shuffler that colludes with the analyzer, or makes up the "
-    "others itself, leaves each person with their own few noise bits, which is little."
+    "others itself, leaves each person with their own few noise bits, which gives little protection."
 )
 MACHINES = (
     "The machines that hold the data are trusted: in a fit they hold everybody's, in a deployed task each person's device holds "
@@ -46,7 +46,11 @@ LOTS = (
 )
 DEPLOYED_LOTS = (
     "The shuffler draws them, tells each person its own and nobody another's, and fills rounds up with blanks of its own making. "
-    "A round ends at a time that is fixed beforehand, whoever came."
+    "A round ends at a time that is fixed beforehand, regardless of who came."
+)
+COUNTED_BLANKS = (
+    "An enroller counts the blanks: of the {size} reports of a round at least {people} are of people that it invited, or the task "
+    "ends. Both figures rest on so many coming to every round, whatever their lots are."
 )
 PUBLIC = "Taken as public: the parameters, the number of people, the names and number of the columns."
 ONCE = "Fitting again on the same people, or publishing scores on them, spends more than this."
@@ -133,8 +137,8 @@ class PromiseWords:
             return ""
         holds = "holds" if self.kept else "would hold"
         return (
-            f"That {holds} with secret lots: to whoever does not know in which round a person was asked. To somebody who also "
-            f"knows when each person answered, even if it is the shuffler who tells, it is {self.watched}."
+            f"That {holds} with secret lots: to anyone who does not know in which round a person was asked. To an attacker who "
+            f"also knows when each person answered, even if it is the shuffler who tells, it is {self.watched}."
         )
 
     @property
@@ -151,9 +155,9 @@ class PromiseWords:
     def meaning(self) -> str:
         """What epsilon and delta say of conclusions."""
         return (
-            f"Whoever sees the {self.release}, or everything that the analyzer saw while it was made: exchanging one person's data "
-            f"for {_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
-            f"{self.claim.factor} (e^epsilon), but for a probability of {round_up(self.claim.delta)} (delta), "
+            f"For anyone who sees the {self.release}, or everything that the analyzer saw while it was made, exchanging one "
+            f"person's data for {_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
+            f"{self.claim.factor} (e^epsilon), except with probability {round_up(self.claim.delta)} (delta), "
             f"{one_in(self.claim.delta)}."
         )
 
@@ -163,8 +167,8 @@ class PromiseWords:
         replaced = self.neighbours == "replace-one"
         question = "which of two records was a person's" if replaced else "whether a person's record was used"
         return (
-            f"Somebody who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is right "
-            f"at most {self.claim.best_guess} of the time. Tossing a coin is right 50 % of the time."
+            f"An attacker who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is "
+            f"right at most {self.claim.best_guess} of the time. Tossing a coin is right 50 % of the time."
         )
 
     @property
@@ -210,26 +214,32 @@ def certified_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
     else:
         line = _line(guarantee, *map(round_up, usual))
         if guarantee.watched is not None:
-            figures.append(f"and to somebody who also knows when each user answered {watched_line(guarantee, usual[1])}")
+            figures.append(f"and to an attacker who also knows when each user answered {watched_line(guarantee, usual[1])}")
     return f"{line} ({', '.join(figures)})"
 
 
 def watched_line(guarantee: Guarantee, delta: float) -> str:
-    """What is left of a promise to somebody who also knows when each user answered."""
-    watched = guarantee.if_watched
-    if watched.slack >= delta:
+    """What is left of a promise to an attacker who also knows when each user answered."""
+    watched, epsilon = guarantee.if_watched, watched_epsilon(guarantee, delta)
+    if epsilon is None:
         return f"no promise at delta {round_up(delta)}"
     come = (
         f", if {crowd(watched.honest, 'users')} come to their round and add their noise"
         if watched.honest < guarantee.honest
         else ""
     )
-    return f"epsilon {round_up(watched.epsilon(delta))} at delta {round_up(delta)}{come}"
+    return f"epsilon {epsilon} at delta {round_up(delta)}{come}"
+
+
+def watched_epsilon(guarantee: Guarantee, delta: float) -> str | None:
+    """The figure of `watched_line` alone, rounded up; None where nothing is promised at this delta."""
+    watched = guarantee.if_watched
+    return None if watched.slack >= delta else round_up(watched.epsilon(delta))
 
 
 def not_private(why: str) -> str:
     """Why a result promises nothing."""
-    return f"NOT PRIVATE: {why}. Whoever knows the seed can take the noise away."
+    return f"NOT PRIVATE: {why}. Anyone who knows the seed can remove the noise."
 
 
 def not_covered(names: Sequence[str]) -> str:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from ..validation import ArgumentError
 from .certificate import MAX_TRIALS, Certificate, NoCertificateError, certify, presume
 from .gaussian import gaussian_mu
 from .guarantee import Guarantee
-from .plan import SumRequest
+from .plan import MAX_RANGE, SumRequest, box_bias, padded_length
 
 THEOREM = "accounting Theorem B"
+THEOREMS = {"B": THEOREM, "E": "accounting Theorem E"}
 # Part of delta given to the event that a coordinate leaves its window; more costs mu, less costs width.
 TAIL_SHARE = 0.01
 # delta is aimed at with this much to spare, so that rounding up the certified delta never exceeds it.
@@ -32,14 +34,15 @@ Parameters = tuple[int, int, float]
 
 
 def guarantee(request: SumRequest, levels: int, noise_bits: int, probability: float) -> Guarantee:
-    """State what Theorem B proves of these parameters for a user who takes part in all rounds (accounting, section 4)."""
+    """State what Theorem B, or E, proves of these parameters for a user who takes part in all rounds (accounting, section 4)."""
     certificate = certificate_of(request, levels, noise_bits, probability)
+    theorem = THEOREMS[certificate.theorem]
     one_round = Guarantee(
         mu=certificate.mu,
-        slack=request.dim * certificate.tau,
+        slack=request.coordinates * certificate.tau + certificate.residue,
         neighbours=request.neighbours,
         honest=request.honest,
-        theorem=THEOREM if request.diameter is None else f"{THEOREM}, by diameter",
+        theorem=theorem if request.diameter is None else f"{theorem}, by diameter",
     )
     return one_round.repeated(request.rounds)
 
@@ -51,8 +54,9 @@ def certificate_of(request: SumRequest, levels: int, noise_bits: int, probabilit
         probability,
         shift=request.encoded_shift(levels),
         reach=request.encoded_reach(levels),
-        dim=request.dim,
+        dim=request.coordinates,
         tail=_tail(request),
+        spare=_spare(request),
     )
 
 
@@ -85,8 +89,9 @@ class _Hidden:
             probability,
             shift=self.request.encoded_shift(levels),
             reach=self.request.encoded_reach(levels),
-            dim=self.request.dim,
+            dim=self.request.coordinates,
             tail=_tail(self.request),
+            spare=_spare(self.request),
         )
         return mu <= self.target
 
@@ -191,4 +196,204 @@ def _bisect(good: Callable[[int], bool], bad: int, known: int) -> int:
 
 def _tail(request: SumRequest) -> float:
     """Probability per coordinate and round of leaving the window, so that all of them take TAIL_SHARE of delta."""
-    return TAIL_SHARE * request.delta / (request.dim * request.rounds)
+    return TAIL_SHARE * request.delta / (request.coordinates * request.rounds)
+
+
+def _spare(request: SumRequest) -> float:
+    """What one round may give up besides, for Theorem E: a tenth of the windows' share."""
+    return 0.1 * TAIL_SHARE * request.delta / request.rounds
+
+
+# Rotated plans (accounting, section 10): the range of a coordinate is t / sqrt(d') norms in place of one, p is 1/2, and the step is
+# the smallest that the certificate allows. Levels and noise bits are then whole numbers of a few units, and all are tried.
+
+# The bias of the box is at most this part of a curator's noise, in every coordinate.
+BIAS_SHARE = 0.1
+# Noise bits that a report may have where they hardly make it longer.
+_FREE_NOISE = 30
+# Noise bits up to which all numbers are tried; beyond them, one in each step of a part in sixteen.
+_EVERY_NOISE = 48
+
+Rotated = tuple[SumRequest, Parameters]
+
+
+def safe_box(request: SumRequest) -> float:
+    """The smallest t, to a part in a thousand, whose bias is BIAS_SHARE of a curator's noise; 1, 2^(1/2), ... where vectors are so
+    many answers, which are never clipped."""
+    if request.answers is not None:
+        return math.sqrt(request.answers)
+    padded = padded_length(request.dim)
+    most = BIAS_SHARE * request.central_noise_std / (request.blocks * request.users * request.norm)
+    scale = 1000
+    return _bisect(lambda t: box_bias(t / scale, padded) <= most, 0, math.ceil(math.sqrt(padded) * scale)) / scale
+
+
+def usual_spread(users: int, levels: int, noise_bits: int) -> int:
+    """How far apart two counts of so many users are, but for a probability of 1.2e-15 on either side."""
+    return users * levels + math.ceil(8 * math.sqrt(users * noise_bits))
+
+
+def modulus_bits(users: int, levels: int, noise_bits: int) -> int:
+    """Bits of a modulus in which masked counts add up: that of the data's range and eight standard deviations of fair noise bits on
+    either side, or of the worst case where that is less (accounting, section 10)."""
+    return min(usual_spread(users, levels, noise_bits), users * (levels + noise_bits)).bit_length()
+
+
+class Wire(NamedTuple):
+    """What a way to send a coordinate takes, by users, levels and noise bits; and whether noise bits hardly add to it."""
+
+    cost: Callable[[int, int, int], int]
+    free_noise: bool
+
+
+# Bits by messages and in masked sums, field elements in verified ones.
+WIRES = {
+    "messages": Wire(lambda users, levels, noise_bits: levels + noise_bits, False),
+    "masked": Wire(modulus_bits, True),
+    "verified": Wire(lambda users, levels, noise_bits: (levels + noise_bits).bit_length(), True),
+}
+
+
+def cost(request: SumRequest, levels: int, noise_bits: int, transport: str) -> int:
+    """What a report takes."""
+    return request.coordinates * WIRES[transport].cost(request.users, levels, noise_bits)
+
+
+@lru_cache(maxsize=256)
+def rotated(request: SumRequest, box: float, transport: str = "messages") -> Rotated | None:
+    """Search for the shortest plan with a rotation and a range of at least `box` / sqrt(d'), as `parameters` does without one.
+
+    None where there is none, or where the range would be that of the norm, as for a few coordinates.
+    """
+    padded = padded_length(request.dim)
+    if box * box >= padded:
+        return None
+    target = gaussian_mu(request.epsilon, request.delta * (1 - TAIL_SHARE - SPARE)) / math.sqrt(request.rounds)
+    for strictness in (1.0, 0.998, 0.995, 0.99, 0.95, 0.9):
+        search = _Boxes(replace(request, range=1.0), target * strictness, box, transport)
+        found = search.shortest() if request.max_bits is None else search.quietest()
+        if found is None:
+            return None
+        try:
+            if guarantee(*flat(found)).delta(request.epsilon) <= request.delta:
+                return found
+        except NoCertificateError:
+            continue
+    return None
+
+
+def flat(found: Rotated) -> tuple[SumRequest, int, int, float]:
+    """A rotated plan as the arguments of `guarantee`."""
+    return found[0], *found[1]
+
+
+@dataclass(frozen=True)
+class _Boxes:
+    """Which (levels, noise bits) hide a user with which step, as far as the window's ends tell."""
+
+    request: SumRequest  # with a range, whatever it is
+    target: float
+    box: float
+    transport: str
+
+    def with_step(self, levels: int, noise_bits: int) -> Rotated | None:
+        """The request with the smallest range that is wide enough for the box and hides a user; None where none is allowed."""
+        shift = self._largest_shift(levels, noise_bits)
+        if shift is None:
+            return None
+        unit = self.request.sensitivity / self.request.norm * self.request.block_norm
+        range_ = max(unit / shift * levels / 2, self.box / math.sqrt(self.request.padded))
+        if range_ > MAX_RANGE:
+            return None
+        return replace(self.request, range=range_), (levels, noise_bits, 0.5)
+
+    def _largest_shift(self, levels: int, noise_bits: int) -> float | None:
+        """The largest S with mu(S) <= target. mu is concave: two chords from the right give a point just below."""
+        trials, tail, spare = noise_bits * self.request.honest_users, _tail(self.request), _spare(self.request)
+        reach = levels if self.request.neighbours == "replace-one" else (levels + 1) // 2
+
+        def mu(shift: float) -> float:
+            return presume(trials, 0.5, shift=shift, reach=reach, dim=self.request.coordinates, tail=tail, spare=spare)
+
+        if trials > MAX_TRIALS:
+            return None
+        far = self.target * math.sqrt(trials) / 2  # no less noise than a Gaussian's
+        at_far = mu(far)
+        if not math.isfinite(at_far):
+            return None
+        near = far * self.target / max(at_far, self.target * (1 + 1e-9))
+        for _ in range(8):
+            at_near = mu(near)
+            if at_near <= self.target:
+                return near
+            root = near - (at_near - self.target) * (far - near) / (at_far - at_near) if at_far > at_near else 0.0
+            if root <= 0:
+                return None
+            far, at_far, near = near, at_near, root * (1 - 1e-9)
+        return None
+
+    def noise(self, found: Rotated) -> float:
+        """The noise of the honest users, which is what a plan can choose, with all blocks together."""
+        request, (levels, noise_bits, p) = found
+        return request.noise_std_with(levels, noise_bits, p, request.honest_users)
+
+    def shortest(self) -> Rotated | None:
+        """The shortest report whose noise is within the limit; of equally short ones the least noise."""
+        request = self.request
+        limit = request.max_inflation * request.central_noise_std
+        free = WIRES[self.transport].free_noise
+        best, least = None, math.inf
+        noise_bits = 1
+        while free or best is None or cost(request, 2, noise_bits, self.transport) <= least:
+            if noise_bits > (_FREE_NOISE if free and best is not None else MAX_TRIALS // request.honest_users):
+                break
+            found = self._fewest_levels(noise_bits, limit)
+            if found is not None:
+                key = cost(found[0], *found[1][:2], self.transport)
+                if key < least or (best is not None and key == least and self.noise(found) < self.noise(best)):
+                    best, least = found, key
+            noise_bits += 1 if noise_bits < _EVERY_NOISE else noise_bits // 16
+            if noise_bits > 1 << 16:
+                break
+        return best
+
+    def _fewest_levels(self, noise_bits: int, limit: float) -> Rotated | None:
+        """With so many noise bits, the fewest levels, from two on, whose noise is within the limit. An even number of them has 0
+        among its levels, and adds less by rounding."""
+        finest = self.with_step(2, noise_bits)
+        if finest is None:
+            return None
+        if self.noise(finest) <= limit:
+            return finest
+        request, wanted = finest[0], self.box / math.sqrt(self.request.padded)
+        honest, norm = self.request.honest_users * self.request.blocks**2, self.request.norm
+        quiet = limit / norm / math.sqrt(honest * noise_bits / 4)  # the widest step without rounding
+        levels = max(2, math.floor(2 * wanted / quiet))
+        most = math.ceil(2 * wanted / (limit / norm / math.sqrt(honest * (noise_bits + 1) / 4))) + 4
+        while levels <= min(most, MAX_LEVELS):
+            found = self.with_step(levels, noise_bits)
+            if found is None:
+                return None
+            request = found[0]
+            if self.noise(found) <= limit:
+                return found
+            if request.range is not None and request.range > wanted * (1 + 1e-9) and levels % 2 == 0:
+                return None  # the step is the least already: more levels do not help
+            levels += 1
+        return None
+
+    def quietest(self) -> Rotated | None:
+        """The least noise within the bits allowed, counted over all coordinates."""
+        request = self.request
+        bits = (request.max_bits or 2) * request.dim // request.coordinates
+        choices = (self.with_step((bits - b) // 2 * 2, b) for b in _spread(1, bits - 2))
+        found = [choice for choice in choices if choice is not None]
+        return min(found, key=self.noise, default=None)
+
+
+def _spread(low: int, high: int) -> list[int]:
+    """All whole numbers from `low` to `high`, or where they are many, some of them."""
+    every = range(low, high + 1)
+    if len(every) <= _EVERY_NOISE:
+        return list(every)
+    return sorted({every[i * (len(every) - 1) // _EVERY_NOISE] for i in range(_EVERY_NOISE + 1)})

@@ -6,11 +6,17 @@ from dataclasses import asdict
 from functools import lru_cache
 from types import ModuleType
 
-from ..validation import ArgumentError, real
+from ..validation import ArgumentError, one_of, real
 from . import _paper as paper
 from . import _tight as tight
 from .certificate import NoCertificateError
-from .plan import REQUEST_FIELDS, SumPlan, SumRequest
+from .plan import MOST_COORDINATES, REQUEST_FIELDS, SumPlan, SumRequest, padded_length
+
+# The range of rotated gradients, in norms / sqrt(coordinates): one as long as the norm is shortened by 5 % on average. They steer
+# a model, which no single coordinate decides; what clipping does to them on average is `SumPlan.bias_rms`.
+GRADIENT_BOX = 2.0
+ROTATIONS = ("auto", "gradients")
+_ROTATION_REMEDY = "Use 'auto', 'gradients', None, or a number such as 3: the range in norms / sqrt(coordinates)."
 
 
 def plan_sum(
@@ -27,6 +33,9 @@ def plan_sum(
     max_inflation: float = 1.05,
     max_bits: int | None = None,
     diameter: float | None = None,
+    rotation: str | float | None = "auto",
+    answers: int | None = None,
+    transport: str = "messages",
 ) -> SumPlan:
     """Plan a private sum of `users` vectors of `dim` coordinates and l2 norm at most `norm`.
 
@@ -60,10 +69,21 @@ def plan_sum(
     max_bits : int, optional
         Bits per coordinate that one user may send, at least 2.
     diameter : float, optional
-        A proved bound on the l2 distance of any two users' vectors, the zero vector of a blank answer among them; twice the norm
-        unless given. Vectors without negative entries have sqrt(2) times the norm, which is 29 per cent less noise. The sum
-        clips to the norm alone: whoever gives a diameter sends vectors of a set that has it (`croupier.statistics`). Under
+        A proved bound on the l2 distance of any two users' vectors, the zero vector of a blank answer among them; default:
+        twice the norm. Vectors without negative entries have sqrt(2) times the norm, which is 29 per cent less noise. The sum
+        clips to the norm alone: if you give a diameter, send vectors of a set that has it (`croupier.statistics`). Under
         "zero-out" it changes nothing.
+    rotation : {"auto", "gradients", None} or float, default "auto"
+        Whether vectors are turned by a public random rotation before they are encoded, and coordinates clipped to a few norms /
+        sqrt(dim): several times fewer bits for the same noise from some 30 coordinates on. "auto" takes whichever is shorter, and
+        a range so wide that clipping moves no coordinate of the sum by more than a tenth of the noise (`SumPlan.bias_bound`).
+        "gradients" takes a range of 2 norms / sqrt(coordinates) where that is shorter: it moves single sums visibly, and models
+        not (`SumPlan.bias_rms`). A number is the range in norms / sqrt(coordinates). None encodes vectors as they are.
+    answers : int, optional
+        The query's claim that a vector has at most so many entries other than 0, all of size norm / sqrt(answers), as one-hot
+        vectors have one: a rotation then needs a range of sqrt(answers), and clips nothing. Accuracy alone rests on it.
+    transport : {"messages", "masked", "verified"}, default "messages"
+        How reports will travel, and so what makes them long: in masked and verified sums noise bits cost next to nothing.
 
     Returns
     -------
@@ -91,8 +111,10 @@ def plan_sum(
     Examples
     --------
     >>> plan = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100)
-    >>> plan.bits_per_coordinate, plan.inflation <= 1.05, plan.certified_delta <= 1e-6
-    (50, True, True)
+    >>> plan.bits_per_user, plan.inflation <= 1.05, plan.certified_delta <= 1e-6
+    (3840, True, True)
+    >>> plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100, rotation=None).bits_per_user
+    5000
     >>> histogram = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100, diameter=2**0.5)
     >>> histogram.noise_std <= 0.72 * plan.noise_std
     True
@@ -111,7 +133,10 @@ def plan_sum(
             max_inflation=max_inflation,
             max_bits=max_bits,
             diameter=diameter,
-        )
+            answers=answers,
+        ),
+        rotation,
+        transport,
     )
 
 
@@ -183,9 +208,45 @@ def plan_scalar_sum(
     )
 
 
-def plan(request: SumRequest) -> SumPlan:
-    """Make the plan for a checked request."""
-    return prove(request, *_theory(request).parameters(request))
+def plan(request: SumRequest, rotation: str | float | None = None, transport: str = "messages") -> SumPlan:
+    """Make the plan for a checked request: rotated or not, whichever is shorter, or with `max_bits` has less noise."""
+    one_of("transport", transport, tuple(tight.WIRES), "It is how reports travel; 'messages' is the usual one.")
+    found = _rotated(request, rotation, transport)
+    if found is not None and (isinstance(rotation, float | int) or request.blocks > 1):
+        return found
+    try:
+        plain = prove(request, *_theory(request).parameters(request))
+    except ArgumentError:
+        if found is None:
+            raise
+        return found
+    return plain if found is None else shorter(plain, found, transport)
+
+
+def shorter(plain: SumPlan, rotated: SumPlan, transport: str) -> SumPlan:
+    """The plan with the shorter reports, or with `max_bits` the one with less noise; the plain one of equals."""
+    if plain.max_bits is not None:
+        return min(plain, rotated, key=lambda one: one.noise_std)
+    return min(plain, rotated, key=lambda one: tight.cost(one, one.levels, one.noise_bits, transport))
+
+
+def _rotated(request: SumRequest, rotation: str | float | None, transport: str) -> SumPlan | None:
+    """The plan with a rotation; None where none is wanted, or where it has no advantage."""
+    if rotation is None:
+        return None
+    usable = request.calibration == "tight" and not request.scalar and request.dim <= MOST_COORDINATES
+    if isinstance(rotation, str):
+        one_of("rotation", rotation, ROTATIONS, _ROTATION_REMEDY)
+        if not usable:
+            return None
+        box = GRADIENT_BOX if rotation == "gradients" else tight.safe_box(request)
+    else:
+        box = real("rotation", rotation, above=0, remedy=_ROTATION_REMEDY)
+    found = tight.rotated(request, box, transport) if usable else None
+    if found is None and not isinstance(rotation, str):
+        allowed = f"below sqrt({padded_length(request.dim)}), with tight calibration, and a noise that can be certified"
+        raise ArgumentError("rotation", rotation, allowed, "Leave it out for whatever is shorter.")
+    return None if found is None else prove(*tight.flat(found))
 
 
 def prove(request: SumRequest, levels: int, noise_bits: int, probability: float) -> SumPlan:

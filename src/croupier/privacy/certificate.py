@@ -1,4 +1,4 @@
-"""Binomial noise is dominated by a Gaussian: the certificate of accounting Theorem B (docs/accounting.md).
+"""Binomial noise is dominated by a Gaussian: the certificate of accounting Theorem B, or E (docs/accounting.md).
 
 The analyst sees, per coordinate, the sum of the users' integers plus Bin(trials, p). For neighbouring populations the real
 encodings differ by s with ||s||_2 <= shift and |s_j| <= reach. The certificate is a pair (mu, tau) such that one round of
@@ -6,8 +6,9 @@ encodings differ by s with ||s||_2 <= shift and |s_j| <= reach. The certificate 
 
     delta(eps) <= deltaG(eps; mu) + dim * tau      for every eps >= 0.
 
-It is computed in floating point from quantities whose own errors are measured in the tests against 50-digit and ball arithmetic,
-and inflated by a margin well above them (`SumPlan.prove` needs no margin).
+Where a caller can spare it, Theorem E gives a smaller mu for many coordinates and few noise bits, and adds `residue` to that. It is
+computed in floating point from quantities whose own errors are measured in the tests against 50-digit and ball arithmetic, and
+inflated by a margin well above them (`SumPlan.prove` needs no margin).
 Where it cannot be computed there is none: `NoCertificateError`, never a pass.
 """
 
@@ -39,6 +40,18 @@ FINE_STEP = 1e-3
 SCAN_POINTS = 30_000
 BLOCK_LOOSENESS = 2e-3
 _CHUNK = 1 << 16
+# Theorem E: what it gives up beside the windows, and the part of Theorem B's mu that its own has to be within to be worth it.
+RESIDUE = 1e-12
+WORTH_IT = 0.97
+# nu of Theorem E over k sqrt(2 d), for k from 2^(octave - 1) to 2^octave with five binary digits, proved by tools/bends.py.
+FIRST_OCTAVE, LAST_OCTAVE = -16, -6
+_BENDS = {
+    512: (1.023, 1.024, 1.026, 1.027, 1.028, 1.03, 1.031, 1.032, 1.033, 1.034, 1.036),
+    2048: (1.007, 1.007, 1.008, 1.008, 1.008, 1.009, 1.009, 1.009, 1.01, 1.01, 1.011),
+    4096: (1.005, 1.005, 1.005, 1.005, 1.005, 1.005, 1.006, 1.006, 1.006, 1.006, 1.006),
+    8192: (1.003, 1.003, 1.003, 1.003, 1.004, 1.004, 1.004, 1.004, 1.004, 1.004, 1.004),
+}
+BEND_LENGTHS = tuple(_BENDS)
 
 
 class NoCertificateError(ArithmeticError):
@@ -47,7 +60,7 @@ class NoCertificateError(ArithmeticError):
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """One round's certified figures: the constants of Theorem B on the window low..high.
+    """One round's certified figures: the constants of Theorem B, or of Theorem E, on the window low..high.
 
     Parameters
     ----------
@@ -63,10 +76,14 @@ class Certificate:
         ct: largest slope of Phi^-1(F) between integers.
     bulge : float
         kappa: largest excess of Phi^-1(F) over `step` times the distance; nan where the window was bounded in blocks.
+    bend : float, default 0.0
+        nu of Theorem E; 0 where mu is by Theorem B.
+    residue : float, default 0.0
+        What Theorem E gives up beside the windows: adds to delta once; 0 where mu is by Theorem B.
 
     Guarantee
     ---------
-    One round of dim coordinates has delta(eps) <= deltaG(eps; mu) + dim * tau for every eps >= 0
+    One round of dim coordinates has delta(eps) <= deltaG(eps; mu) + dim * tau + residue for every eps >= 0
     (docs/accounting.md#3-theorem-b-the-whole-round-random-rounding-included).
 
     Examples
@@ -82,11 +99,18 @@ class Certificate:
     step: float
     slope: float
     bulge: float
+    bend: float = 0.0
+    residue: float = 0.0
+
+    @property
+    def theorem(self) -> str:
+        """The theorem of docs/accounting.md that mu is by: "B" or "E"."""
+        return "E" if self.residue else "B"
 
 
 @lru_cache(maxsize=1024)
-def certify(trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float) -> Certificate:
-    """Certify Bin(trials, probability) by Theorem B: the smallest mu we can prove with tau <= tail.
+def certify(trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float, spare: float = 0.0) -> Certificate:
+    """Certify Bin(trials, probability) by Theorem B or E: the smallest mu we can prove with tau <= tail.
 
     Parameters
     ----------
@@ -102,6 +126,8 @@ def certify(trials: int, probability: float, *, shift: float, reach: int, dim: i
         Coordinates, at least 1.
     tail : float
         Probability, per coordinate, of the event that is given up, above 0 and below 1; `dim * tau` adds to delta.
+    spare : float, default 0.0
+        Probability that may be given up besides. Where it is at least 1e-12, `residue` may be that, and mu may be by Theorem E.
 
     Returns
     -------
@@ -123,7 +149,7 @@ def certify(trials: int, probability: float, *, shift: float, reach: int, dim: i
 
     Ensures
     -------
-    One round has delta(eps) <= deltaG(eps; mu) + dim * tau for every eps >= 0, and tau <= tail
+    One round has delta(eps) <= deltaG(eps; mu) + dim * tau + residue for every eps >= 0, tau <= tail and residue <= spare
     (docs/accounting.md#3-theorem-b-the-whole-round-random-rounding-included). mu and tau are inflated by margins that are well
     above the measured errors of floating point (docs/accounting.md#6-what-the-code-does-about-floating-point).
 
@@ -142,13 +168,13 @@ def certify(trials: int, probability: float, *, shift: float, reach: int, dim: i
     low, high, tau = _window(trials, probability, reach, tail)
     if high - low < SCAN_POINTS:
         step, slope, extreme = _scan(trials, probability, low, high)
-        return _certificate(low, high, tau, step, slope, extreme, shift, dim)
+        return _certificate(low, high, tau, step, slope, extreme, shift, dim, spare)
     slope = _slope_by_blocks(trials, probability, low, high)
     mu = slope * (1 + SLOPE_MARGIN) * shift * (1 + SHIFT_MARGIN)
     return Certificate(mu=_proved(mu), tau=tau, low=low, high=high, step=math.nan, slope=slope, bulge=math.nan)
 
 
-def presume(trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float) -> float:
+def presume(trials: int, probability: float, *, shift: float, reach: int, dim: int, tail: float, spare: float = 0.0) -> float:
     """Guess the mu that `certify` would find if its maxima stand at the window's ends, as they did wherever we looked.
 
     Cheap guidance for a search, not a proof. What is released is certified in full.
@@ -158,19 +184,37 @@ def presume(trials: int, probability: float, *, shift: float, reach: int, dim: i
         ends = np.array([low, low + 1, high - 1, high])
         steps, log_slopes, z = _differences(ends, trials, probability)
         step, slope = max(steps[0], steps[2]), math.exp(max(log_slopes[0], log_slopes[2]))
-        mu = _certificate(low, high, tau, step, max(slope, step), max(-z[0], z[-1]), shift, dim).mu
+        mu = _certificate(low, high, tau, step, max(slope, step), max(-z[0], z[-1]), shift, dim, spare).mu
         return mu if high - low < SCAN_POINTS else mu * (1 + BLOCK_LOOSENESS)
     except NoCertificateError:
         return math.inf
 
 
-def _certificate(low: int, high: int, tau: float, step: float, slope: float, extreme: float, shift: float, dim: int) -> Certificate:
-    """mu = min(ct S, c S + kappa sqrt d), with every constant inflated."""
+def _certificate(
+    low: int, high: int, tau: float, step: float, slope: float, extreme: float, shift: float, dim: int, spare: float
+) -> Certificate:
+    """mu = min(ct S, c S + kappa sqrt d), or c S + 2 c k sqrt d + nu by Theorem E, with every constant inflated."""
     c, ct, S = step * (1 + SLOPE_MARGIN), slope * (1 + SLOPE_MARGIN), shift * (1 + SHIFT_MARGIN)
     # Lemma C: between integers zt'' = zt zt'^2, so zt strays from its chord by at most max |z| ct^2 / 8.
     bulge = min(c * max(0.0, 1 - step / slope) + c * SLOPE_MARGIN, ct**2 * max(extreme, 2 * c) / 8)
-    mu = min(ct * S, c * S + bulge * math.sqrt(dim))
-    return Certificate(mu=_proved(mu), tau=tau, low=low, high=high, step=step, slope=slope, bulge=bulge)
+    mu, nu, residue = min(ct * S, c * S + bulge * math.sqrt(dim)), 0.0, 0.0
+    bent = bend(ct**2 / 8, dim) if spare >= RESIDUE else None
+    if bent is not None:
+        by_bend = c * S + 2 * c * bent[0] * math.sqrt(dim) + bent[1]
+        if by_bend <= WORTH_IT * mu:
+            mu, nu, residue = by_bend, bent[1], RESIDUE
+    return Certificate(mu=_proved(mu), tau=tau, low=low, high=high, step=step, slope=slope, bulge=bulge, bend=nu, residue=residue)
+
+
+def bend(least: float, dim: int) -> tuple[float, float] | None:
+    """A k of at least `least` and its nu of Theorem E for at least `dim` coordinates; None where the table has none."""
+    digits, octave = math.frexp(max(least, 2.0 ** (FIRST_OCTAVE - 1)))  # 1/2 <= digits < 1
+    k, octave = math.frexp(math.ldexp(math.ceil(digits * 32) / 32, octave))
+    length = next((length for length in BEND_LENGTHS if length >= dim), None)
+    if length is None or not octave <= LAST_OCTAVE:
+        return None
+    k = math.ldexp(k, octave)
+    return k, _BENDS[length][octave - FIRST_OCTAVE] * k * math.sqrt(2 * length) * (1 + 1e-12)
 
 
 def _proved(mu: float) -> float:
@@ -184,7 +228,7 @@ def _window(trials: int, probability: float, reach: int, tail: float) -> tuple[i
     if trials > MAX_TRIALS:
         raise NoCertificateError(f"{trials} noise bits are more than the {MAX_TRIALS} that the certificate covers")
     # The upper quantile is the lower one of trials - eta: scipy's isf goes through 1 - tail and loses tails below 1e-16.
-    ends = binom.ppf(tail / 2, trials, [probability, 1 - probability])
+    ends = binom._ppf(tail / 2, float(trials), np.array([probability, 1 - probability]))
     if not np.all(np.isfinite(ends)):
         raise NoCertificateError("the quantiles of the noise could not be computed")
     low, high = max(0, int(ends[0]) - reach - 2), min(trials - 1, trials - int(ends[1]) + reach + 1)
@@ -214,7 +258,7 @@ def _scores(y: Integers, trials: int, probability: float) -> Floats:
     return np.where(upper_half, -z, z)
 
 
-# binom.cdf and binom.sf are these, behind half a millisecond of argument checks
+# binom.cdf and binom.sf are these; they and the public ppf and pmf check arguments for half a millisecond
 def _cdf(y: Integers, trials: int, probability: float) -> Floats:
     return np.where(y < trials, betaincc(y + 1.0, np.maximum(trials - y, 1.0), probability), 1.0)
 
@@ -230,7 +274,7 @@ def _log_density(z: Floats) -> Floats:
 def _log_pmf(y: Integers, trials: int, probability: float) -> Floats:
     # log(pmf), not logpmf: the latter takes differences of log-gammas and is wrong by 4e-8 at 1e7 trials, 4e-4 at 1e11.
     with np.errstate(divide="ignore"):
-        logs: Floats = np.log(binom.pmf(y, trials, probability))
+        logs: Floats = np.log(binom._pmf(y.astype(float), float(trials), probability))
     return logs
 
 

@@ -84,13 +84,25 @@ def smallest_batch(users: int, honest: float, rounds: int, chance: float) -> int
     _check(users, rounds, chance)
     others = honest_total(users, honest) - 1
 
-    def improbable(few: int) -> bool:
-        tail = betaincc(few + 1.0, others - few, math.nextafter(1 / rounds, 0)) if few < others else 1.0
-        return float(tail) * (1 + _TAILS) <= chance
-
     # the largest number that is improbable is one below the smallest that is not
-    few = _bisect(lambda number: not improbable(number), -1, others) - 1
+    few = _bisect(lambda number: _at_most(number, others, rounds) > chance, -1, others) - 1
     return few + 2
+
+
+def shortage(users: int, turnout: float, rounds: int, least: int) -> float:
+    """Bound the probability that fewer than `least` of the others come to some round.
+
+    Who comes whichever round it draws is fixed before lots are drawn. It is about the others' lots alone, and adds to delta once.
+    """
+    others = honest_total(users, turnout) - 1
+    return min(1.0, rounds * _at_most(least - 1, others, rounds))
+
+
+def least_in_round(users: int, turnout: float, rounds: int, chance: float) -> int:
+    """Find the most people of whom so many come to every round, the user at stake not counted, but for probability `chance`."""
+    _check(users, rounds, chance)
+    others = honest_total(users, turnout) - 1
+    return max(0, _bisect(lambda least: shortage(users, turnout, rounds, least + 1) > chance, -1, others))
 
 
 def honest_total(users: int, honest: float) -> int:
@@ -120,3 +132,13 @@ def _at_least(successes: int, trials: int, rounds: int) -> float:
         return 0.0
     share = min(1.0, math.nextafter(1 / rounds, 2))  # the tail grows with it
     return min(1.0, float(betainc(float(successes), trials - successes + 1.0, share)) * (1 + _TAILS))
+
+
+def _at_most(successes: int, trials: int, rounds: int) -> float:
+    """Upper bound on P(Bin(trials, 1 / rounds) <= successes)."""
+    if successes < 0:
+        return 0.0
+    if successes >= trials:
+        return 1.0
+    share = math.nextafter(1 / rounds, 0)  # the tail falls with it
+    return min(1.0, float(betaincc(successes + 1.0, float(trials - successes), share)) * (1 + _TAILS))

@@ -9,6 +9,7 @@ mu down.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from scipy.special import erf, log_ndtr
 
@@ -39,6 +40,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """Find the largest mu whose Gaussian divergence at `epsilon` is at most `delta` (a root of deltaG), by bisection."""
     real("epsilon", epsilon, above=0, remedy="Choose the privacy loss you promise; 1 is a common value.")
     real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
+    return _largest_mu(float(epsilon), float(delta))
+
+
+@lru_cache(maxsize=1024)
+def _largest_mu(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while gaussian_delta(epsilon, high) <= delta:
         low, high = high, 2 * high

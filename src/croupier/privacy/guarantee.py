@@ -11,11 +11,12 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import gammaln
 
-from ..files import JsonText
+from ..files import Figures, JsonText
 from ..validation import ArgumentError, one_of, real, whole
-from ._rounding import round_up
+from ._rounding import exact, round_up
 from ._statements import certified_line
 from .allocation import SLACKS, Allocation
 from .gaussian import gaussian_delta
@@ -28,7 +29,7 @@ _OF_LOTS: dict[str, Any] = {"allocations": (), "watched": None}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantee(JsonText):
+class Guarantee(JsonText, Figures):
     """An upper bound on what the analyst's view reveals about one user.
 
     The view of neighbouring populations is no easier to tell apart than N(0, 1) from N(mu, 1) together with
@@ -59,7 +60,7 @@ class Guarantee(JsonText):
         Runs with secret lots, each with lots of its own (accounting, Theorem L). One alone is bounded by its own curve; several,
         or one with anything else, by Gaussians that dominate them but for a slack.
     watched : Guarantee, optional
-        What holds to somebody who also knows when each user answered, where that differs (`if_watched`).
+        What holds against an attacker who also knows when each user answered, where that differs (`if_watched`).
 
     Guarantee
     ---------
@@ -98,7 +99,7 @@ class Guarantee(JsonText):
 
     @property
     def if_watched(self) -> Guarantee:
-        """What holds to somebody who also knows when each user answered: this guarantee itself where there are no secret lots."""
+        """What holds against an attacker who also knows when each user answered; without secret lots, this guarantee itself."""
         return self.watched if self.watched is not None else self
 
     def delta(self, epsilon: float) -> float:
@@ -117,7 +118,7 @@ class Guarantee(JsonText):
         real("epsilon", epsilon, at_least=0, remedy="Ask for a privacy loss of 0 or more.")
         if not self.allocations:
             return self._gaussian_delta(epsilon)
-        if len(self.allocations) == 1 and self.mu == 0 and (self.pure_rounds == 0 or self.pure_epsilon == 0):
+        if self._alone:
             return min(1.0, self.slack + self.allocations[0].delta(epsilon, self.neighbours))
         return min(self.as_gaussian(slack)._gaussian_delta(epsilon) for slack in (0.0, *SLACKS))
 
@@ -194,12 +195,20 @@ class Guarantee(JsonText):
         low, high = 0.0, 1.0
         while self.delta(high) > delta:
             low, high = high, 2 * high
+        if self._alone:  # each delta takes a transform: fewer steps, to seven digits
+            root = float(brentq(lambda epsilon: math.log(max(self.delta(epsilon), 1e-300) / delta), low, high, rtol=1e-8))
+            return next(e for e in (root, root * (1 + 1e-7), root * (1 + 1e-5), root * (1 + 1e-3), high) if self.delta(e) <= delta)
         while high - low > 1e-12 * high:
             middle = (low + high) / 2
             if middle in (low, high):
                 break
             low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
         return high
+
+    @property
+    def _alone(self) -> bool:
+        """Whether there is one run with secret lots and nothing else."""
+        return len(self.allocations) == 1 and self.mu == 0 and (self.pure_rounds == 0 or self.pure_epsilon == 0)
 
     def compose(self, *others: Guarantee) -> Guarantee:
         """Give the guarantee of one user who takes part in all of these, one after the other and adaptively.
@@ -309,6 +318,69 @@ class Guarantee(JsonText):
             }
         )
 
+    def figures(self) -> list[dict[str, Any]]:
+        """Return what is promised at some deltas, each epsilon rounded up.
+
+        Returns
+        -------
+        list of dict
+            "delta", "epsilon", "neighbours", "honest" and "theorem".
+        """
+        deltas = [delta for delta in (1e-5, 1e-6, 1e-7, 1e-8) if delta > 2 * self.slack]
+        facts = {"neighbours": self.neighbours, "honest": exact(self.honest), "theorem": self.theorem}
+        return [{"delta": exact(delta), "epsilon": round_up(self.epsilon(delta))} | facts for delta in deltas]
+
+    def to_dp_event(self, cover: float = 1e-9) -> Any:
+        """Return the guarantee as an event of dp_accounting, for its accountants. Needs the package dp-accounting.
+
+        A Gaussian of mu is `GaussianDpEvent(1 / mu)` for add-or-remove neighbours there, whichever neighbours it protects here. An
+        event has no place for a probability that nothing is known of: **add `slack`, and `cover` where there are secret lots, to
+        every delta** that an accountant reports. Secret lots are a `RandomAllocationDpEvent` for zero-out neighbours where the
+        installed version has one; otherwise a Gaussian that covers them but for `cover`.
+
+        Parameters
+        ----------
+        cover : float, default 1e-9
+            What a Gaussian in place of secret lots may leave out, above 0.
+
+        Returns
+        -------
+        dp_accounting.DpEvent
+            An event that is no better than this guarantee, slack and cover apart.
+
+        Raises
+        ------
+        ImportError
+            Where dp-accounting is not installed.
+        ArgumentError
+            Where it has randomized responses (the paper's calibration), for which there is no event of these neighbours.
+
+        Examples
+        --------
+        >>> import pytest
+        >>> dp_event = pytest.importorskip("dp_accounting").dp_event
+        >>> Guarantee(mu=0.5, slack=1e-9, theorem="accounting Theorem B").to_dp_event().noise_multiplier <= 2
+        True
+        """
+        try:
+            from dp_accounting import dp_event  # noqa: PLC0415  (an optional package)
+        except ImportError as error:
+            raise ImportError("to_dp_event needs dp-accounting: pip install dp-accounting") from error
+        if self.pure_rounds:
+            remedy = "Take the calibration 'tight', whose guarantees are Gaussian."
+            raise ArgumentError("pure_rounds", self.pure_rounds, "0: events of responses are for other neighbours", remedy)
+        drawn: Any = getattr(dp_event, "RandomAllocationDpEvent", None) if self.neighbours == "zero-out" else None
+        plain = self if drawn is not None or not self.allocations else self.as_gaussian(cover)
+        events: list[Any] = []
+        if plain.mu:
+            events.append(dp_event.GaussianDpEvent(math.nextafter(1 / plain.mu, 0.0)))
+        for lots in plain.allocations:
+            one = dp_event.GaussianDpEvent(math.nextafter(1 / lots.mu, 0.0))
+            events.append(drawn(event=one, num_selected=1, num_steps=lots.rounds))
+        if not events:
+            return dp_event.NoOpDpEvent()
+        return events[0] if len(events) == 1 else dp_event.ComposedDpEvent(events)
+
     def __str__(self) -> str:
         """(epsilon, delta) first, at delta = 1e-6 or at the smallest power of ten that the slack allows, then by what."""
         return certified_line(self)
@@ -343,7 +415,7 @@ def _together(every: tuple[Guarantee, ...], how: str) -> Guarantee:
 
 
 def _watched(every: Iterable[Guarantee], combined: Callable[..., Guarantee]) -> Guarantee | None:
-    """What is left of all of these to somebody who knows when users answered; None where none of them has secret lots."""
+    """What is left of all of these to an attacker who knows when users answered; None where none of them has secret lots."""
     every = tuple(every)
     return combined(*(g.if_watched for g in every)) if any(g.watched for g in every) else None
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from scipy.special import ndtr
+
 from ..files import JsonText
 from ..validation import ArgumentError, how_to_install, one_of, real, whole
 from ._rounding import round_up
@@ -20,25 +22,41 @@ Calibration = Literal["tight", "paper", "paper-scaled"]
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 # Coordinates up to which clipping moves no two vectors apart by more than the margin of S covers (accounting, section 6).
 MOST_COORDINATES = 10**6
+MAX_RANGE = 1e6  # of a rotated coordinate, in norms
+# 1 / (4 Q(sqrt 2)), rounded up: the tail of a Rademacher sum against a Gaussian's (Bentkus and Dzindzalieta 2015).
+_RADEMACHER = 3.1787
+
+
+def padded_length(dim: int) -> int:
+    """The power of two that is at least `dim`: the coordinates of a rotated vector."""
+    return 1 << (dim - 1).bit_length()
+
+
+def box_bias(box: float, padded: int) -> float:
+    """sqrt(psi(t)): what clipping the coordinates of a rotated unit vector to t / sqrt(padded) moves it by, at most.
+
+    In root mean square over rotations (accounting, section 10): psi(t) = 3.1787 E (|G| - t)_+^2 for a Gaussian G; 0 where no
+    coordinate is ever that large.
+    """
+    if box * box >= padded:
+        return 0.0
+    density = math.exp(-box * box / 2) / math.sqrt(2 * math.pi)
+    excess = 2 * ((1 + box * box) * float(ndtr(-box)) - box * density)
+    return math.sqrt(_RADEMACHER * max(0.0, excess))
+
+
+def rounding_variance(share: float) -> float:
+    """The mean over rotated coordinates of r (1 - r) for an even number of levels, at most; `share` is 1 / (h sqrt(d')).
+
+    As a function of z^2 / h^2 = u it is at most sqrt(u) - u up to u = 1/4, and 1/4 beyond, which is concave: Jensen.
+    """
+    return share * (1 - share) if share < 0.5 else 0.25
 
 
 def default_delta(users: int) -> float:
     """Return the delta that a request without one has: 1e-6, or 0.1 / users if that is less.
 
-    Parameters
-    ----------
-    users : int
-        How many people are asked; a public number.
-
-    Returns
-    -------
-    float
-        Less than 1 / users, at which somebody's record might be published.
-
-    Raises
-    ------
-    ArgumentError
-        Where there is nobody.
+    At 1 / users somebody's record might be published.
 
     Examples
     --------
@@ -72,7 +90,14 @@ class SumRequest:
     scalar : bool, default False
         Whether it is the sum of numbers in an interval (Algorithm 1).
     diameter : float, optional
-        Bound on the l2 distance of any two vectors that users may send; twice the norm unless given.
+        Bound on the l2 distance of any two vectors that users may send; default: twice the norm.
+    range : float, optional
+        With a rotation, R: coordinates are clipped to +- R times the norm. None where vectors are encoded as they are.
+    blocks : int, default 1
+        With a rotation, the blocks that the rotated vector is cut into, a power of two; a user sends one of them.
+    answers : int, optional
+        The query's claim that a vector has at most so many entries other than 0, all of size norm / sqrt(answers). Accuracy alone
+        rests on it.
     """
 
     epsilon: float
@@ -88,6 +113,9 @@ class SumRequest:
     max_bits: int | None = None
     scalar: bool = False
     diameter: float | None = None
+    range: float | None = None
+    blocks: int = 1
+    answers: int | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -130,8 +158,31 @@ class SumRequest:
             raise ArgumentError(
                 "scalar", self.scalar, "true only for dim = 1", "Use plan_scalar_sum for numbers, plan_sum for vectors."
             )
+        checked |= self._checked_rotation(checked["dim"])
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    def _checked_rotation(self, dim: int) -> dict[str, Any]:
+        """The fields of a rotation."""
+        checked: dict[str, Any] = {}
+        if self.answers is not None:
+            remedy = "Count the entries of a vector that are not 0, or leave it out."
+            checked["answers"] = whole("answers", self.answers, at_least=1, at_most=dim, remedy=remedy)
+        blocks = whole("blocks", self.blocks, at_least=1, remedy="A user sends one of so many blocks; 1 is the whole vector.")
+        if self.range is not None:
+            remedy = "Use the plan as plan_sum made it."
+            checked["range"] = real("range", self.range, above=0, at_most=MAX_RANGE, remedy=remedy)
+            if self.scalar or self.calibration != "tight" or dim > MOST_COORDINATES:
+                allowed = f"left out but for vectors of at most {MOST_COORDINATES} coordinates, with tight calibration"
+                raise ArgumentError("range", self.range, allowed, remedy)
+        most = 1 if self.range is None else padded_length(dim)
+        if blocks & (blocks - 1) or blocks > most:
+            raise ArgumentError("blocks", blocks, f"a power of two, from 1 to {most}", "Blocks need a rotation; see plan_lots.")
+        if blocks > 1 and self.diameter is not None:  # vectors that are near each other may differ in one block alone
+            raise ArgumentError(
+                "diameter", self.diameter, "left out with blocks", "Leave it out: blocks are clipped to their norm."
+            )
+        return checked | {"blocks": blocks}
 
     def _checked_diameter(self, norm: float, dim: int) -> float:
         remedy = (
@@ -150,6 +201,42 @@ class SumRequest:
         return min(self.users, max(1, math.ceil(self.honest * self.users * (1 - 1e-15))))
 
     @property
+    def padded(self) -> int:
+        """Coordinates of the rotated vector, d': the power of two that is at least `dim`; `dim` where there is no rotation."""
+        return self.dim if self.range is None else padded_length(self.dim)
+
+    @property
+    def coordinates(self) -> int:
+        """Coordinates that one user sends: all of them, or those of one block."""
+        return self.padded // self.blocks
+
+    @property
+    def block_norm(self) -> float:
+        """rho: what the part that a user sends is clipped to, in norms: (1 + 1/sqrt(k)) / sqrt(blocks), k the coordinates."""
+        return 1.0 if self.blocks == 1 else (1 + 1 / math.sqrt(self.coordinates)) / math.sqrt(self.blocks)
+
+    @property
+    def bias_bound(self) -> float:
+        """What clipping coordinates to the range moves any coordinate of the sum by, at most, in root mean square over rotations.
+
+        In units of the data, for users whose vectors are as long as the norm and all alike; 0 where nothing is ever clipped. With
+        blocks, of `blocks` times the sum of their estimates. It is part of no error bar (accounting, section 10).
+        """
+        if self.range is None or (self.answers is not None and self._box**2 >= self.answers * (1 - 1e-9)):
+            return 0.0
+        return self.blocks * self.users * self.norm * box_bias(self._box, self.padded)
+
+    @property
+    def bias_rms(self) -> float:
+        """The same in root mean square over coordinates, too."""
+        return self.bias_bound / math.sqrt(self.dim)
+
+    @property
+    def _box(self) -> float:
+        """t: the range in root mean squares of the coordinates of a vector as long as the norm."""
+        return (self.range or 0.0) * math.sqrt(self.padded)
+
+    @property
     def sensitivity(self) -> float:
         """l2 distance that one user can move the true sum by."""
         if self.neighbours != "replace-one":
@@ -158,11 +245,16 @@ class SumRequest:
 
     @property
     def central_noise_std(self) -> float:
-        """Noise of a trusted curator (analytic Gaussian mechanism) per coordinate and round at the same guarantee."""
-        return central_noise_std(self.epsilon, self.delta, self.sensitivity, self.rounds)
+        """Noise of a trusted curator (analytic Gaussian mechanism) per coordinate and round at the same guarantee.
+
+        With blocks, of `blocks` times what they say together.
+        """
+        return central_noise_std(self.epsilon, self.delta, self.sensitivity * self.block_norm * self.blocks, self.rounds)
 
     def encoded_shift(self, levels: int) -> float:
         """l2 distance of neighbouring encodings (S of Theorem B): g D / (2 Delta), or g/2 where one of them is the zero vector.
+
+        A rotation divides it by the range, and blocks multiply it by `block_norm`.
 
         Parameters
         ----------
@@ -174,6 +266,8 @@ class SumRequest:
         float
             The distance in levels.
         """
+        if self.range is not None:
+            return self.sensitivity / self.norm * self.block_norm * (levels / (2 * self.range))
         if self.neighbours != "replace-one":
             return levels / 2
         return float(levels) if self.diameter is None else levels * (self.diameter / (2 * self.norm))
@@ -199,7 +293,10 @@ class SumRequest:
     def noise_std_with(self, levels: int, noise_bits: int, probability: float, users: int) -> float:
         """Standard deviation per coordinate of the estimated sum of `users` vectors, at its largest over all inputs.
 
-        Random rounding gives at most 1/4 per user, the noise bits b p (1 - p), in units of one level (accounting, 5).
+        Random rounding gives at most 1/4 per user, the noise bits b p (1 - p), in units of one level (accounting, 5). With a
+        rotation rounding gives less to single coordinates (accounting, 10); plans with a diameter keep 1/4, since what is read
+        from their sums are combinations of coordinates, unless nothing is rounded (one answer). With blocks it is that of
+        `blocks` times the sum of all blocks' estimates, each from so many users.
 
         Parameters
         ----------
@@ -211,8 +308,35 @@ class SumRequest:
         float
             In units of the data.
         """
-        variance = users / 4 + users * noise_bits * probability * (1 - probability)
-        return 2 * self.norm / levels * math.sqrt(variance)
+        variance = users * self._rounding(levels) + users * noise_bits * probability * (1 - probability)
+        if self.range is None:
+            return 2 * self.norm / levels * math.sqrt(variance)
+        return self.step(levels) * self.blocks * math.sqrt(variance)
+
+    def step(self, levels: int) -> float:
+        """h: what one level is in units of the data.
+
+        Parameters
+        ----------
+        levels : int
+            g.
+
+        Returns
+        -------
+        float
+            2 norm range / g.
+        """
+        return 2 * self.norm * (1.0 if self.range is None else self.range) / levels
+
+    def _rounding(self, levels: int) -> float:
+        """The variance of random rounding per user, in levels: at most 1/4."""
+        if self.range is None or levels % 2:
+            return 0.25
+        if self.answers == 1 and math.isclose(self._box, 1.0, rel_tol=1e-9):
+            return 0.0  # +- R and 0 are levels
+        if self.diameter is not None:
+            return 0.25
+        return rounding_variance(self.block_norm * levels / (2 * self.range * math.sqrt(self.coordinates)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +349,8 @@ class SumPlan(SumRequest, JsonText):
         What was asked for.
     calibration, max_inflation, max_bits, scalar, diameter : as in SumRequest
         How it was to be calibrated, and what else is known of the vectors.
+    range, blocks, answers : as in SumRequest
+        How vectors are encoded, as they are or rotated, and what the query claims of them.
     levels, noise_bits, noise_probability : int, float
         g, b and p of Algorithm 1: a coordinate is encoded as an integer in 0..g, and Bin(b, p) is added.
     mu : float or None
@@ -288,13 +414,19 @@ class SumPlan(SumRequest, JsonText):
 
     @property
     def bits_per_user(self) -> int:
-        """Messages that one user sends in one round: (g + b) * dim."""
-        return self.bits_per_coordinate * self.dim
+        """Messages that one user sends in one round: (g + b) times the coordinates that it sends."""
+        return self.bits_per_coordinate * self.coordinates
 
     @property
     def noise_std(self) -> float:
         """Standard deviation per coordinate of the estimated sum in one round, all users arrived, worst input."""
         return self.noise_std_for(self.users)
+
+    @property
+    def combination_std(self) -> float:
+        """`noise_std` of a combination of coordinates whose weights have l2 norm 1: after a rotation rounding may give it more."""
+        rounding = self.users * (0.25 - self._rounding(self.levels))
+        return math.hypot(self.noise_std, self.step(self.levels) * self.blocks * math.sqrt(rounding))
 
     @property
     def inflation(self) -> float:
@@ -359,9 +491,9 @@ class SumPlan(SumRequest, JsonText):
             What `from_dict` reads.
         """
         derived = {name: getattr(self, name) for name in _DERIVED}
-        own = asdict(self)
-        if self.diameter is None:  # the secrets of rounds are derived from this text: that of plans without one stays as it was
-            del own["diameter"]
+        derived |= {} if self.range is None else {name: getattr(self, name) for name in _ROTATED}
+        # the secrets of rounds are derived from this text: that of plans without these stays as it was
+        own = {name: value for name, value in asdict(self).items() if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
         return own | derived
 
     @classmethod
@@ -387,7 +519,7 @@ class SumPlan(SumRequest, JsonText):
 
         if not isinstance(values, dict):
             raise ArgumentError("plan", values, "a JSON object", "Pass what SumPlan.to_json() gave.")
-        own = {"diameter": None} | {name: value for name, value in values.items() if name not in _DERIVED}
+        own = _LEFT_OUT | {name: value for name, value in values.items() if name not in (*_DERIVED, *_ROTATED)}
         known_fields(cls, own)
         plan = cls(**own)
         proved = prove(plan, plan.levels, plan.noise_bits, plan.noise_probability)
@@ -405,7 +537,8 @@ class SumPlan(SumRequest, JsonText):
         return (
             f"({round_up(self.epsilon)}, {round_up(self.delta)})-DP sum of {self.users} x {self.dim} at norm {self.norm:g}"
             f"{'' if self.diameter is None else f' and diameter {self.diameter:g}'}: "
-            f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) a coordinate, "
+            f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) per coordinate"
+            f"{'' if self.range is None else f' of {self.padded} rotated ones'}, "
             f"noise {self.noise_std:.4g} = {self.inflation:.4g} x central; "
             f"certified: {certified_line(self.guarantee, self.epsilon)}"
         )
@@ -420,4 +553,7 @@ _DERIVED = (
     "inflation",
     "certified_delta",
 )
+# Figures that follow from the fields of a rotation, and fields that plans without it leave out of their text.
+_ROTATED = ("padded", "coordinates", "bias_bound", "bias_rms")
+_LEFT_OUT: dict[str, Any] = {"diameter": None, "range": None, "blocks": 1, "answers": None}
 REQUEST_FIELDS = tuple(f.name for f in fields(SumRequest))

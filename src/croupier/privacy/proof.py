@@ -10,11 +10,12 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from flint import arb, ctx, fmpq
+from flint import arb, arb_poly, ctx, fmpq
+from scipy.special import ndtri
 
 from ..validation import ArgumentError
-from ._tight import THEOREM, certificate_of
-from .certificate import SHIFT_MARGIN, Certificate, NoCertificateError
+from ._tight import THEOREMS, certificate_of
+from .certificate import BEND_LENGTHS, RESIDUE, SHIFT_MARGIN, Certificate, NoCertificateError, bend
 from .plan import SumPlan
 
 __all__ = ["Enclosure", "Proof", "prove"]
@@ -24,7 +25,18 @@ __all__ = ["Enclosure", "Proof", "prove"]
 # Every number here is a ball, a midpoint with a radius that is proved to hold the real number; `flint.arb` widens it with each
 # operation. So a bound that is read off a ball's end is a theorem about Bin(trials, p) as such, with p the dyadic number that the
 # float is. It shares no formula with `certificate`: the mass is summed from the tails, the scores are inverted by Arb, wide windows
-# are bounded by concavity (docs/certificates.md, "Wide windows"). Needs the extra `proof` (python-flint).
+# are bounded by concavity, as follows. Needs the extra `proof` (python-flint).
+#
+# Wide windows. Windows of more than 30 000 points are met in blocks a..b. Claim. Where F(y) <= 1/2, log phi(z(y)) is a concave
+# function of the integer y. Proof. F is log-concave, as sums of a log-concave f are. Let I = phi(Phi^-1), and q = Phi(-t), t >=
+# 0. The slope of log I over log q is q I'(q) / I(q) = t R(t), R Mills' ratio. t R(t) is not negative and grows with t, for its
+# derivative (1 + t^2) R(t) - t is positive, as R(t) > t / (1 + t^2). So log I is a concave and increasing function of log q for q
+# <= 1/2, and such a function of the concave log F is concave. QED. So on a block below the median log phi(z) is at least its
+# chord. log f is concave, and above its chord by at most v (b - a)^2 / 8, v the largest of minus its second differences, log(1 +
+# 1/y) + log(1 + 1/(N - y)). The bound of log f(y) - log phi(z(y - 1)) that follows is linear in y, so it is largest at y = a + 1
+# or y = b. Above the median the same holds for the mirror image N - 1 - y; one block about the median is bounded by its largest f
+# and its smallest phi(z). Sums of f over a block come from the same chord: f(a + j) is the geometric chord times exp(x), with x
+# between v' j (b - a - j) / 2 and v j (b - a - j) / 2, v' the smallest of minus the second differences. There mu = ct S.
 
 # Bits of a midpoint. Log-gammas at 10^12 lose 45 of them, sums over a window 20: more than 100 are left.
 PRECISION = 192
@@ -51,6 +63,8 @@ class Constants(NamedTuple):
         kappa; None where the window was met in blocks.
     tau, mu : arb
         What the certificate is made of.
+    bend : arb or None
+        nu of Theorem E; None where mu is by Theorem B.
     """
 
     step: arb | None
@@ -58,10 +72,13 @@ class Constants(NamedTuple):
     bulge: arb | None
     tau: arb
     mu: arb
+    bend: arb | None = None
 
 
-def ball_constants(trials: int, probability: float, *, shift: Fraction, reach: int, dim: int, low: int, high: int) -> Constants:
-    """Enclose the constants of Theorem B for Bin(trials, probability) on the window low..high.
+def ball_constants(
+    trials: int, probability: float, *, shift: Fraction, reach: int, dim: int, low: int, high: int, theorem: str = "B"
+) -> Constants:
+    """Enclose the constants of Theorem B, or E, for Bin(trials, probability) on the window low..high.
 
     Guarantee
     ---------
@@ -76,12 +93,16 @@ def ball_constants(trials: int, probability: float, *, shift: Fraction, reach: i
         ends = _mirrored(trials, low, high)
         step: arb | None = None
         bulge: arb | None = None
+        nu: arb | None = None
         if high - low < SCAN_POINTS:
             scan = _scan(left, right, low, high, ends)
             c, slope, extreme = scan.step, scan.slope, scan.extreme
             kappa = (c * (1 - c / slope)).min(slope * slope * extreme.max(2 * c) / 8)
             S = _exact(shift)
             mu = (slope * S).min(c * S + kappa * arb(dim).sqrt())
+            if theorem == "E":
+                k, nu = _proved_bend(slope, dim)
+                mu = c * S + 2 * c * k * arb(dim).sqrt() + nu
             step, bulge = c, kappa
             lost = scan.lost(reach)
         else:
@@ -95,7 +116,7 @@ def ball_constants(trials: int, probability: float, *, shift: Fraction, reach: i
         for ball in (slope, tau, mu):
             if not (ball.is_finite() and ball > 0):
                 raise NoCertificateError(f"a constant of Theorem B could not be enclosed: {ball}")
-        return Constants(step, slope, bulge, tau, mu)
+        return Constants(step, slope, bulge, tau, mu, nu)
 
 
 def gaussian_delta_ball(epsilon: Fraction, mu: arb) -> arb:
@@ -328,7 +349,122 @@ def _slope_by_blocks(left: _Half, right: _Half, low: int, high: int) -> arb:
     return least.union(most)
 
 
+# Theorem E in ball arithmetic: how large a Gaussian is above d coordinates whose scores are bent by k (accounting, section 3).
+
+# The lattice of losses, in k; scores beyond are given up; a window of sums, in standard deviations and in k.
+BEND_STEP = Fraction(1, 5)
+DEEPEST_SCORE = 10
+WINDOW_SPREADS, WINDOW_MORE = 10, 90
+
+
+def bend_factor(k: Fraction, dim: int) -> float:
+    """Prove a factor, in thousandths: with nu = factor * k * sqrt(2 dim) Theorem E holds for `dim` coordinates, a power of two.
+
+    Guarantee
+    ---------
+    Every test of level a under P' has power at most G_nu(a) + RESIDUE under P (docs/accounting.md, Theorem E).
+    """
+    with ctx.workprec(PRECISION):
+        weights, start, lost = _summed_losses(k, dim)
+        step = _exact(k * BEND_STEP)
+        scale = _exact(k) * arb(2 * dim).sqrt()
+        # Tests that reject where the loss is at least so large: their probabilities under P' (levels) and under P (needed).
+        level, power = arb(0), lost - _exact(Fraction(repr(RESIDUE)))
+        if not power <= 0:
+            raise NoCertificateError(f"a bend of {float(k):g} in {dim} coordinates gives up too much")
+        ratio, rise = (-step * (start + len(weights) - 1)).exp(), step.exp()
+        tests: list[tuple[arb, arb]] = []
+        for weight in reversed(weights):
+            level, power, ratio = level + weight * ratio, power + weight, ratio * rise
+            if not (power <= 0 or power <= level):  # no Gaussian is below its level
+                tests.append((level, power))
+        guesses = [(-_quantile(level), _quantile(power)) for level, power in tests]
+        factor = math.ceil(max(score + other for score, other in guesses) / float(scale.mid()) * 1000 * (1 + 1e-6)) / 1000
+        nu = _exact(Fraction(repr(factor))) * scale
+        for (level, needed), (guess, _) in zip(tests, guesses, strict=True):
+            score = arb(guess) + 1e-9  # at least -Phi^-1(level): then G_nu(level) >= Phi(nu - score)
+            if not (_normal_cdf(-score) <= level and _normal_cdf(nu - score) >= needed):
+                raise NoCertificateError(f"a bend of {float(k):g} in {dim} coordinates is not proved")
+        return factor
+
+
+def _proved_bend(slope: arb, dim: int) -> tuple[arb, arb]:
+    """k and nu of Theorem E as `certificate` looks them up, for a slope; the table's factor is proved anew."""
+    found = bend(float((slope * slope / 8).upper()) * (1 + 1e-15), dim)
+    length = next((length for length in BEND_LENGTHS if length >= dim), 0)
+    if found is None or not bend_factor(Fraction(found[0]), length) * found[0] * math.sqrt(2 * length) <= found[1]:
+        raise NoCertificateError(f"a bend of {slope * slope / 8} in {dim} coordinates is not proved")
+    return arb(found[0]), arb(found[1])
+
+
+def _quantile(probability: arb) -> float:
+    """About Phi^-1, each half from its own tail."""
+    below, above = float(probability.mid()), float((1 - probability).mid())
+    return float(ndtri(below) if below < 0.5 else -ndtri(above))
+
+
+def _summed_losses(k: Fraction, dim: int) -> tuple[list[arb], int, arb]:
+    """Weights of the sum of `dim` losses ln dP/dP' on lattice points, the first point, and a probability that was given up.
+
+    Losses are spread with the mean of the ratio dP'/dP kept, or raised; a window is kept of each doubling.
+    """
+    weights, start, beyond = _one_loss(k)
+    lost, times = beyond * dim, 1
+    while times < dim:
+        times *= 2
+        doubled = (arb_poly(weights) * arb_poly(weights)).coeffs()
+        half = int((WINDOW_SPREADS * math.sqrt(2 * times) + WINDOW_MORE) / BEND_STEP)
+        first, last = max(0, -half - 2 * start), min(len(doubled) - 1, half - 2 * start)
+        weights, start = doubled[first : last + 1], 2 * start + first
+        weights[0] += sum(doubled[:first], arb(0))  # raised
+        lost += sum(doubled[last + 1 :], arb(0)) * (dim // times)
+    return weights, start, lost
+
+
+def _one_loss(k: Fraction) -> tuple[list[arb], int, arb]:
+    """The same of one coordinate. A score z has the loss -ln(1 - k) - z^2 (k - k^2/2) where it is above 0, and
+    -ln(1 + k) + z^2 (k + k^2/2) below."""
+    bend, step = _exact(k), _exact(k * BEND_STEP)
+    end = math.ceil(DEEPEST_SCORE**2 / BEND_STEP)
+
+    def masses(index: int) -> tuple[arb, arb]:
+        """The probabilities, under P and P', of a loss of at most so many steps."""
+        above = -((1 - bend).log() + index * step) / (bend - bend**2 / 2)
+        below = ((1 + bend).log() + index * step) / (bend + bend**2 / 2)
+        above, below = (square.sqrt() if square > 0 else arb(0) for square in (above, below))  # positive scores from, negative to
+        under_p = _normal_cdf(-above) + arb(0.5) - _normal_cdf(-below)
+        return under_p, _normal_cdf(-(1 - bend) * above) + arb(0.5) - _normal_cdf(-(1 + bend) * below)
+
+    weights = [arb(0)] * (2 * end + 1)
+    before = masses(-end)
+    weights[0] = before[0]  # lower losses are raised to the first
+    for index in range(-end, end):
+        after = masses(index + 1)
+        larger, smaller = (-step * index).exp(), (-step * (index + 1)).exp()  # the ratios at the two ends
+        mass, other = after[0] - before[0], after[1] - before[1]
+        upper = (mass * larger - other) / (larger - smaller)
+        weights[index + end] += mass - upper
+        weights[index + end + 1] += upper
+        before = after
+    return weights, -end, 1 - before[0]
+
+
 VERSION = 1
+# What a certificate tells of the plan: all that N, p, S, K and d of Theorem B follow from.
+_PARAMETERS = (
+    "users",
+    "honest_users",
+    "dim",
+    "rounds",
+    "neighbours",
+    "levels",
+    "noise_bits",
+    "noise_probability",
+    "norm",
+    "diameter",
+    "range",
+    "blocks",
+)
 _DIGITS = 20
 # The margin of `certify` for the encoder's rounding, as a decimal number.
 SHIFT_FACTOR = 1 + Fraction(repr(SHIFT_MARGIN))
@@ -417,11 +553,13 @@ class Proof:
     tau, mu : Enclosure
         tau and mu of one round.
     delta : Enclosure
-        deltaG(epsilon; sqrt(rounds) mu) + rounds dim tau: what is lost at the plan's epsilon over all its rounds.
+        deltaG(epsilon; sqrt(rounds) mu) + rounds (dim tau + residue): what is lost at the plan's epsilon over all its rounds.
+    bend : Enclosure or None, default None
+        nu of Theorem E; None where mu is by Theorem B, and there is no residue.
 
     Guarantee
     ---------
-    One user's loss over all rounds of the plan is at most (epsilon, `delta.upper`), by accounting Theorem B and section 4.
+    One user's loss over all rounds of the plan is at most (epsilon, `delta.upper`), by accounting Theorem B (or E) and section 4.
 
     Examples
     --------
@@ -441,6 +579,7 @@ class Proof:
     tau: Enclosure
     mu: Enclosure
     delta: Enclosure
+    bend: Enclosure | None = None
 
     def enclosures(self) -> dict[str, Enclosure]:
         """Give the enclosures there are.
@@ -448,9 +587,9 @@ class Proof:
         Returns
         -------
         dict of str to Enclosure
-            By name: step, slope, bulge, tau, mu, delta.
+            By name: step, slope, bulge, bend, tau, mu, delta.
         """
-        figures = {name: getattr(self, name) for name in ("step", "slope", "bulge", "tau", "mu", "delta")}
+        figures = {name: getattr(self, name) for name in ("step", "slope", "bulge", "bend", "tau", "mu", "delta")}
         return {name: figure for name, figure in figures.items() if figure is not None}
 
     def to_dict(self) -> dict[str, Any]:
@@ -463,17 +602,14 @@ class Proof:
         """
         plan = self.plan
         return {
-            "certificate": "croupier accounting Theorem B",
+            "certificate": f"croupier {THEOREMS['B' if self.bend is None else 'E']}",
             "version": VERSION,
-            "plan": {
-                name: getattr(plan, name)
-                for name in ("users", "honest_users", "dim", "rounds", "neighbours", "levels", "noise_bits", "noise_probability")
-            },
+            "plan": {name: getattr(plan, name) for name in _PARAMETERS},
             "trials": plan.noise_bits * plan.honest_users,
             "probability": str(Fraction(plan.noise_probability)),
             "shift": str(self.shift),
             "reach": plan.encoded_reach(plan.levels),
-            "dim": plan.dim,
+            "dim": plan.coordinates,
             "rounds": plan.rounds,
             "epsilon": str(Fraction(plan.epsilon)),
             "low": self.low,
@@ -531,22 +667,27 @@ def prove(plan: SumPlan) -> Proof:
             "The paper's calibrations do not rest on Theorem B; their guarantee is a formula of the paper.",
         )
     fast = certificate_of(plan, plan.levels, plan.noise_bits, plan.noise_probability)
-    shift = Fraction(plan.encoded_shift(plan.levels)) * SHIFT_FACTOR
+    shift = _encoded_shift(plan) * SHIFT_FACTOR
     constants = ball_constants(
         plan.noise_bits * plan.honest_users,
         plan.noise_probability,
         shift=shift,
         reach=plan.encoded_reach(plan.levels),
-        dim=plan.dim,
+        dim=plan.coordinates,
         low=fast.low,
         high=fast.high,
+        theorem=fast.theorem,
     )
     with ctx.workprec(PRECISION):
         whole_mu = constants.mu * arb(plan.rounds).sqrt()
-        slack = constants.tau * plan.dim * plan.rounds
+        slack = (
+            constants.tau * plan.coordinates + (0 if constants.bend is None else _exact(Fraction(repr(RESIDUE))))
+        ) * plan.rounds
         delta = gaussian_delta_ball(Fraction(plan.epsilon), whole_mu) + slack
         _below_claims(plan, fast, constants, {"mu": whole_mu, "slack": slack, "certified_delta": delta})
-        step, bulge = (None if constant is None else Enclosure.of(constant) for constant in (constants.step, constants.bulge))
+        step, bulge, nu = (
+            None if constant is None else Enclosure.of(constant) for constant in (constants.step, constants.bulge, constants.bend)
+        )
         return Proof(
             plan=plan,
             low=fast.low,
@@ -558,7 +699,16 @@ def prove(plan: SumPlan) -> Proof:
             tau=Enclosure.of(constants.tau),
             mu=Enclosure.of(constants.mu),
             delta=Enclosure.of(delta),
+            bend=nu,
         )
+
+
+def _encoded_shift(plan: SumPlan) -> Fraction:
+    """`SumPlan.encoded_shift` in exact numbers, rounded up where rho, of blocks, is not rational."""
+    distance = Fraction(plan.sensitivity) / Fraction(plan.norm)
+    if plan.blocks > 1:  # five roundings
+        distance *= Fraction(plan.block_norm) * (1 + Fraction(1, 2**50))
+    return plan.levels * distance / (2 * Fraction(1.0 if plan.range is None else plan.range))
 
 
 def _below_claims(plan: SumPlan, fast: Certificate, constants: Constants, whole: dict[str, arb]) -> None:
@@ -568,8 +718,8 @@ def _below_claims(plan: SumPlan, fast: Certificate, constants: Constants, whole:
     for name, claimed, figure in claims:
         if not figure <= arb(claimed):
             raise NoCertificateError(
-                f"{name} = {claimed} of this plan is not proved: ball arithmetic gives {Enclosure.of(figure)} by {THEOREM}. "
-                "Do not use the plan; ask for the output of plan_sum."
+                f"{name} = {claimed} of this plan is not proved: ball arithmetic gives {Enclosure.of(figure)} by "
+                f"{THEOREMS[fast.theorem]}. Do not use the plan; ask for the output of plan_sum."
             )
 
 

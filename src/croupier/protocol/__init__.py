@@ -1,10 +1,8 @@
 """One round: randomizer, messages, shuffler and analyzer of the scalar and the vector sum, and exact randomness."""
 
 from .analyzer import Analyzer, SumEstimate
-from .messages import Counts, Report, ShuffledBatch
-from .randomizer import Randomizer
 from .randomness import NotPrivateWarning, SecureRandom, SeededRandom
-from .shuffler import BatchTooSmallError, Shuffler
+from .shuffler import BatchTooSmallError, Counts, Report, Shuffler
 from .sums import ScalarSum, VectorSum
 
 __all__ = [
@@ -12,12 +10,10 @@ __all__ = [
     "BatchTooSmallError",
     "Counts",
     "NotPrivateWarning",
-    "Randomizer",
     "Report",
     "ScalarSum",
     "SecureRandom",
     "SeededRandom",
-    "ShuffledBatch",
     "Shuffler",
     "SumEstimate",
     "VectorSum",

@@ -149,3 +149,127 @@ def add_entries(values, factors, places, half, drawn, ones, there):
                     where[ties], rests[ties] = place, rest
                     ties += 1
     return where[:ties], rests[:ties]
+
+
+@_compiled
+def add_rotated(rows, coefficients, factors, shift, signs, part, scale, box, limit, half, drawn, ones):
+    """Add the rounded encodings of rotated vectors to `ones`; see `rotation.Rotation.turned` and `sampling.carry`.
+
+    `part` has the coordinates of a block, or none where there is one block; `half` is 256 g / 2.
+    """
+    users, padded, width = rows.shape[0], signs.size, ones.size
+    vector, turned, total = np.empty(padded), np.empty(width), np.empty(width, np.int32)
+    columns, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
+    for i in range(users):
+        _signed(rows[i], coefficients[i], factors[i], shift, signs, vector)
+        _transform(vector)
+        if part.size:
+            for j in range(width):
+                turned[j] = vector[part[j]] * scale
+            _shorten(turned, vector, limit)
+        else:
+            for j in range(width):
+                turned[j] = vector[j] * scale
+        if ties + width > columns.size:
+            columns, rests = _grown(columns, ties + width), _grown(rests, ties + width)
+        bytes_ = drawn[i * width : (i + 1) * width]
+        ties = _carry_rotated(turned, box, half, total, bytes_, ones, columns, rests, ties)
+    return columns[:ties], rests[:ties]
+
+
+@_compiled
+def _signed(row, coefficients, factor, shift, signs, vector):
+    """A user's vector with the signs, zeros after it."""
+    features, outputs = row.size, coefficients.size
+    for k in range(outputs):
+        coefficient = coefficients[k]
+        if shift.size:
+            for j in range(features):
+                vector[k * features + j] = (coefficient * row[j] + factor * shift[k, j]) * signs[k * features + j]
+        else:
+            for j in range(features):
+                vector[k * features + j] = coefficient * row[j] * signs[k * features + j]
+    vector[outputs * features :] = 0.0
+
+
+@_compiled
+def _transform(vector):
+    """`rotation.transformed` of one vector in place: three stages in one pass, then two in each, which are the same sums."""
+    size = vector.size
+    half = 1
+    if size >= 8:
+        for i in range(0, size, 8):
+            a, b, c, d = vector[i], vector[i + 1], vector[i + 2], vector[i + 3]
+            e, f, g, h = vector[i + 4], vector[i + 5], vector[i + 6], vector[i + 7]
+            a, b, c, d, e, f, g, h = a + b, a - b, c + d, c - d, e + f, e - f, g + h, g - h
+            a, b, c, d, e, f, g, h = a + c, b + d, a - c, b - d, e + g, f + h, e - g, f - h
+            vector[i], vector[i + 1], vector[i + 2], vector[i + 3] = a + e, b + f, c + g, d + h
+            vector[i + 4], vector[i + 5], vector[i + 6], vector[i + 7] = a - e, b - f, c - g, d - h
+        half = 8
+    if _log2(size // half) % 2 == 1:
+        for first in range(0, size, 2 * half):
+            for j in range(first, first + half):
+                a, b = vector[j], vector[j + half]
+                vector[j], vector[j + half] = a + b, a - b
+        half *= 2
+    while half < size:
+        for first in range(0, size, 4 * half):
+            one, two = vector[first : first + half], vector[first + half : first + 2 * half]
+            three, four = vector[first + 2 * half : first + 3 * half], vector[first + 3 * half : first + 4 * half]
+            for j in range(half):
+                a, b, c, d = one[j], two[j], three[j], four[j]
+                e, f, g, h = a + b, a - b, c + d, c - d
+                one[j], two[j], three[j], four[j] = e + g, f + h, e - g, f - h
+        half *= 4
+
+
+@_compiled
+def _log2(size):
+    """Of a power of two."""
+    count = 0
+    while size > 1:
+        size >>= 1
+        count += 1
+    return count
+
+
+@_compiled
+def _shorten(turned, scratch, limit):
+    """Scale a block back to its norm; squares are added up in halves."""
+    size = turned.size
+    for j in range(size):
+        scratch[j] = turned[j] * turned[j]
+    half = size
+    while half > 1:
+        half //= 2
+        for j in range(half):
+            scratch[j] = scratch[j] + scratch[half + j]
+    longest = np.sqrt(scratch[0] * (1.0 + (size + 16) * 2.0**-52))
+    factor = limit / max(limit, longest)
+    for j in range(size):
+        turned[j] *= factor
+
+
+@_compiled
+def _carry_rotated(turned, box, half, total, drawn, ones, columns, rests, ties):
+    """Clip to the box, encode, round by a byte, add up; what a byte does not decide goes to `columns` and `rests`."""
+    for j in range(turned.size):
+        total[j] = np.int32((min(max(turned[j] / box, -1.0), 1.0) + 1.0) * half)
+    for j in range(turned.size):
+        carried = total[j] + np.int32(255) - np.int32(drawn[j])
+        drawn[j] = np.uint8(carried)
+        ones[j] += carried >> np.int32(8)
+    places = np.empty(_full(drawn) + 1, np.int64)
+    for j in places[: _find_full(drawn, places)]:
+        scaled = (min(max(turned[j] / box, -1.0), 1.0) + 1.0) * half
+        columns[ties], rests[ties] = j, scaled - np.floor(scaled)
+        ties += rests[ties] > 0
+    return ties
+
+
+@_compiled
+def _grown(array, size):
+    """The array with room for twice as many."""
+    larger = np.empty(max(2 * array.size, size), array.dtype)
+    larger[: array.size] = array
+    return larger

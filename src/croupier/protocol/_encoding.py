@@ -164,6 +164,39 @@ def clip_to_ball(vectors: LinearVectors, norm: float) -> Iterator[UnitVectors]:
         yield UnitVectors(vectors.rows, vectors.coefficients * factors[:, np.newaxis], factors, vectors.shift)
 
 
+def clip_in_pieces(vector: NDArray[Any], norm: float, size: int) -> Iterator[UnitVectors]:
+    """Clip one user's long vector as `clip_to_ball` does, and yield it in pieces of `size` coordinates.
+
+    Only one piece at a time is in double precision. The square of the length is a sum of the pieces' squares: in whatever order
+    non-negative numbers are added up, the sum of d of them is right to (d + 1) 2^-53, which is all that `_longest` relies on.
+
+    Requires
+    --------
+    Entries are finite, in single or double precision; nothing here checks it.
+
+    Ensures
+    -------
+    The true l2 norm of all pieces together, as `UnitVectors.numbers` computes them, is at most 1
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+    """
+    starts = range(0, len(vector), size)
+    with np.errstate(over="ignore"):
+        parts = (vector[first : first + size].astype(np.float64)[np.newaxis] for first in starts)
+        squares = np.array([sum(float(row_squares(part)[0]) for part in parts)])
+    if not (squares[0] < _LONGEST_ROW**2 and _NORMS[0] < norm < _NORMS[1]):
+        vector = _scaled_back(vector.astype(np.float64)[np.newaxis], norm)[0]
+        factor = np.ones(1)
+    else:
+        factor = 1 / np.maximum(norm, np.sqrt(squares * (1 + _slack(len(vector)))))
+    for first in starts:
+        yield UnitVectors(vector[np.newaxis, first : first + size].astype(np.float64), factor[np.newaxis], factor, None)
+
+
+def _slack(dim: int) -> float:
+    """What is added to the computed square of a length, as a part of it: see `_longest`."""
+    return (dim + 16) * 2.0**-52
+
+
 def _longest(vectors: LinearVectors, norm: float) -> tuple[NDArray[np.bool_], Floats]:
     """Whose vectors are of a usual size, and for these a bound on their true lengths that also covers what is done with them later.
 
@@ -174,7 +207,7 @@ def _longest(vectors: LinearVectors, norm: float) -> tuple[NDArray[np.bool_], Fl
     of rows in single precision are first brought to where they are not too small (see `row_squares`).
     """
     rows, coefficients = vectors.rows, vectors.coefficients
-    slack = (vectors.dim + 16) * 2.0**-52
+    slack = _slack(vectors.dim)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = row_squares(rows) if vectors.squares is None else vectors.squares
         if rows.dtype == np.float32:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..validation import how_to_install
 from ._encoding import UnitVectors
+from ._rotation import Rotation
 from .randomness import RandomSource
 from .sampling import round_ties
 
@@ -23,6 +24,7 @@ PATIENCE = 1 << 25
 # An encoding times 256 and a byte fit 32 bits.
 _MOST_LEVELS = 1 << 22
 _NO_SHIFT = np.zeros((0, 0))
+_NOWHERE = np.zeros(0, dtype=np.int64)
 
 
 class _Work:
@@ -86,6 +88,50 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
     return ones
 
 
+def added_rotated(unit: UnitVectors, levels: int, rotation: Rotation, block: int, random: RandomSource) -> NDArray[np.int64]:
+    """Add up the columns of rotated vectors' rounded encodings in one pass.
+
+    Parameters
+    ----------
+    unit : UnitVectors
+        Vectors in the unit ball, from `clip_to_ball`.
+    levels : int
+        The levels of their encoding, below 2^22.
+    rotation : Rotation
+        The round's.
+    block : int
+        Which block of the rotated vectors; 0 where there is one.
+    random : RandomSource
+        Where the coins of the rounding come from.
+
+    Returns
+    -------
+    numpy.ndarray of int64, shape (plan.coordinates,)
+        The sum of the rounded encodings, in levels.
+
+    Requires
+    --------
+    The vectors' true l2 norms are at most 1, as `clip_to_ball` ensures, and levels < 2^22
+    (docs/accounting.md#6-what-the-code-does-about-floating-point).
+
+    Ensures
+    -------
+    The same integers as those of `Randomizer.added` from the same random bytes, bit for bit (docs/accounting.md#10-rotation).
+    """
+    compiled = rotated_kernel(*_kind(unit))
+    if compiled is None:
+        raise ImportError(f"numba is not installed: {how_to_install('fast')}")
+    plan = rotation.plan
+    shift = _NO_SHIFT if unit.shift is None else unit.shift
+    drawn = random.draw_bytes(len(unit.rows) * plan.coordinates)
+    ones = np.zeros(plan.coordinates, dtype=np.int64)
+    part = _NOWHERE if rotation.order is None else rotation.part(block)
+    numbers = (rotation.scale, rotation.range, plan.block_norm, levels / 2 * 256)
+    columns, rest = compiled(unit.rows, unit.coefficients, unit.factors, shift, rotation.signs, part, *numbers, drawn, ones)
+    np.add.at(ones, columns[round_ties(random, rest)], 1)
+    return ones
+
+
 def entries_kernel(entries: int) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
     """The pass over so many entries of sparse vectors, where it is to be had and worth having: see `compiled.add_entries`."""
     _Work.entries += entries
@@ -120,3 +166,22 @@ def kernel(kind: str = "float64", writeable: bool = True) -> Callable[..., tuple
     except Exception:
         return None
     return add_rounded if hasattr(add_rounded, "signatures") else None
+
+
+@cache
+def rotated_kernel(
+    kind: str = "float64", writeable: bool = True
+) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
+    """Give the compiled pass over rotated vectors, tried with rows of this kind. Nothing is drawn here."""
+    try:
+        add_rotated = importlib.import_module(f"{__package__}._compiled").add_rotated
+        number, numbers = np.ones(1), np.ones((1, 1))
+        rows = numbers.astype(kind)
+        rows.setflags(write=writeable)
+        signs = np.ones(1)
+        signs.setflags(write=False)
+        fixed = (1.0, 1.0, 1.0, 256.0)
+        add_rotated(rows, numbers, number, numbers, signs, _NOWHERE, *fixed, np.zeros(1, np.uint8), np.zeros(1, np.int64))
+    except Exception:
+        return None
+    return add_rotated if hasattr(add_rotated, "signatures") else None

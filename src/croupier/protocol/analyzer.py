@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ..files import JsonText
 from ..privacy import ArgumentError, Guarantee, SumPlan
 from ..privacy.calibration import is_proved
-from .messages import Counts, ShuffledBatch
-from .shuffler import require_crowd
+from ..validation import whole
+from ._rotation import Rotation
+from .shuffler import Counts, ShuffledBatch, require_crowd
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,6 +90,10 @@ class Analyzer:
     ----------
     plan : SumPlan
         The plan that the users of the batch followed.
+    seed : bytes, optional
+        Under a plan with a rotation, the bytes that the users' rotation was made from.
+    block : int, default 0
+        Under a plan with blocks, the block that the batch is of; the estimate is then that block's part, and parts add up.
 
     Attributes
     ----------
@@ -110,14 +115,16 @@ class Analyzer:
     [2.0, 0.0]
     """
 
-    def __init__(self, plan: SumPlan) -> None:
-        self.plan = plan
+    def __init__(self, plan: SumPlan, seed: bytes | None = None, block: int = 0) -> None:
+        self.plan, self.block = plan, whole("block", block, at_least=0, at_most=plan.blocks - 1, remedy="Count blocks from 0.")
+        self._rotation = None if plan.range is None else Rotation.of(plan, seed)
 
     def analyze(self, batch: ShuffledBatch | Counts) -> SumEstimate:
         """Estimate the sum of the vectors of the users that arrived.
 
         The estimate is (2 Delta / g)(C - p b n') - n' Delta, n' the users that arrived. It is unbiased for them
-        (docs/accounting.md#5-noise-and-unbiasedness).
+        (docs/accounting.md#5-noise-and-unbiasedness). With a rotation Delta is the range, and the estimate is turned back; its mean
+        is off by `plan.bias_bound` at most.
 
         Parameters
         ----------
@@ -141,15 +148,15 @@ class Analyzer:
             raise ArgumentError("batch", type(batch).__name__, "a ShuffledBatch or Counts", "Shuffle the users' reports first.")
         plan = self.plan
         require_crowd(plan, counts.users)  # no estimate under a guarantee that does not hold
-        if counts.ones.shape != (plan.dim,):
-            raise ArgumentError(
-                "counts.ones.shape", counts.ones.shape, f"({plan.dim},)", "Analyze counts with the plan they were made under."
-            )
+        if counts.ones.shape != (plan.coordinates,):
+            remedy = "Analyze counts with the plan they were made under."
+            raise ArgumentError("counts.ones.shape", counts.ones.shape, f"({plan.coordinates},)", remedy)
         # C - p b n' - n' g / 2 in one go: exact while below 2^53, so nothing cancels badly
         centre = counts.users * (plan.noise_probability * plan.noise_bits + plan.levels / 2)
+        sums = np.asarray(plan.step(plan.levels) * (counts.ones - centre), dtype=np.float64)
         return SumEstimate(
-            sum=np.asarray(2 * plan.norm / plan.levels * (counts.ones - centre), dtype=np.float64),
+            sum=sums if self._rotation is None else self._rotation.back(sums, self.block),
             users=counts.users,
-            noise_std=plan.noise_std_for(counts.users),
+            noise_std=plan.noise_std_for(counts.users) / plan.blocks**1.5,
             guarantee=plan.guarantee if counts.private and is_proved(plan) else None,
         )

@@ -16,17 +16,29 @@ from numpy.typing import NDArray
 from ..validation import ArgumentError, real, whole
 from .randomness import RandomSource
 
-# Bin(n, 1/2) for many trials n, exactly, at a cost that does not grow with n. Proof: accounting, 6.
+# Bin(n, 1/2) for many trials n, exactly, at a cost that does not grow with n.
 #
 # An even n is an odd one and a fair bit. For odd n = 2M - 1 the outcomes M + i and M - 1 - i are equally likely, and i < M has
 # probability proportional to
 #
 # g(i) = C(n, M + i) / C(n, M) = prod_{j <= i} (M - j) / (M + j) = exp(-2 sum_{j <= i} atanh(j / M)) <= exp(-i (i + 1) / M).
 #
-# So i is proposed from cells of w > sqrt(M) / 8 neighbours: cell c has a_c of 2^14 chances, all offsets within it are alike, and
-# since g <= exp(-c^2 / 64) there, a_c >= A exp(-c^2 / 64) makes A g(i) / a_c a probability: that of keeping the proposal. The last
-# chance belongs to the tail, whose cells 24, 25, ... share it out as 1/2, 1/4, ... A proposal is kept if a uniform number is below
-# that probability. Floating point decides this where its error, which is bounded, cannot matter; integers decide the rest.
+# Envelope. i is proposed from cells of w = floor(sqrt(M) / 8) + 1 neighbours. In the cell c w <= i < (c + 1) w, g(i) <= exp(-c^2
+# / 64). Cell c has a_c of 2^14 chances, whole numbers of at least A exp(-c^2 / 64) for c < 24. The last chance belongs to the
+# tail, whose cells 24, 25, ... share it out as 1/2, 1/4, ...: A exp(-9) = 0.27 <= 1/2, and the bound falls by exp(-(2c + 1) / 64)
+# <= 0.47 from cell to cell. The offset in a cell is uniform: the upper half of a 32-bit number times w, the 2^32 mod w products
+# with the smallest lower halves left out, which leaves each offset floor(2^32 / w) numbers. A proposal is kept with probability A
+# g(i) / a_c <= 1, so i is proposed and kept with probability A g(i) / (2^14 w), proportional to g(i); about nine in ten are kept.
+#
+# Decision. It is kept if U < A g(i) / a_c, U uniform, its bits drawn as needed. With T = i (i + 1) and S_q the sum of j^(2q - 1)
+# over j <= i, -ln g(i) is the sum over q of 2 S_q / ((2q - 1) M^(2q - 1)). T^q telescopes into 2 (C(q, 1) S_q + C(q, 3) S_(q-1) +
+# ...), which gives S_q in whole numbers from those before it, and S_q <= T^q / 2q. So the terms after the Q-th are positive and
+# add up to at most T^(Q+1) / ((Q + 1)(2Q + 1) M^(2Q - 1) (M^2 - T)). For Q = 2 and s = T / M the exponent s + s^2 / 6M is too
+# small by at most s^3 / (15 M^2 (1 - s / M)), so g is too large by at most max(s^3 exp(-s)) = 1.35 times 1 / (15 M^2 (1 - s /
+# M)): below 3.6e-7 for M >= 512 outside the tail (s < 17). Floating point decides where U a_c / A and g differ by more than 2e-6.
+# The others, one in ten thousand, and the tail are decided in whole numbers: -ln g is bracketed by the series and its bound at 32
+# bits more than U has, exp by `decimal`, whose exp is correctly rounded, and its neighbours; if U's interval still meets the
+# bracket, U gets 64 more bits.
 
 Integers = NDArray[np.int64]
 

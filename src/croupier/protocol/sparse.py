@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..arithmetic import row_squares
-from ..validation import ArgumentError, Found
+from ..validation import ArgumentError, Found, RecordError
 from . import _fused as fused
 from ._encoding import encode
-from .messages import Encoded
 from .randomness import RandomSource
 from .sampling import fair_binomial, round_at_random, round_ties
+from .shuffler import Encoded
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -51,15 +52,38 @@ class SparseVectors:
     parts: Sequence[tuple[Integers, Floats]]
     users: Sequence[Integers] | None = None
 
+    @classmethod
+    def of(cls, matrix: Any, dim: int) -> SparseVectors:
+        """Take the rows of a scipy sparse matrix, users with equally many entries together."""
+        rows = matrix.tocsr(copy=True)
+        rows.sum_duplicates()
+        if rows.ndim != 2 or rows.shape[1] != dim or rows.dtype.kind not in "biuf":
+            found = Found(f"has the shape {rows.shape} and type {rows.dtype}")
+            raise ArgumentError("vectors", found, f"numbers of shape (users, {dim})", f"Pass {dim} numbers per user.")
+        values = rows.data.astype(np.float64)
+        if not np.isfinite(values).all():
+            user = int(np.searchsorted(rows.indptr, int(np.argmin(np.isfinite(values))), side="right")) - 1
+            remedy = "Remove or impute missing values on the user's side; nothing was sent."
+            raise RecordError(f"vectors[{user}]", Found("contains NaN or infinity"), "finite", remedy, public="vectors")
+        counts = np.diff(rows.indptr)
+        users = [np.flatnonzero(counts == count) for count in np.unique(counts)]
+        parts = []
+        for some in users:
+            entries = rows.indptr[some][:, np.newaxis] + np.arange(counts[some[0]])
+            parts.append((rows.indices[entries].astype(np.int64), values[entries]))
+        return cls(dim, parts, users)
+
     def __len__(self) -> int:
         return sum(len(columns) for columns, _ in self.parts)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.float64]:
-        vectors, first = np.zeros((len(self), self.dim + 1)), 0
+        entries, first = np.zeros(len(self) * self.dim + 1), 0  # the last one for those that are left out
         for number, (columns, values) in enumerate(self.parts):
             rows = np.arange(first, first := first + len(columns)) if self.users is None else self.users[number]
-            vectors[rows[:, np.newaxis], columns] = values
-        return vectors[:, : self.dim].astype(dtype or np.float64, copy=False)
+            places = rows[:, np.newaxis] * self.dim + columns
+            places[columns == self.dim] = entries.size - 1
+            entries[places] = values
+        return entries[:-1].reshape(len(self), self.dim).astype(dtype or np.float64, copy=False)
 
     def usual(self, norm: float) -> bool:
         """Tell whether all entries are finite and of a size whose squares can be held; others have to be dense vectors."""
@@ -99,3 +123,45 @@ def _added(unit: Floats, places: Integers, levels: int, size: int, random: Rando
     rounded = round_at_random(random, encode(unit, levels).ravel(), levels)
     added = np.bincount(places, weights=rounded, minlength=size).astype(np.int64)  # whole numbers below 2^53: exact
     return added, np.bincount(places, minlength=size)
+
+
+def second_moments(rows: Floats) -> Floats | SparseVectors:
+    """Return svec(x x') of every row x: the upper triangle, row by row, with off-diagonal entries times sqrt 2.
+
+    Its length is that of x, squared. By its entries where most of a row's are 0.
+    """
+    columns = rows.shape[1]
+    there = rows != 0
+    counts = there.sum(axis=1)
+    if counts.size == 0 or float(counts.mean()) > columns / 2:
+        first, second = np.triu_indices(columns)
+        return rows[:, first] * rows[:, second] * np.where(first == second, 1.0, np.sqrt(2.0))
+    users = [np.flatnonzero(counts == count) for count in np.unique(counts)]
+    return SparseVectors(
+        columns * (columns + 1) // 2, [_products(rows[some], there[some], int(counts[some[0]])) for some in users], users
+    )
+
+
+def _products(rows: Floats, there: NDArray[np.bool_], entries: int) -> tuple[Integers, Floats]:
+    """Columns and values of svec(x x') of rows that have so many entries each."""
+    users, columns = rows.shape
+    # one row per entry, so that every operation below runs along the users
+    places = np.ascontiguousarray(np.nonzero(there)[1].reshape(users, entries).T)
+    values = np.ascontiguousarray(rows[there].reshape(users, entries).T)
+    found = np.empty((entries * (entries + 1) // 2, users), dtype=np.int64)
+    vectors, at = np.empty(found.shape), 0
+    for i in range(entries):  # the products of the i-th entry with itself and those after it
+        here = slice(at, at := at + entries - i)
+        np.multiply(values[i:], np.sqrt(2.0) * values[i], out=vectors[here])
+        np.multiply(values[i], values[i], out=vectors[here.start])
+        np.add(places[i:], places[i] * columns - places[i] * (places[i] + 1) // 2, out=found[here])
+    return found.T, vectors.T
+
+
+def symmetric_matrix(entries: Floats) -> Floats:
+    """Return the symmetric matrix whose svec these are."""
+    columns = int((np.sqrt(8 * len(entries) + 1) - 1) / 2 + 0.5)
+    first, second = np.triu_indices(columns)
+    matrix = np.zeros((columns, columns))
+    matrix[first, second] = matrix[second, first] = entries / np.where(first == second, 1.0, np.sqrt(2.0))
+    return matrix

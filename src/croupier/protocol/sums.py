@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,17 +14,18 @@ from ..privacy import ArgumentError, SumPlan
 from ..validation import Found, one_of, real, whole
 from ._encoding import as_numbers, as_vectors, require_finite
 from .analyzer import Analyzer, SumEstimate
-from .messages import Counts, Encoded, Report, ShuffledBatch
 from .randomizer import Randomizer
 from .randomness import RandomSource, SecureRandom
 from .sampling import MAX_TRIALS
-from .shuffler import Shuffler, require_crowd
+from .shuffler import Counts, Encoded, Report, ShuffledBatch, Shuffler, require_crowd
+from .sparse import SparseVectors
 
 MODES = ("counting", "faithful")
 # Entries worked on at a time: a few arrays of this size fit the processor's cache.
 CHUNK_ENTRIES = 1 << 17
 # Messages that a faithful round may hold in memory, one byte each.
 _MAX_MESSAGES = 1 << 30
+_SEED_BYTES = 32
 
 
 class VectorSum:
@@ -36,6 +39,11 @@ class VectorSum:
     ----------
     plan : SumPlan
         From `plan_sum`.
+    seed : bytes, optional
+        Under a plan with a rotation, the public bytes that it is made from; where the three parts run on three machines, the same
+        on all of them, and fresh in every round. Left out, it is drawn here, and by `run` for every round.
+    block : int, default 0
+        Under a plan with blocks (`plan_lots`), the block that this sum is of.
 
     Attributes
     ----------
@@ -57,11 +65,14 @@ class VectorSum:
     True
     """
 
-    def __init__(self, plan: SumPlan) -> None:
+    def __init__(self, plan: SumPlan, *, seed: bytes | None = None, block: int = 0) -> None:
         if not isinstance(plan, SumPlan):
             raise ArgumentError("plan", plan, "a SumPlan", "Make one with plan_sum(...).")
-        self.plan = plan
-        self._randomizer, self._shuffler, self._analyzer = Randomizer(plan), Shuffler(plan), Analyzer(plan)
+        self.plan, self._seed = plan, seed
+        if seed is None and plan.range is not None:
+            seed = os.urandom(_SEED_BYTES)
+        self._randomizer, self._shuffler = Randomizer(plan, seed, block), Shuffler(plan)
+        self._analyzer = Analyzer(plan, seed, block)
 
     def randomize(self, vector: ArrayLike, random: RandomSource | None = None) -> Report:
         """Make one user's labelled bits. Longer vectors are clipped to the plan's norm; NaN and infinity are refused.
@@ -127,8 +138,8 @@ class VectorSum:
 
         Parameters
         ----------
-        vectors : array_like of shape (users, dim)
-            Finite numbers; rows longer than the plan's norm are clipped.
+        vectors : array_like or scipy sparse matrix, of shape (users, dim)
+            Finite numbers; rows longer than the plan's norm are clipped. Of sparse rows only the entries are encoded one by one.
         mode : {"counting", "faithful"}, default "counting"
             Whether to add integers or to make and shuffle every bit; the law of the estimate is the same.
         random : RandomSource, optional
@@ -148,15 +159,33 @@ class VectorSum:
         ArgumentError
             Where `vectors` or another argument is not allowed.
         """
+        if hasattr(vectors, "tocsr"):
+            return self._run_sparse(vectors, mode, _source(random), progress)
         array = as_vectors(vectors, self.plan.dim)
         if len(array) == 0:
             raise ArgumentError("vectors", Found("is empty"), "at least one user", "Pass one row per user.")
-        rows = range(0, len(array), max(1, CHUNK_ENTRIES // self.plan.dim))
+        rows = range(0, len(array), max(1, CHUNK_ENTRIES // self.plan.padded))
         self.check_round(len(array), mode)
         random = _source(random)
         require_finite(array, rows)
         chunks = (array[start : start + rows.step] for start in rows)
         return self.run_chunks(chunks, users=len(array), mode=mode, random=random, progress=progress)
+
+    def _run_sparse(self, matrix: Any, mode: str, random: RandomSource, progress: Callable[[int], None] | None) -> SumEstimate:
+        """`run` over the rows of a sparse matrix, all of which are checked before the first bit is drawn."""
+        rows = matrix.tocsr()
+        users = int(rows.shape[0])
+        if users == 0:
+            raise ArgumentError("vectors", Found("is empty"), "at least one user", "Pass one row per user.")
+        self.check_round(users, mode)
+        step = max(1, CHUNK_ENTRIES // max(1, -(-rows.nnz // users)))
+        pieces = [SparseVectors.of(rows[first : first + step], self.plan.dim) for first in range(0, users, step)]
+        dense = max(1, CHUNK_ENTRIES // self.plan.dim)  # where every bit is made, or numbers are of an odd size
+        if mode == "faithful" or not all(piece.usual(self.plan.norm) for piece in pieces):
+            chunks: Iterable[Any] = (rows[first : first + dense].toarray() for first in range(0, users, dense))
+        else:
+            chunks = pieces
+        return self.run_chunks(chunks, users=users, mode=mode, random=random, progress=progress)
 
     def run_chunks(
         self,
@@ -196,13 +225,17 @@ class VectorSum:
         """
         self.check_round(users, mode)
         source, tell = _source(random), progress or (lambda users: None)
+        one_round = self
+        if self.plan.range is not None and self._seed is None:  # a rotation of its own, which a seeded source fixes, too
+            seed = source.draw_bytes(_SEED_BYTES).tobytes()
+            one_round = VectorSum(self.plan, seed=seed, block=self._randomizer.block)
         if mode == "faithful":
-            reports = list(self.reports(chunks, source, tell))
+            reports = list(one_round.reports(chunks, source, tell))
             _require_all(users, len(reports))
-            return self.analyze(self.shuffle(reports, source))
-        counts = self.counts(chunks, source, tell)
+            return one_round.analyze(one_round.shuffle(reports, source))
+        counts = one_round.counts(chunks, source, tell)
         _require_all(users, counts.users)
-        return self.analyze(counts)
+        return one_round.analyze(counts)
 
     def counts(
         self, chunks: Iterable[ArrayLike], random: RandomSource, progress: Callable[[int], None] = lambda users: None
@@ -223,7 +256,7 @@ class VectorSum:
         Counts
             Of these users.
         """
-        total = Encoded(np.zeros(self.plan.dim, dtype=np.int64), 0)
+        total = Encoded(np.zeros(self.plan.coordinates, dtype=np.int64), 0)
         for chunk in chunks:
             total += self._randomizer.encoded(chunk, random)
             progress(total.users)

@@ -69,7 +69,7 @@ def noise_vector(case: str, trials: int, probability: float, shift: float, reach
 
 def plan_vector(request: dict[str, Any]) -> dict[str, Any]:
     """The bracket of delta for one request."""
-    plan = plan_scalar_sum(**request) if "width" in request else plan_sum(**request)
+    plan = plan_scalar_sum(**request) if "width" in request else plan_sum(**request, rotation=None)
     proof = plan.prove()
     claims = {"mu": plan.mu, "slack": plan.slack, "delta": plan.certified_delta}
     return {"request": request, **proof.to_dict(), "fast": claims}
