@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 import croupier as cr
 from croupier.invalid import numbers_or_nan, taken
-from croupier.optimizer._gradients import Gradients, Shape
+from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation, ParquetPopulation
 from croupier.population.blocks import BlockPopulation
 from croupier.population.dealing import Batch
@@ -277,11 +277,6 @@ def test_odd_entries_are_found_by_halves(odd):
             raise ValueError
 
     assert np.flatnonzero(~taken(takes, 7)).tolist() == list(odd)
-
-
-def test_the_test_of_shapes_says_that_it_takes_blanks():
-    assert Shape(PROBLEM).blanks
-    Shape(PROBLEM)(*with_bad("NaN"))
 
 
 @pytest.mark.parametrize("record", [([np.nan, 0.0, 0.0], 1), ([0.1, 0.2, "x"], 1), ([0.1, 0.2, 0.3], 7), ([0.1, 0.2, 0.3], "x")])

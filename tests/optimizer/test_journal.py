@@ -17,9 +17,9 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
-from croupier.optimizer import FinishedRunWarning, StopTraining
+from croupier.optimizer import StopTraining
 from croupier.optimizer._journal import Journal
-from croupier.optimizer.training import run
+from croupier.optimizer.training import FinishedRunWarning, prepared, run
 from croupier.population import ArrayPopulation
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.problem import Ball, Logistic, Problem
@@ -124,7 +124,7 @@ def test_a_run_that_dies_in_every_round_ends_like_one_that_never_died(tmp_path, 
                 patch.setattr(Journal, "answer", unwritten)
             with pytest.raises(Killed) as caught:
                 start(case, path, population, callbacks=die if how == "in a callback" else ())
-        assert any("can go on" in note for note in caught.value.__notes__)
+        assert any("can resume" in note for note in caught.value.__notes__)
         asked += population.asked
     last = Watched()
     found = start(case, path, last)
@@ -192,6 +192,7 @@ cr.minimize(problem, population, epsilon=4.0, delta=1e-6, rounds=4, callbacks=to
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system kills in other ways")
 @pytest.mark.parametrize(("point", "index", "answered"), [("before", 1, 0), ("after", 3, 2), ("told", 4, 4), ("end", 0, 4)])
+@pytest.mark.process
 def test_a_process_that_is_killed_leaves_a_run_that_another_ends(tmp_path, point, index, answered):
     path, data = begun("sequential", tmp_path / "run"), tmp_path / "data.npz"
     np.savez(data, X=X, y=Y)
@@ -650,7 +651,10 @@ def test_a_run_that_was_cut_off_before_it_asked_was_paid_for_and_is_not_again(tm
     for dies in (1, None):
         population = Watched(X[:60, :1], Y[:60], dies=dies)
         try:
-            result = run(Small.problem, population, Small.chosen, start=np.zeros(1), checkpoint=tmp_path / "run", pay=paid.append)
+            with prepared(Small.problem, population, Small.chosen, start=np.zeros(1), checkpoint=tmp_path / "run") as ready:
+                assert population.asked == []
+                paid.append(ready.name)
+                result = ready.result()
         except Killed:
             assert population.asked == []
     assert result.rounds == 3
@@ -660,11 +664,17 @@ def test_a_run_that_was_cut_off_before_it_asked_was_paid_for_and_is_not_again(tm
 
 def test_records_are_looked_at_before_anything_is_paid(tmp_path):
     paid = []
-    options = {"start": np.zeros(1), "checkpoint": tmp_path / "run", "pay": paid.append}
+    options = {"start": np.zeros(1), "checkpoint": tmp_path / "run"}
+
+    def pay_and_run(population):
+        with prepared(Small.problem, population, Small.chosen, **options) as ready:
+            paid.append(ready.name)
+            ready.result()
+
     with pytest.raises(Killed):
-        run(Small.problem, Watched(X[:60, :1], Y[:60], dies=2), Small.chosen, **options)
+        pay_and_run(Watched(X[:60, :1], Y[:60], dies=2))
     with pytest.raises(cr.ArgumentError, match="data has changed"):
-        run(Small.problem, Silent(X[1:61, :1], Y[:60]), Small.chosen, **options)
+        pay_and_run(Silent(X[1:61, :1], Y[:60]))
     assert len(paid) == 1
 
 

@@ -26,15 +26,13 @@ def test_gd_in_the_full_model_says_beforehand_how_many_rounds_it_will_run(caplog
     chosen = cr.schedule(PROBLEM, 1003, epsilon=4.0, delta=1e-6, interactivity="full", rounds=6)
     lines = logged(caplog, interactivity="full", rounds=6)
     assert chosen.method == "gd"
-    assert lines[0] == "gd: about to run 6 rounds; all 1,003 users are asked in every round"
+    assert lines[0] == "Training: 6 rounds (gd); all 1,003 users are asked in every round"
     assert lines[1:] == [f"round {i} of 6: 1003 users answered" for i in range(1, 7)]
 
 
 def test_users_who_are_left_over_are_explained(caplog):
     lines = logged(caplog, rounds=10)
-    assert lines[0].startswith(
-        "smoothed-acsa: about to run 10 rounds; each user is asked at most once, and 3 of 1,003 are not asked"
-    )
+    assert lines[0].startswith("Training: 10 rounds (smoothed-acsa); each user is asked at most once, and 3 of 1,003 are not asked")
     assert "equally large" in lines[0]
     assert lines[-1] == "round 10 of 10: 100 users answered"
 

@@ -21,9 +21,10 @@ from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
 from croupier.optimizer import Result, Schedule, StopTraining
 from croupier.optimizer.planning import drift, expected_mu, spread
 from croupier.optimizer.training import run
-from croupier.population import ArrayPopulation, ParquetPopulation, UnreachableError
+from croupier.population import ArrayPopulation, ParquetPopulation
 from croupier.population.blocks import BlockPopulation
 from croupier.population.dealing import draw_lots
+from croupier.population.population import UnreachableError
 from croupier.privacy import plan_lots
 from croupier.privacy.calibration import prove
 from croupier.privacy.lots import _largest_mu
@@ -118,7 +119,7 @@ def test_the_expected_noise_is_near_the_certified_one():
     for epsilon, rounds in ((0.1, 50), (0.5, 20), (1.0, 30), (2.0, 10)):
         mu = _largest_mu(epsilon, 0.9e-6, rounds, "replace-one")
         alone = _largest_mu(epsilon, 0.9e-6, 1, "replace-one")
-        assert expected_mu(alone, rounds) == pytest.approx(mu, rel=0.08)
+        assert expected_mu(alone, rounds) == pytest.approx(mu, rel=0.12)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 7])
@@ -227,7 +228,7 @@ def artefacts(people, folder):
         epsilon=1.0, classes=[0, 1], fit_intercept=False, rounds=ROUNDS, account=PrivacyAccount(folder / "account.json")
     )
     population = Noting(*model.records(*people))
-    chosen = model.schedule_for(USERS, 3)
+    chosen = model.plan(USERS, 3)
     seen = []
     with rounds_shown(chosen, 1e-6, Console(file=shown, force_terminal=True, width=120), True) as show:
         model.callbacks = (show, seen.append)
@@ -247,7 +248,7 @@ def artefacts(people, folder):
         "result": str(model.result_),
         "schedule": str(model.schedule_),
         "log": log.getvalue(),
-        "report": re.sub(r"<figure>.*?</figure>", "", html_report(model), flags=re.DOTALL),
+        "report": re.sub(r"<figure>.*?</figure>|<h2>Coefficients.*?</section>", "", html_report(model), flags=re.DOTALL),
     }
     return structured, texts, shown.getvalue(), population.sizes
 
@@ -282,7 +283,7 @@ def test_everybody_is_charged_once_for_the_run(people, honest):
     assert [fit.guarantee for fit in account.fits] == [model.guarantee_]
     assert model.guarantee_.honest == honest
     assert model.guarantee_.epsilon(1e-6) <= 1.0
-    assert "to somebody who also knows when each" in str(model) + model.explain()
+    assert "to an attacker who also knows when each" in str(model) + model.explain()
     assert type(model).from_json(model.to_json()).guarantee_ == model.guarantee_
 
 

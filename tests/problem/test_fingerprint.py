@@ -48,6 +48,7 @@ def test_functions_that_differ_have_other_fingerprints():
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])
+@pytest.mark.process
 def test_the_same_functions_have_the_same_fingerprints_in_another_process(seed):
     """Whatever the order of sets, and wherever objects lie in memory."""
     script = "import test_fingerprint as t; print(*[t.fingerprint(f) for f in t.FUNCTIONS.values()])"

@@ -5,10 +5,9 @@ from .pan_private import PanPrivate
 from .phases import Phase, Schedule
 from .planning import schedule
 from .result import Result, replay
-from .training import FinishedRunWarning, StopTraining, minimize
+from .training import StopTraining, minimize
 
 __all__ = [
-    "FinishedRunWarning",
     "PanPrivate",
     "Phase",
     "Result",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import LinearVectors
 from ..invalid import Mask, finite_rows, numbers_or_nan, one_by_one, taken
+from ..population import Query
 from ..problem import Problem
+from ..problem.coordinates import Recast
 from ..problem.custom import is_known
 from ..problem.problem import Objective, Smoothed
 
@@ -23,19 +24,7 @@ from ..problem.problem import Objective, Smoothed
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The test of records of which any may be blank: what is wrong whatever is in them is refused, and nothing else."""
-
-    problem: Objective
-    blanks: ClassVar[bool] = True
-
-    def __call__(self, X: Any, y: Any) -> None:
-        if isinstance(self.problem, Problem):
-            self.problem.check_shape(X, y)
-
-
-def blank_products(objective: Problem | Smoothed, theta: Floats, X: Any, y: Any) -> LinearVectors:
+def blank_products(objective: Problem | Smoothed | Recast, theta: Floats, X: Any, y: Any) -> LinearVectors:
     """`linear_gradients` of the valid records, and 0 times a row of zeros for the others."""
     rows, valid = valid_records(objective, X, y)
     if valid.all():
@@ -61,7 +50,7 @@ def blank_vectors(objective: Objective, theta: Floats, X: Any, y: Any) -> Floats
 
 def valid_records(objective: Objective, X: Any, y: Any) -> tuple[Any, Mask]:
     """X as numbers, and whose record is valid: finite features, a target that the loss takes. Each record by itself."""
-    problem = objective.problem if isinstance(objective, Smoothed) else objective
+    problem = objective.problem if isinstance(objective, Smoothed | Recast) else objective
     rows = numbers_or_nan(X) if isinstance(problem, Problem) else X
     valid = finite_rows(rows)
     if y is None or np.shape(y) != valid.shape:  # which is refused, where it is wrong, for everybody
@@ -83,7 +72,7 @@ def _spread(part: NDArray[Any], valid: Mask) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class Gradients:
+class Gradients(Query):
     """The query of a round: the gradients of some users' losses at theta; with `blank`, of whoever's record is valid."""
 
     objective: Objective
@@ -98,16 +87,20 @@ class Gradients:
     @property
     def parallel(self) -> bool:
         """Whether these are our own gradients, which threads can compute side by side; of others that is not known."""
-        problem = self.objective.problem if type(self.objective) is Smoothed else self.objective
+        problem = self.objective.problem if isinstance(self.objective, Smoothed | Recast) else self.objective
         return type(problem) is Problem and is_known(type(problem.loss))
 
     @property
-    def products(self) -> Callable[[Any, Any], LinearVectors] | None:
+    def about(self) -> bytes:
+        """What of the question is not in theta: the coordinates that earlier rounds have found."""
+        return self.objective.coordinates.digest if isinstance(self.objective, Recast) else b""
+
+    def vectors(self, X: Any, y: Any) -> Floats | LinearVectors:
         """The same as products of slopes and features, where they are our own."""
-        return self._linear if self.parallel else None
+        return self._linear(X, y) if self.parallel else self(X, y)
 
     def _linear(self, X: Any, y: Any) -> LinearVectors:
-        objective = cast(Problem | Smoothed, self.objective)
+        objective = cast(Problem | Smoothed | Recast, self.objective)
         if self.blank:
             return blank_products(objective, self.theta, X, y)
         return objective.linear_gradients(self.theta, X, y)

@@ -69,7 +69,7 @@ class Journal:
             self._append({"records": self._records})
         elif self._records != (digest or "unknown"):
             allowed = "the records that the run began with"
-            remedy = "Bring them back to go on, or begin another run with another file; what this one spent stays spent."
+            remedy = "Bring them back to resume, or begin another run with another file; what this one spent stays spent."
             raise ArgumentError(
                 "checkpoint", Found(f"{self.path} was begun with other records: the data has changed since"), allowed, remedy
             )
@@ -188,7 +188,7 @@ class Journal:
             raise _damaged(self.path, 1) from None
         for name in mine:
             if theirs.get(name) != mine[name]:
-                remedy = "Ask for what the run was begun with to go on, or give another file; what this one spent stays spent."
+                remedy = "Ask for what the run was begun with to resume, or give another file; what this one spent stays spent."
                 raise ArgumentError(
                     "checkpoint", Found(f"{self.path} is of a run with another {name}"), f"a run with this {name}", remedy
                 )
@@ -199,7 +199,7 @@ class Journal:
             "checkpoint",
             str(self.path),
             allowed,
-            "Another version goes on with its own runs alone. Choose another file; this one is left as it is.",
+            "A version resumes only its own runs. Choose another file; this one is left as it is.",
         )
 
     def _require_point(self, then: Floats, now: Floats) -> None:

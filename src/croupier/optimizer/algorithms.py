@@ -6,6 +6,7 @@ gives the bound that `schedule` states. With `paper`, the printed alpha_t = 2/(t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -79,8 +80,21 @@ def acsa(
 # They differ in who answers: new users in every round, or all users in every round. Both step against the gradient (the printed
 # sign is an erratum, docs/deviations.md).
 
+# Standard deviations of the product of two gradients of noise: below minus so many, it is not noise that turns them.
+_TURNED = 5.0
 
-def descent(oracle: Oracle, project: Callable[[Floats], Floats], start: Floats, rounds: int, step: float) -> Floats:
+
+def descent(
+    oracle: Oracle,
+    project: Callable[[Floats], Floats],
+    start: Floats,
+    rounds: int,
+    step: float,
+    *,
+    tail: bool = False,
+    momentum: float = 0.0,
+    noise: float = 0.0,
+) -> Floats:
     """Run projected descent and return the average of its points.
 
     Parameters
@@ -95,11 +109,19 @@ def descent(oracle: Oracle, project: Callable[[Floats], Floats], start: Floats, 
         T, how many rounds.
     step : float
         How far one round goes along a gradient.
+    tail : bool, default False
+        Whether to average the later half of the points alone, which has forgotten the start.
+    momentum : float, default 0.0
+        Nesterov's: the part of the last move that is made again, before the gradient is asked for.
+    noise : float, default 0.0
+        With momentum: the standard deviation of a gradient's length. Where a gradient turns against the one before, by more than
+        noise explains and by most of its length, steps are too long: they are halved, and the last move is forgotten.
 
     Returns
     -------
     ndarray
-        The average of theta_0 .. theta_(T-1), where theta_t = project(theta_(t-1) - step * oracle(theta_(t-1))).
+        The average of theta_0 .. theta_(T-1), where theta_t = project(theta_(t-1) - step * oracle(theta_(t-1))); with `tail`, of
+        those theta_1 .. theta_T whose t is above T / 2.
 
     Examples
     --------
@@ -108,9 +130,18 @@ def descent(oracle: Oracle, project: Callable[[Floats], Floats], start: Floats, 
     >>> bool(np.allclose(point, 1, atol=0.01))
     True
     """
-    theta = start
-    average = np.zeros_like(start)
+    theta, move, last = start, np.zeros_like(start), np.zeros_like(start)
+    average, kept = np.zeros_like(start), 0
+    least = -_TURNED * noise**2 / math.sqrt(start.size)
     for t in range(rounds):
-        average += (theta - average) / (t + 1)
-        theta = project(theta - step * oracle(theta))
+        before, ahead = theta, theta + momentum * move
+        gradient = oracle(ahead)
+        product, lengths = float(gradient @ last), float(np.linalg.norm(gradient) * np.linalg.norm(last))
+        turned = bool(momentum) and product < min(least, -lengths / 2)
+        step = step / 2 if turned else step
+        theta = project(ahead - step * gradient)
+        move, last = (theta - before) * (not turned), gradient
+        if not tail or t >= rounds // 2:
+            kept += 1
+            average += ((theta if tail else before) - average) / kept
     return average

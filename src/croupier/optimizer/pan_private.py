@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..invalid import blanks, numbers_or_nan, one_by_one
 from ..privacy import Guarantee, SumPlan
 from ..problem.problem import Objective
-from ..protocol import Randomizer, SecureRandom, SeededRandom
+from ..protocol import SecureRandom, SeededRandom
+from ..protocol.randomizer import Randomizer
 from ..protocol.randomness import RandomSource
 from ..protocol.sampling import binomial
 from ._gradients import Gradients
@@ -78,9 +79,9 @@ class PanPrivate:
     epsilon, delta : float
         The guarantee, for each user.
     method : str, default "auto"
-        "acsa", "smoothed-acsa" or "phased"; by the loss unless given.
+        "acsa", "smoothed-acsa" or "phased"; default: by the loss.
     start : array-like, optional
-        Where to begin; the projection of 0 unless given.
+        Where to begin; default: the projection of 0.
     seed : int, optional
         Seeds the noise. NOT private.
     invalid : {"refuse", "blank"}, default "refuse"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -15,22 +15,26 @@ from ..privacy.crowd import honest_in_batch, surely_honest
 from ..privacy.guarantee import known_fields
 from ..problem import Problem
 from ..problem.problem import Objective, Smoothed
-from ..validation import ArgumentError, Found, one_of, whole
+from ..validation import ArgumentError, Found, one_of, real, whole
 
 Floats = NDArray[np.float64]
 INTERACTIVITY = ("sequential", "full", "stream")
+# Phases that ask about rows: those after them descend in coordinates that are found from their answers.
+OPENINGS = ("mean", "moments")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
     """One run of an inner algorithm: `rounds` rounds of `batch` users each, under one plan. `schedule` makes it.
 
-    With secret lots every one of `users` is in one round that only the dealer knows.
+    With secret lots every one of `users` is in one round that only the dealer knows; phases may then share the lots, each with
+    rounds and a plan of its own.
 
     Parameters
     ----------
-    algorithm : {"descent", "acsa"}
-        What is run.
+    algorithm : {"descent", "acsa", "mean", "moments"}
+        What is run: an algorithm, or an opening, which asks for the mean or the second moments of rows. Later phases then
+        descend in coordinates that are found from its answers.
     rounds : int
         How many rounds.
     batch : int
@@ -38,9 +42,10 @@ class Phase:
     users : int
         Users of all rounds.
     step : float or None
-        How far descent goes along a gradient; None for AC-SA.
+        How far descent goes along a gradient; in coordinates that were found, over the largest share of rows' energy in one of
+        their directions. None for AC-SA and openings.
     damping : float or None
-        AC-SA's t L_t: the larger, the shorter its steps; None for descent.
+        AC-SA's t L_t: the larger, the shorter its steps; None for descent and openings.
     smoothing : float or None
         beta of the Moreau envelope, if the loss is smoothed.
     distance : float
@@ -54,12 +59,17 @@ class Phase:
     paper_steps : bool, default False
         Whether the paper's printed steps are taken.
     lots : LotsPlan, optional
-        With secret lots: the promise over all rounds.
+        With secret lots: the promise over all rounds, those of other phases included.
+    share : float, optional
+        In other coordinates, and in openings: the part of a row's squared length that the constant has in them. Gradients are
+        then shortened to the plan's norm for all labels alike, and descent averages the last half of its points.
+    momentum : float, default 0.0
+        Of descent in other coordinates: the part of the last move that is made again.
 
     Raises
     ------
     ArgumentError
-        Where there is a step for AC-SA, or a damping for descent.
+        Where there is a step for AC-SA, a damping for descent, or one of them for an opening.
 
     Examples
     --------
@@ -83,6 +93,13 @@ class Phase:
     plan: SumPlan = field(repr=False)
     paper_steps: bool = False
     lots: LotsPlan | None = field(default=None, repr=False)
+    share: float | None = None
+    momentum: float = 0.0
+
+    @property
+    def opens(self) -> bool:
+        """Whether it asks about rows, and not for gradients."""
+        return self.algorithm in OPENINGS
 
     @property
     def guarantee(self) -> Guarantee:
@@ -92,13 +109,19 @@ class Phase:
     @property
     def mean_of(self) -> float:
         """What a round's sum is divided by: the users of a batch, or with secret lots users / rounds. Public."""
-        return self.batch if self.lots is None else self.lots.users_in_round
+        return self.batch if self.lots is None else self.lots.users_in(self.plan)
 
     def __post_init__(self) -> None:
-        if (self.step is None, self.damping is None) != (self.algorithm == "acsa", self.algorithm != "acsa"):
+        steps = {"acsa": (False, True), "descent": (True, False)} | dict.fromkeys(OPENINGS, (False, False))
+        given = (self.step is not None, self.damping is not None)
+        if given != steps.get(self.algorithm, given):
             allowed = "with a step for descent, or a damping for acsa, and the other None"
             remedy = "Make it with schedule()."
             raise ArgumentError("phase", Found(f"has {self.algorithm}, step {self.step}, damping {self.damping}"), allowed, remedy)
+        remedy = "Make it with schedule()."
+        real("phase.momentum", self.momentum, at_least=0, below=1, remedy=remedy)
+        if self.momentum and (self.step is None or self.share is None):
+            raise ArgumentError("phase.momentum", self.momentum, "0 except for descent in other coordinates", remedy)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:
@@ -200,8 +223,8 @@ class Schedule(JsonText):
         Guarantee
             For each user of these phases.
         """
-        first, *others = [phase.guarantee for phase in phases]
-        return self.with_shortfall(first.worst_of(*others))
+        first, *others = dict.fromkeys(phase.lots or phase.plan for phase in phases)  # phases may share their lots
+        return self.with_shortfall(first.guarantee.worst_of(*(plan.guarantee for plan in others)))
 
     def with_shortfall(self, guarantee: Guarantee) -> Guarantee:
         """Turn a guarantee that counts on honest users in every batch into one that counts on a fraction of all users.
@@ -232,7 +255,20 @@ class Schedule(JsonText):
         Schedule
             The same rounds; `guarantee.if_watched` is another one where lots are secret.
         """
-        lots = [None if phase.lots is None else replace(phase.lots, turnout=turnout) for phase in self.phases]
+        return self._with_lots(lambda lots: replace(lots, turnout=turnout))
+
+    def with_bounded_blanks(self) -> Schedule:
+        """Bound, where lots are secret, the blanks of a round: somebody else than the shuffler counts them.
+
+        Returns
+        -------
+        Schedule
+            The same rounds; both figures of `guarantee` are others where lots are secret.
+        """
+        return self._with_lots(LotsPlan.with_bounded_blanks)
+
+    def _with_lots(self, change: Callable[[LotsPlan], LotsPlan]) -> Schedule:
+        lots = [None if phase.lots is None else change(phase.lots) for phase in self.phases]
         return replace(self, phases=tuple(replace(phase, lots=plan) for phase, plan in zip(self.phases, lots, strict=True)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -246,6 +282,10 @@ class Schedule(JsonText):
         plain = asdict(self)
         for values, phase in zip(plain["phases"], self.phases, strict=True):
             values["plan"] = phase.plan.to_dict()
+            if phase.share is None:
+                del values["share"]
+            if not phase.momentum:
+                del values["momentum"]
             if phase.lots is None:
                 del values["lots"]
             else:
@@ -278,9 +318,11 @@ class Schedule(JsonText):
         sizes = ", ".join(f"{p.rounds} x {p.batch}" for p in self.phases)
         promise = "no bound" if self.bound is None else f"excess {self.bound_on} loss <= {self.bound:.4g}"
         people = "reports, secret lots" if self.secret_lots else "users"
+        kinds = [f"{p.algorithm} {p.plan.bits_per_user}" for p in self.phases if p.lots is not None]
+        each = f" ({', '.join(kinds)})" if len(kinds) > 1 else ""
         return (
             f"{self.method} ({self.interactivity}): {self.rounds} rounds ({sizes} {people}), {promise}, "
-            f"{self.bits_per_user} bits a user; {self.why}"
+            f"{self.bits_per_user} bits per user{each}; {self.why}"
         )
 
 
@@ -290,10 +332,11 @@ def check_schedule(chosen: Schedule, users: int) -> None:
     one_of("interactivity", chosen.interactivity, INTERACTIVITY[:2], remedy)
     whole("users", users, at_least=1, remedy=remedy)
     full = chosen.interactivity == "full"
-    if not chosen.phases or sum(phase.users for phase in chosen.phases) > users:
-        needed = sum(phase.users for phase in chosen.phases)
+    shared = chosen.secret_lots  # by all phases
+    needed = max([0, *(phase.users for phase in chosen.phases)]) if shared else sum(phase.users for phase in chosen.phases)
+    if not chosen.phases or needed > users:
         raise ArgumentError("chosen", Found(f"is a schedule for {needed} users"), f"one for at most {users}", remedy)
-    if chosen.secret_lots:
+    if shared:
         _check_lots(chosen, users, remedy)
         return
     for phase in chosen.phases:
@@ -320,15 +363,17 @@ def held_in_batch(chosen: Schedule, users: int, phase: Phase) -> int:
 
 
 def _check_lots(chosen: Schedule, users: int, remedy: str) -> None:
-    """Refuse secret lots that are not drawn among exactly these users, once, for the rounds of the only phase."""
-    phase, *others = chosen.phases
-    lots = phase.lots
-    if lots is None or others or chosen.interactivity != "sequential":
-        raise ArgumentError("chosen", str(chosen), "one sequential phase where lots are secret", remedy)
-    whole("phase.users", phase.users, at_least=users, at_most=users, remedy=remedy)
-    facts = (lots.one_round, lots.rounds, lots.users, lots.size)
-    if facts != (phase.plan, phase.rounds, phase.users, phase.batch):
-        raise ArgumentError("chosen", str(phase), "a phase with the plan, the rounds, the users and the size of its lots", remedy)
+    """Refuse secret lots that are not drawn among exactly these users, once, for the rounds of all phases in their order."""
+    lots = chosen.phases[0].lots
+    if lots is None or any(phase.lots != lots for phase in chosen.phases) or chosen.interactivity != "sequential":
+        raise ArgumentError("chosen", str(chosen), "sequential phases that share their lots where these are secret", remedy)
+    facts = [(phase.rounds, phase.plan) for phase in chosen.phases]
+    if facts != [(stage.rounds, stage.plan) for stage in lots.stages]:
+        raise ArgumentError("chosen", str(chosen), "phases with the rounds and the plans of their lots", remedy)
+    for phase in chosen.phases:
+        whole("phase.users", phase.users, at_least=users, at_most=users, remedy=remedy)
+        if (lots.users, lots.size) != (phase.users, phase.batch):
+            raise ArgumentError("chosen", str(phase), "a phase with the users and the size of its lots", remedy)
     if lots.honest != chosen.honest or chosen.shortfall or lots.certified_delta > lots.delta:
         allowed = f"those that its lots prove: honest {lots.honest}, shortfall 0, delta {lots.delta}"
         raise ArgumentError("chosen", Found(f"has honest {chosen.honest}, shortfall {chosen.shortfall}"), allowed, remedy)

@@ -3,24 +3,30 @@
 Notation: T rounds, batch users each, L the Lipschitz constant, beta smoothness, D the distance from the start to any
 comparator, s the noise per coordinate of one private sum, v = d s^2 / batch^2 the total variance that privacy adds to a mean
 gradient, sigma^2 = L^2 / batch + v with sampling. Right constants and errata: docs/deviations.md. The practical rule
-(`Rule.practical`) reads the same formulas with smaller constants: docs/optimizer.md.
+(`Rule.practical`) reads the same formulas with smaller constants: docs/optimizer-theory.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, plan_lots, plan_sum
+from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, plan_lots
+from ..privacy.calibration import plan as make_plan
 from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
+from ..privacy.lots import Opening
+from ..privacy.plan import SumRequest, padded_length
 from ..problem import Problem
 from ..problem.problem import Objective
 from ..validation import ArgumentError, Found, one_of, real, whole
+from . import rules
+from ._openings import Rows, opening_query
 from .phases import INTERACTIVITY, Phase, Schedule
 
 # Which algorithm for which problem: the paper's Table 1, and the reason in words.
@@ -110,7 +116,7 @@ def inner_method(problem: Objective, method: str, interactivity: str) -> str:
     return "sgd"
 
 
-# What secret lots mean for a schedule: which noise to expect, and what rounds of random sizes cost (docs/optimizer.md).
+# What secret lots mean for a schedule: which noise to expect, and what rounds of random sizes cost (docs/optimizer-theory.md).
 #
 # Every user is in one of T rounds. A round's sum is divided by the public n / T, not by the number of users that drew it.
 
@@ -169,7 +175,7 @@ class Rule:
 
     @classmethod
     def practical(cls, problem: Objective) -> Rule:
-        """docs/optimizer.md, "The practical rule", says where these numbers come from."""
+        """docs/optimizer-theory.md, "The practical rule", says where these numbers come from."""
         clip, smoothness = problem.lipschitz, problem.smoothness
         if isinstance(problem, Problem):
             clip, smoothness = problem.usual_lipschitz, problem.usual_smoothness
@@ -204,6 +210,10 @@ class Budget:
     crowd: int | None  # all users, of whom batches are random parts
     secret: bool = False  # whether lots are
     exclusions: bool = False  # whether reports may be left out of a round: plans then count on so many fewer honest users
+    rotation: bool = True  # whether gradients may be rotated, where that is shorter
+    blocks: int | str = 1  # of the rotated vector, with secret lots
+    transport: str = "messages"
+    thrifty: bool = False  # whether such rounds may have _ROTATED_INFLATION
 
     def shortfall(self, batch: int) -> float:
         """The part of delta for the event that a random batch holds too few honest users."""
@@ -223,17 +233,21 @@ class Budget:
         return self._plan(batch, rounds, self.honest_of(batch))
 
     def _plan(self, batch: int, rounds: int, honest: float) -> SumPlan:
-        return plan_sum(
-            epsilon=self.epsilon,
-            delta=self.delta - self.shortfall(batch),
-            users=batch,
-            dim=self.problem.dim,
-            norm=self.norm,
-            honest=honest,
-            rounds=rounds,
-            neighbours=self.neighbours,
-            calibration=self.calibration,
-            max_inflation=self.max_inflation,
+        return make_plan(
+            SumRequest(
+                epsilon=self.epsilon,
+                delta=self.delta - self.shortfall(batch),
+                users=batch,
+                dim=self.problem.dim,
+                norm=self.norm,
+                honest=honest,
+                rounds=rounds,
+                neighbours=self.neighbours,
+                calibration=self.calibration,
+                max_inflation=self.max_inflation,
+            ),
+            self._encoder,
+            self.transport,
         )
 
     def expected_noise(self, batch: int, rounds: int) -> float:
@@ -242,7 +256,45 @@ class Budget:
             return self._paper_noise(rounds)
         return self.max_inflation * self._central * math.sqrt(rounds / self.honest_of(batch))
 
-    def plan_lots(self, users: int, rounds: int) -> LotsPlan:
+    def plan_lots(self, users: int, rounds: int, opening: Sequence[Opening] = ()) -> LotsPlan:
+        thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
+        if thrift is not None:
+            long = padded_length(self.problem.dim) > users / rounds
+            try:
+                planned = self._plan_lots(users, rounds, opening, thrift.long_inflation if long else _ROTATED_INFLATION)
+                if planned.one_round.range is not None:
+                    return planned
+            except NoCertificateError:  # few noise bits have none where epsilon is very large
+                pass
+        return self._plan_lots(users, rounds, opening, self.max_inflation)
+
+    def plan_in_blocks(self, users: int, rounds: int, opening: Opening) -> LotsPlan | None:
+        """The same with an opening of one round in blocks, by messages: the fewest, of as many as the opening had rounds or more,
+        with which its report is hardly longer than a gradient's. None where whole vectors are to be sent.
+
+        There are about as many lots as there were rounds, and at least half of them are of gradients.
+        """
+        padded = padded_length(opening.dim)
+        fewest, most = 1 << round(math.log2(opening.rounds)), min(2 * rounds // 3, padded // _LEAST_BLOCK)
+        thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
+        if thrift is None or not thrift.blocks or not 1 < fewest <= most:
+            return None
+        blocks, planned = fewest, None
+        while planned is None or (_too_long(planned) and 2 * blocks <= most):
+            blocks = blocks if planned is None else 2 * blocks
+            later = max(rounds - blocks, rounds // 2)
+            # a block is that of a part of the people: noise may be as large as what that leaves to chance
+            chance = math.sqrt(users / (later + blocks) / padded * blocks)
+            least = replace(self, norm=1.0).lots_noise(later + blocks) / self.max_inflation
+            limit = max(_OPENING_INFLATION, chance / least)
+            asked = opening._replace(rounds=1, blocks=blocks, max_inflation=limit)
+            try:
+                planned = self.plan_lots(users, later + 1, [asked])
+            except NoCertificateError:
+                return planned
+        return planned
+
+    def _plan_lots(self, users: int, rounds: int, opening: Sequence[Opening], max_inflation: float) -> LotsPlan:
         return plan_lots(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -252,9 +304,17 @@ class Budget:
             norm=self.norm,
             honest=self.honest,
             neighbours=self.neighbours,
-            max_inflation=self.max_inflation,
+            max_inflation=max_inflation,
             exclusions=self.exclusions,
+            opening=opening,
+            rotation=self._encoder,
+            blocks=self.blocks,
+            transport=self.transport,
         )
+
+    @property
+    def _encoder(self) -> str | None:
+        return "gradients" if self.rotation else None
 
     def lots_noise(self, rounds: int) -> float:
         """s of one of so many secret rounds, to a few percent."""
@@ -268,10 +328,29 @@ class Budget:
         return self._plan(1_000_000, rounds, self.honest).noise_std
 
 
+def _too_long(plan: LotsPlan) -> bool:
+    """Whether reports of the opening are longer by more than a fifth than those of gradients."""
+    return plan.opening[0].plan.bits_per_user > 1.2 * plan.one_round.bits_per_user
+
+
 Floats = NDArray[np.float64]
-RULES = ("bound", "practical")
+RULES = ("bound", "practical", "plain", "centred", "whitened")
 LOTS = ("auto", "secret", "open")
-_INFLATION = 1.05
+# Noise over the least: usually; of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next
+# to nothing (docs/optimizer-theory.md), if these have more users than coordinates; and of openings in blocks, which have at
+# least so many coordinates.
+_INFLATION, _ROTATED_INFLATION, _OPENING_INFLATION, _LEAST_BLOCK = 1.05, 1.6, 2.0, 64
+
+
+class _Thrift(NamedTuple):
+    """How a transport saves bits: noise of rotated gradients with more coordinates than users, and whether openings have blocks."""
+
+    long_inflation: float
+    blocks: bool
+
+
+# In masked sums noise bits cost nothing.
+_THRIFT = {"messages": _Thrift(1.25, True), "verified": _Thrift(1.4, False)}
 _MORE_PHASES = 5
 
 
@@ -292,10 +371,13 @@ def schedule(
     clip: float | None = None,
     curvature: float | None = None,
     rule: str = "bound",
-    max_inflation: float = _INFLATION,
+    max_inflation: float | None = None,
     neighbours: str = "replace-one",
     lots: str = "auto",
     exclusions: bool = False,
+    rotation: bool = True,
+    blocks: int | str = 1,
+    transport: str = "messages",
 ) -> Schedule:
     """Choose the schedule that `minimize` would run, with its bound, from public facts alone.
 
@@ -320,30 +402,41 @@ def schedule(
     groups : {"doubling", "equal"}, default "doubling"
         How phased methods share the users among their phases; "equal" is the paper's.
     start : ndarray, optional
-        Where the run begins; the projection of 0 unless given.
+        Where the run begins; default: the projection of 0.
     rounds : int, optional
-        How many rounds; the best unless given. Not for phased methods.
+        How many rounds; default: the best. Not for phased methods.
     clip : float, optional
-        The norm to which gradients are clipped: the Lipschitz constant unless given, or for the practical rule the steepest
+        The norm to which gradients are clipped. Default: the Lipschitz constant, or with the practical rule the steepest
         gradient at the start.
     curvature : float, optional
         That of the mean loss for which practical steps are made: less is bolder, and needs fewer rounds until it swings about the
         minimiser.
-    rule : {"bound", "practical"}, default "bound"
+    rule : {"bound", "practical", "plain", "centred", "whitened"}, default "bound"
         "practical" takes the steps and rounds that do well on real data instead of those with the best worst case: no bound on the
-        loss comes with it, the same guarantee of privacy does.
-    max_inflation : float, default 1.05
-        Noise allowed relative to a trusted curator's.
+        loss comes with it, the same guarantee of privacy does. It chooses among the other three by public facts alone, and says so
+        in `why`: "plain" asks for gradients as they are; "centred" asks for the mean of rows first and descends on centred rows;
+        "whitened" asks for second moments first and descends on rows that are alike in all directions.
+    max_inflation : float, optional
+        Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
+        rotated gradients by secret lots 1.6 where a round has more users than coordinates, else 1.25 by messages and 1.4 in
+        verified sums, and by messages an opening in secret blocks: a fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides of a user.
     lots : {"auto", "secret", "open"}, default "auto"
         "secret" draws every user's round by a lot that nobody learns, and fills every round up with blanks: the same promise then
-        takes a fraction of the noise (accounting, Theorem L), and says beside it what is left to somebody who knows when each user
+        takes a fraction of the noise (accounting, Theorem L), and states what is left to an attacker who knows when each user
         answered. "open" is the paper's mode, disjoint batches that may be known. "auto" is secret where that has a proof:
         sequential runs of one phase with tight calibration; with rule="bound" if the bound on the loss is the smaller one.
     exclusions : bool, default False
         Whether reports may be left out of a round, as in deployed tasks: with `honest` below 1, plans then count on so many fewer
         honest users that whoever says which are left out gains nothing by it.
+    rotation : bool, default True
+        Whether gradients may be turned by a public random rotation before they are encoded, where that takes fewer bits
+        (`plan_sum`). Not with rule="bound", whose bound holds for gradients without bias, and not in a stream.
+    blocks : int or "auto", default 1
+        With secret lots, the blocks of the rotated gradient, of which a user sends one (`plan_lots`).
+    transport : {"messages", "masked", "verified"}, default "messages"
+        How reports will travel (`plan_sum`).
 
     Returns
     -------
@@ -370,34 +463,35 @@ def schedule(
     one_of("rule", rule, RULES, "'bound' has a bound on the loss, 'practical' does better on most data.")
     whole("users", users, at_least=1, remedy="Give the number of users.")
     real("honest", honest, above=0, at_most=1, remedy="Give the fraction of all users that is trusted to add its noise.")
-    practical = rule == "practical"
+    practical = rule != "bound"
+    automatic = method == "auto"
     method, why = choose_practical(problem, method) if practical else choose(problem, method, interactivity)
     if rounds is not None and method.startswith("phased"):
         raise ArgumentError("rounds", rounds, "left out for phased methods", "Every phase has its own number of rounds.")
-    if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
-        raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
-    constants_used = Rule.practical(problem) if practical else Rule(problem.lipschitz, problem.smoothness)
-    if curvature is not None and (not practical or constants == "paper"):
-        remedy = "Steps with a bound, and the paper's, follow from the loss's own smoothness."
-        raise ArgumentError("curvature", curvature, "left out but for rule='practical' and tight constants", remedy)
-    if curvature is not None:
-        constants_used = replace(
-            constants_used, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold.")
-        )
-    if method == "smoothed-acsa" and (not practical or constants == "paper"):
-        constants_used = replace(constants_used, smoothness=None)  # Theorem 4.7 knows the envelope's alone
-    if clip is not None and method.startswith("phased"):
-        raise ArgumentError("clip", clip, "left out for phased methods", "Their phases are planned by the bound.")
-    if clip is not None:
-        constants_used = constants_used.clipped(clip, problem.lipschitz)
+    constants_used = _constants(problem, method, practical, constants, curvature, clip)
     secret = _secret_lots(lots, interactivity, calibration, method, constants)
     crowd = None if interactivity == "stream" else users  # a stream comes in an order that is not ours
-    kind = (calibration, honest, max_inflation, neighbours, crowd, secret, exclusions)
+    rotation = rotation and practical and interactivity != "stream"  # the bound on the loss takes gradients to be unbiased
+    if blocks not in (1, "auto") and not (rotation and secret):
+        remedy = "Take rule='practical', sequential rounds, secret lots and rotation=True, or leave blocks out."
+        raise ArgumentError("blocks", blocks, "1 or 'auto' where gradients are not rotated, or lots are not secret", remedy)
+    limit = _INFLATION if max_inflation is None else max_inflation
+    kind = (calibration, honest, limit, neighbours, crowd, secret, exclusions, rotation, blocks, transport, max_inflation is None)
     budget = Budget(problem, constants_used.clip, epsilon, delta, *kind)
     distance = problem.domain.distance_bound(problem.domain.start() if start is None else start)
     if not distance > 0:
         raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")
-    if method.startswith("phased"):
+    staged = None
+    if rule not in ("bound", "plain"):
+        given = {"rounds": rounds, "clip": clip, "curvature": curvature}
+        unit = replace(budget, norm=1.0)
+        staged, reason = rules.choose(problem, users, unit.lots_noise, rule, secret and automatic, given)
+    if staged is not None:
+        phases = _staged(cast(Problem, problem), staged, budget, users, distance)
+        first, last = phases[0], phases[-1]
+        asks = rules.asks(staged.opening, first.rounds, first.plan.blocks, last.rounds)
+        method, why = "acsa" if staged.step is None else "descent", f"{reason}: {asks}"
+    elif method.startswith("phased"):
         inner = inner_method(problem, method, interactivity)
         phases = _phased(problem, constants_used, budget, users, distance, inner, interactivity, groups)
     else:
@@ -421,12 +515,81 @@ def schedule(
     )
 
 
+def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, distance: float) -> tuple[Phase, ...]:
+    """The phases of a run under one draw of secret lots: its opening, if it has one, and its descent."""
+    budget, rows = replace(budget, norm=rule.clip), Rows(problem, rule.share)
+    query = opening_query(rule.opening, rows, False) if rule.opening else None
+    asked = None if query is None else Opening(rule.opening_rounds, query.dim, query.norm)
+    lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening == "moments" and rule.step else None
+    lots = lots or budget.plan_lots(users, rule.rounds, [asked] if asked else [])
+    later, batch = lots.stages[-1].rounds, lots.users_in_round
+    std = math.sqrt(problem.dim * (lots.noise_std / batch) ** 2 + rule.clip**2 / batch)
+    pace = 3 * rule.damping * std / distance * math.sqrt(later * (later + 1) * (2 * later + 1) / 6)
+    common: dict[str, Any] = {
+        "batch": lots.size,
+        "users": users,
+        "smoothing": None,
+        "distance": distance,
+        "bound": None,
+        "lots": lots,
+    }
+    descent = Phase(
+        algorithm="acsa" if rule.step is None else "descent",
+        rounds=later,
+        step=rule.step,
+        momentum=rule.momentum,
+        damping=2 * rule.curvature + pace if rule.step is None else None,
+        gradient_std=std,
+        plan=lots.one_round,
+        share=rule.share,
+        **common,
+    )
+    if query is None:
+        return (descent,)
+    opening, plan = lots.opening[0].rounds, lots.opening[0].plan
+    people = lots.users_in(plan)
+    # in blocks the people of a round say one of them each
+    spread = math.sqrt(plan.dim * (plan.noise_std / people) ** 2 + query.norm**2 * plan.blocks / people)
+    parts: dict[str, Any] = {
+        "rounds": opening,
+        "step": None,
+        "damping": None,
+        "gradient_std": spread,
+        "plan": plan,
+        "share": rule.share,
+    }
+    return Phase(algorithm=cast(str, rule.opening), **parts, **common), descent
+
+
+def _constants(
+    problem: Objective, method: str, practical: bool, constants: str, curvature: float | None, clip: float | None
+) -> Rule:
+    """The constants that steps are made from: those of the rule, but for what was asked for."""
+    if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
+        raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
+    constants_used = Rule.practical(problem) if practical else Rule(problem.lipschitz, problem.smoothness)
+    if curvature is not None and (not practical or constants == "paper"):
+        remedy = "Steps with a bound, and the paper's, follow from the loss's own smoothness."
+        raise ArgumentError("curvature", curvature, "left out except with rule='practical' and tight constants", remedy)
+    if curvature is not None:
+        constants_used = replace(
+            constants_used, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold.")
+        )
+    if method == "smoothed-acsa" and (not practical or constants == "paper"):
+        constants_used = replace(constants_used, smoothness=None)  # Theorem 4.7 knows the envelope's alone
+    if clip is not None and method.startswith("phased"):
+        raise ArgumentError("clip", clip, "left out for phased methods", "Their phases are planned by the bound.")
+    if clip is not None:
+        constants_used = constants_used.clipped(clip, problem.lipschitz)
+    return constants_used
+
+
 def _secret_lots(lots: str, interactivity: str, calibration: str, method: str, constants: str) -> bool:
     """Whether lots are to be secret: as asked, or wherever they can be."""
     one_of("lots", lots, LOTS, "'secret' hides who is in which round, 'open' is the paper's mode, 'auto' secret where it can be.")
     usual = interactivity == "sequential" and calibration == "tight" and constants == "tight"
     if lots == "secret" and (not usual or method.startswith("phased")):
-        allowed = "'open' but for sequential runs of one phase, with tight calibration and constants"
+        allowed = "'open' except for sequential runs of one phase, with tight calibration and constants"
         raise ArgumentError(
             "lots", Found(f"is {lots!r} for {method} with {interactivity} interactivity"), allowed, "Leave lots out."
         )

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..files import JsonText
+from ..population.population import Query
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..privacy.guarantee import known_fields
 from ..problem.problem import Objective
 from ..validation import ArgumentError, whole
-from .algorithms import acsa, descent
-from .phases import Phase, Schedule, check_schedule
+from .phases import Schedule, check_schedule
+from .stages import run_phases
 
 Floats = NDArray[np.float64]
 # How far the same code may be apart on two processors. Claims within it are raised to what is certified here.
@@ -26,16 +27,17 @@ _ANOTHER_PROCESSOR = 1e-12
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Round:
-    """One round as everyone may know it: the point asked about, the private mean gradient that came back, and of how many users.
+    """One round as everyone may know it: the point asked about, the private mean that came back, and of how many users.
 
     Parameters
     ----------
     index, phase : int
         Its number in the run, and that of its phase, both from 1.
     theta : ndarray
-        The point asked about.
+        The point asked about, in the problem's own coordinates; in an opening, which asks about rows, where the run stands.
     gradient : ndarray
-        The private mean gradient there.
+        The private mean that came back: the gradient there, in the coordinates of its phase; in an opening, the mean or the
+        second moments of rows.
     users : int
         Users that answered. Where lots are secret, the public number of reports, blanks included, the same in every round; the sum
         was divided by all users / rounds (`Phase.mean_of`).
@@ -287,21 +289,11 @@ def replayed(problem: Objective, planned: Schedule, start: Floats, history: Sequ
     rounds = iter(history)
     rounds_of = Counter(entry.phase for entry in history)
 
-    def recorded(theta: Floats) -> Floats:
+    def recorded(query: Callable[[Floats], Query], theta: Floats) -> Floats:
         entry = next(rounds)
         if not np.allclose(entry.theta, theta, rtol=1e-9, atol=1e-12):
             raise ValueError("the transcript does not belong to this problem and schedule: it asks about other points")
         return entry.gradient
 
-    theta = start
-    for index, phase in enumerate(planned.phases, start=1):
-        if rounds_of[index]:
-            theta = run_phase(recorded, problem, replace(phase, rounds=rounds_of[index]), theta)
-    return theta
-
-
-def run_phase(oracle: Callable[[Floats], Floats], problem: Objective, phase: Phase, theta: Floats) -> Floats:
-    """What a phase makes of theta, given who answers for the gradients."""
-    if phase.algorithm == "acsa":
-        return acsa(oracle, problem.domain.project, theta, phase.rounds, cast(float, phase.damping), paper=phase.paper_steps)
-    return descent(oracle, problem.domain.project, theta, phase.rounds, cast(float, phase.step))
+    done = tuple(replace(phase, rounds=rounds_of[number]) for number, phase in enumerate(planned.phases, start=1))
+    return run_phases(recorded, problem, done, start)

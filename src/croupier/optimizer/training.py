@@ -8,7 +8,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, cast
 
@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
 from ..invalid import Invalid, blanks
-from ..population import ArrayPopulation, Population, UnreachableError
+from ..population import ArrayPopulation, Population
 from ..population.dealing import Batch, deal, draw_lots
-from ..population.population import Question
+from ..population.population import LeaveBlanks, Query, Question, Test, UnreachableError
 from ..privacy import SumPlan
 from ..privacy._ledger import Ledger
 from ..privacy.calibration import is_proved
@@ -29,11 +29,11 @@ from ..problem.custom import UndescribableError
 from ..problem.problem import Objective
 from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, one_of, real
-from ._gradients import Gradients, Shape
 from ._journal import Journal
-from .phases import Phase, Schedule, check_schedule, objective_of, start_point
+from .phases import OPENINGS, Schedule, check_schedule, start_point
 from .planning import schedule
-from .result import Result, Round, replayed, run_phase
+from .result import Result, Round, replayed
+from .stages import Ask, dimension_of, run_phases
 
 # What a run tells the logger "croupier": what it is about to do ("croupier.run") and every round ("croupier.round"), as INFO.
 #
@@ -46,8 +46,8 @@ def about_to_run(chosen: Schedule, users: int) -> str:
     """What a run is about to do, in a line: its method, how many rounds, who is asked in them, and who is not."""
     rounds = f"{chosen.rounds:,} rounds" if chosen.rounds != 1 else "1 round"
     if chosen.interactivity == "full":
-        return f"{chosen.method}: about to run {rounds}; all {users:,} users are asked in every round"
-    return f"{chosen.method}: about to run {rounds}; each user is asked at most once{left_over(chosen, users)}"
+        return f"Training: {rounds} ({chosen.method}); all {users:,} users are asked in every round"
+    return f"Training: {rounds} ({chosen.method}); each user is asked at most once{left_over(chosen, users)}"
 
 
 def left_over(chosen: Schedule, users: int) -> str:
@@ -135,7 +135,7 @@ def minimize(
     epsilon, delta : float
         The guarantee, for each user.
     method : str, default "auto"
-        The algorithm; by the loss unless given (see `schedule`).
+        The algorithm; default: by the loss (see `schedule`).
     interactivity : {"sequential", "full"}, default "sequential"
         Whether each user is asked once, or all users in every round.
     calibration : {"tight", "paper", "paper-scaled"}, default "tight"
@@ -145,7 +145,7 @@ def minimize(
     lots : {"auto", "secret", "open"}, default "auto"
         Whether it stays secret which round a user is in (see `schedule`).
     start : array-like, optional
-        Where to begin; the projection of 0 unless given.
+        Where to begin; default: the projection of 0.
     seed : int, optional
         Seeds the noise, so that the run can be repeated. NOT private.
     callbacks : function or functions, optional
@@ -209,8 +209,46 @@ def minimize(
     return run(problem, population, planned, start=begin, seed=seed, callbacks=callbacks, checkpoint=checkpoint, invalid=invalid)
 
 
-def run(
-    problem: Objective,
+@dataclass(frozen=True)
+class Adaptive:
+    """An algorithm that asks one query after the other, each in sight of all earlier answers. Training is one.
+
+    Parameters
+    ----------
+    asks : function
+        From whom to ask (`Ask`) to a point, the result's theta. It asks in all rounds of its schedule, in their order.
+    test : Test
+        What records must pass before anybody is asked.
+    facts : function
+        Gives what tells this run from others in a checkpoint, in plain JSON types.
+    so_far : function
+        From the first rounds of a run to the point that they come to: for runs that are cut short.
+    """
+
+    asks: Callable[[Ask], Floats]
+    test: Test
+    facts: Callable[[], dict[str, Any]]
+    so_far: Callable[[Sequence[Round]], Floats]
+
+
+def prepared(
+    problem: Objective, population: Population, chosen: Schedule, *, start: Floats, invalid: Invalid = "refuse", **options: Any
+) -> contextlib.AbstractContextManager[Run]:
+    """Training that is ready, with the options of `prepared_queries`: schedule and problem fit."""
+    blank = blanks(invalid)
+    _check_fit(problem, population, chosen)
+    training = Adaptive(
+        lambda ask: run_phases(ask, problem, chosen.phases, start, blank),
+        _test(problem, blank),
+        lambda: _facts(problem, population, chosen, start),
+        lambda history: replayed(problem, chosen, start, history),
+    )
+    return prepared_queries(training, population, chosen, start=start, **options)
+
+
+@contextlib.contextmanager
+def prepared_queries(
+    algorithm: Adaptive,
     population: Population,
     chosen: Schedule,
     *,
@@ -218,53 +256,69 @@ def run(
     seed: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
-    invalid: Invalid = "refuse",
-    pay: Callable[[str], None] = lambda run: None,
-) -> Result:
-    """Run a schedule. Users are dealt to rounds uniformly at random, whatever their data, or draw secret lots."""
-    blank = blanks(invalid)
-    _check_fit(problem, population, chosen)
+) -> Iterator[Run]:
+    """A run that is ready: its plans prove what the schedule claims, records are checked, the journal is open. Nobody was asked.
+
+    Whoever counts what is spent charges `Run.name` here, before `Run.result` asks: a run that goes on has the name that it began
+    with, so that it is charged once, and one that is cut off has been charged.
+
+    Guarantee
+    ---------
+    That of the schedule, whatever the algorithm asks: every vector is clipped to the norm of its round's plan, and the ledger is
+    charged before a round is asked.
+    """
+    check_schedule(chosen, population.users)
     functions = _functions(callbacks)
-    facts = {} if checkpoint is None else _facts(problem, population, chosen, start)
-    with Journal(checkpoint, facts, seed) as journal:
+    with Journal(checkpoint, {} if checkpoint is None else algorithm.facts(), seed) as journal:
         if journal.finished:
             text = f"the run in {journal.path} has ended: this is its result, and nobody is asked. For another run delete the file."
-            warnings.warn(text, FinishedRunWarning, stacklevel=2)
+            warnings.warn(text, FinishedRunWarning, stacklevel=4)
         else:
             key = journal.secret.derive("records").key if journal.kept and journal.secret else None
-            journal.confirm(population.prepare(Shape(problem) if blank else _test(problem), key))
-        pay(journal.run)
-        begin(chosen, population.users)
-        return _Run(problem, population, chosen, start, seed, journal, functions, blank).result()
+            journal.confirm(population.prepare(algorithm.test, key))
+        yield Run(algorithm, population, chosen, start, seed, journal, functions)
 
 
-class _Run:
+def run(problem: Objective, population: Population, chosen: Schedule, *, start: Floats, **options: Any) -> Result:
+    """Run a schedule, with the options of `prepared`. Users are dealt to rounds uniformly at random, or draw secret lots."""
+    with prepared(problem, population, chosen, start=start, **options) as ready:
+        return ready.result()
+
+
+class Run:
     """One run of a schedule: asks round after round, charges the ledger before each, and keeps the transcript."""
 
     def __init__(
         self,
-        problem: Objective,
+        algorithm: Adaptive,
         population: Population,
         chosen: Schedule,
         start: Floats,
         seed: int | None,
         journal: Journal,
         callbacks: tuple[Callback, ...],
-        blank: bool = False,
     ) -> None:
-        self.problem, self.population, self.chosen, self.start, self.seed = problem, population, chosen, start, seed
-        self.journal, self.callbacks, self.blank = journal, callbacks, blank
+        self.algorithm, self.population, self.chosen, self.start, self.seed = algorithm, population, chosen, start, seed
+        self.journal, self.callbacks = journal, callbacks
         self.ledger = Ledger(population.users)
         self.history: list[Round] = []
         self.private = seed is None
         self.answering = False
+        self.batches = self._dealt()
+        self.phases = [number for number, phase in enumerate(chosen.phases, start=1) for _ in range(phase.rounds)]
+        self.plans = [(phase.lots or phase.plan).to_json() for phase in chosen.phases]
 
-    def result(self) -> Result:
-        """Run it to its end, or as far as it goes."""
-        theta = self.start
+    @property
+    def name(self) -> str:
+        """By which it is charged: the same wherever it goes on."""
+        return self.journal.run
+
+    def result(self, on_round: Callback | None = None) -> Result:
+        """Run it to its end, or as far as it goes; `on_round` hears of every round after the callbacks."""
+        begin(self.chosen, self.population.users)
+        self.callbacks += () if on_round is None else (on_round,)
         try:
-            for index, (phase, batches) in enumerate(zip(self.chosen.phases, self._dealt(), strict=True), start=1):
-                theta = run_phase(self._oracle(index, phase, batches), self.problem, phase, theta)
+            theta = self.algorithm.asks(self.ask)
             self.journal.finish()
         except StopTraining:
             return self._result(self._so_far(), stopped=True)
@@ -272,66 +326,75 @@ class _Run:
             if self.history:
                 self._attach_result(error)
             if self.journal.kept:
-                error.add_note(f"The run can go on: the same call with checkpoint={str(self.journal.path)!r} asks nobody twice.")
+                error.add_note(f"The run can resume: the same call with checkpoint={str(self.journal.path)!r} asks nobody twice.")
             raise
         return self._result(theta, stopped=False)
 
-    def _dealt(self) -> Iterator[list[Batch]]:
-        """For every phase the batches of its rounds; in the full model all rounds have the same."""
+    def _dealt(self) -> Iterator[Batch]:
+        """The batches of all rounds; in the full model all rounds of a phase have the same."""
         full, phases = self.chosen.interactivity == "full", self.chosen.phases
         # Where the secret is gone, all rounds are in the journal, and only ranks matter.
         secret = (self.journal.secret or Secret(bytes(32), private=False)).derive("deal")
-        if phases[0].lots is not None:
-            yield draw_lots(secret, self.population.users, phases[0].rounds, phases[0].batch)
+        if phases[0].lots is not None:  # one draw for the rounds of all phases
+            yield from draw_lots(secret, self.population.users, phases[0].lots.lots, phases[0].batch)
             return
         batch_sizes = [[phase.batch] * (1 if full else phase.rounds) for phase in phases]
         sizes = [[*sizes, phase.users - sum(sizes)] for sizes, phase in zip(batch_sizes, phases, strict=True)]
         batches = iter(deal(secret, self.population.users, [size for some in sizes for size in some if size]))
         for phase, some in zip(phases, sizes, strict=True):
             mine = [next(batches) for size in some if size][: len(some) - 1]
-            yield mine * phase.rounds if full else mine
+            yield from mine * phase.rounds if full else mine
 
-    def _oracle(self, number: int, phase: Phase, batches: Sequence[Batch]) -> Callable[[Floats], Floats]:
-        """The private mean gradient at theta over the next batch of users."""
-        objective, left = objective_of(self.problem, phase), iter(batches)
-        plan = (phase.lots or phase.plan).to_json()
+    def ask(self, query: Callable[[Floats], Query], point: Floats) -> Floats:
+        """The private mean of what the query about this point asks of the next batch of users; see `Ask`."""
+        index = len(self.history) + 1
+        if index > len(self.phases):
+            raise ValueError(f"the schedule has {len(self.phases)} rounds: none is left to ask in")
+        number = self.phases[index - 1]
+        phase = self.chosen.phases[number - 1]
+        parts = [next(self.batches) for _ in range(phase.plan.blocks)]
+        if phase.lots is None:
+            self.ledger.charge(parts[0].first, parts[-1].last, phase.plan)
+        else:  # nobody knows who is asked: everybody is charged, for all rounds
+            self.ledger.charge(0, self.population.users, phase.lots)
+        answered, private = self.journal.recorded(index, point) or self._asked(number, index, query, point, parts)
+        self.private = self.private and private
+        self.history.append(answered)
+        tell(self.chosen, answered)
+        for callback in self.callbacks:
+            callback(answered)
+        return answered.gradient
 
-        def gradient(theta: Floats) -> Floats:
-            batch, index = next(left), len(self.history) + 1
-            if phase.lots is None:
-                self.ledger.charge(batch.first, batch.last, phase.plan)
-            else:  # nobody knows who is asked: everybody is charged, for all rounds
-                self.ledger.charge(0, self.population.users, phase.lots)
-            known = self.journal.recorded(index, theta)
-            answered, private = known or self._asked(number, index, Gradients(objective, theta, self.blank), batch, phase, plan)
-            self.private = self.private and private
-            self.history.append(answered)
-            tell(self.chosen, answered)
-            for callback in self.callbacks:
-                callback(answered)
-            return answered.gradient
-
-        return gradient
-
-    def _asked(self, number: int, index: int, query: Gradients, batch: Batch, phase: Phase, plan: str) -> tuple[Round, bool]:
+    def _asked(
+        self, number: int, index: int, query: Callable[[Floats], Query], point: Floats, parts: Sequence[Batch]
+    ) -> tuple[Round, bool]:
+        """Ask the users of a round: one batch, or with blocks one for each, whose estimates add up."""
         if self.journal.secret is None:
             raise ValueError("the run has ended, and its secret is gone: it cannot ask anybody any more")
-        query = replace(query, theta=self.journal.ask(index, query.theta))
-        about = (index, query.theta.tobytes(), batch.first, batch.last, plan)
-        question = Question(query, batch, phase.plan, self.journal.secret.derive("round", *about), index, phase.lots)
-        self.answering = True
-        estimate = self.population.answer(question)
-        self.answering = False
-        if phase.lots is not None and not phase.batch - phase.lots.most_excluded <= estimate.users <= phase.batch:
+        phase, point = self.chosen.phases[number - 1], self.journal.ask(index, point)
+        asked = query(point)
+        more = getattr(asked, "about", b"")  # what the question depends on beside the point
+        about = (index, point.tobytes(), *([more] if more else []), parts[0].first, parts[-1].last, self.plans[number - 1])
+        secret = self.journal.secret.derive("round", *about)
+        rotation = b"" if phase.plan.range is None else secret.derive("rotation").key
+        estimates = []
+        for block, batch in enumerate(parts):
+            coins = secret if len(parts) == 1 else secret.derive("block of a vector", block)
+            self.answering = True
+            estimates.append(self.population.answer(Question(asked, batch, phase.plan, coins, index, phase.lots, block, rotation)))
+            self.answering = False
+        users, private = min(estimate.users for estimate in estimates), all(estimate.private for estimate in estimates)
+        if phase.lots is not None and not phase.batch - phase.lots.most_excluded <= users <= phase.batch:
             allowed = "one that fills a round of a secret lot up with blanks"
             raise ArgumentError("population", type(self.population).__name__, allowed, 'Use lots="open"; nothing was released.')
-        gradient = estimate.mean if phase.lots is None else estimate.sum / phase.mean_of
-        answered = Round(index=index, phase=number, theta=query.theta, gradient=gradient, users=estimate.users)
-        self.journal.answer(answered, estimate.private)
-        return answered, estimate.private
+        total = estimates[0].sum if len(parts) == 1 else len(parts) * np.sum([estimate.sum for estimate in estimates], axis=0)
+        mean = estimates[0].mean if phase.lots is None else total / phase.mean_of
+        answered = Round(index=index, phase=number, theta=point, gradient=mean, users=users)
+        self.journal.answer(answered, private)
+        return answered, private
 
     def _so_far(self) -> Floats:
-        return replayed(self.problem, self.chosen, self.start, self.history)
+        return self.algorithm.so_far(self.history)
 
     def _result(self, theta: Floats, *, stopped: bool, covered: bool = True) -> Result:
         charged = self.ledger.guarantee if covered and not (stopped and self.journal.failed) else None
@@ -387,17 +450,20 @@ def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> 
     check_schedule(chosen, population.users)
     remedy = "Make a schedule for this problem and this population."
     for phase in chosen.phases:
-        one_of("phase.algorithm", phase.algorithm, ("descent", "acsa"), remedy)
-        name, pace = ("damping", phase.damping) if phase.algorithm == "acsa" else ("step", phase.step)
-        real(f"phase.{name}", pace, above=0, remedy=remedy)
-        plan = phase.plan
+        one_of("phase.algorithm", phase.algorithm, ("descent", "acsa", *OPENINGS), remedy)
+        if not phase.opens:
+            name, pace = ("damping", phase.damping) if phase.algorithm == "acsa" else ("step", phase.step)
+            real(f"phase.{name}", pace, above=0, remedy=remedy)
+        plan, dim = phase.plan, dimension_of(problem, phase)
         too_short = phase.bound is not None and plan.norm < problem.lipschitz * (1 - 1e-9)
-        if plan.dim != problem.dim or too_short or not is_proved(plan):
+        if plan.dim != dim or too_short or not is_proved(plan):
             raise ArgumentError("chosen", str(phase), "a phase that fits its plan and the problem", remedy)
 
 
-def _test(problem: Objective) -> Callable[[Any, Any], None]:
-    """What records must pass before anyone is asked."""
+def _test(problem: Objective, blank: bool) -> Test:
+    """What records must pass before anyone is asked; where any may be blank, nothing but what is wrong whatever is in them."""
+    if blank:
+        return LeaveBlanks(problem.check_shape if isinstance(problem, Problem) else _accept)
     return problem.check_records if isinstance(problem, Problem) else _accept
 
 

@@ -77,6 +77,11 @@ class Logistic(_Margin):
     def slope_bound(self, score_bound: float) -> float:
         return float(expit(score_bound))
 
+    def capped_slope(self, scores: Floats, targets: Floats, limits: Floats) -> Floats:
+        # the slopes of the two labels are as long as s and 1 - s: the longer one decides for both
+        longest = expit(np.abs(scores))
+        return np.asarray(-targets * expit(-targets * scores) * np.minimum(1.0, limits / longest))
+
 
 @dataclass(frozen=True)
 class Hinge(_Margin):
@@ -268,13 +273,18 @@ class Multinomial(Loss):
         wrong = float(expit(apart + others))
         return math.sqrt(wrong * (wrong + min(wrong, float(expit(apart - others)))))
 
+    def capped_slope(self, scores: Floats, targets: Floats, limits: Floats) -> Floats:
+        p = softmax(scores, axis=-1)
+        factors = np.minimum(1.0, limits / _longest(p))
+        return np.asarray((p - targets) * factors[:, np.newaxis])
+
 
 # Losses whose gradients need no clipping, and whose minimiser is still that of the logistic loss: coefficients of the model.
 #
 # Clipping a logistic gradient to half its bound shortens those of people whose label the model did not expect, and no others:
 # scores are then no log-odds. Here both labels' gradients are shortened alike, by a factor that depends on the row and the weights
 # alone. At the true parameters of a logistic model the mean gradient is still 0 for every row, and no gradient is longer than the
-# steepest at theta = 0 (docs/optimizer.md, "The capped loss").
+# steepest at theta = 0 (docs/optimizer-theory.md, "The capped loss").
 
 
 @dataclass(frozen=True)
@@ -355,10 +365,13 @@ class CappedMultinomial(Multinomial):
 
     def _factor(self, scores: Floats) -> Floats:
         """The same for every label; an envelope's slope is no longer than the loss's own at the same scores."""
-        p = softmax(scores, axis=-1)
-        longest = np.sqrt(np.maximum(np.sum(p**2, axis=-1) - 2 * np.min(p, axis=-1) + 1, 0.0))
         bound = math.sqrt(1 - 1 / self.classes)
-        return np.asarray((bound / np.maximum(bound, longest))[:, np.newaxis])
+        return np.asarray((bound / np.maximum(bound, _longest(softmax(scores, axis=-1))))[:, np.newaxis])
+
+
+def _longest(p: Floats) -> Floats:
+    """The length of p - e_k, for the class k for which it is longest."""
+    return np.asarray(np.sqrt(np.maximum(np.sum(p**2, axis=-1) - 2 * np.min(p, axis=-1) + 1, 0.0)))
 
 
 # A loss in which classes count differently, by public weights.
@@ -445,6 +458,11 @@ class Weighted(Loss):
 
     def slope_bound(self, score_bound: float) -> float:
         return max(self.weights) * self.loss.slope_bound(score_bound)
+
+    def capped_slope(self, scores: Floats, targets: Floats, limits: Floats) -> Floats:
+        # with the largest weight within the limit, and the factor the same for every label
+        capped = self.loss.capped_slope(scores, targets, limits / max(self.weights))
+        return self._times(self._of(targets), capped)
 
     def _of(self, targets: Floats) -> Floats:
         """Each user's weight, from its target as the loss has it: +1 or -1, or a 1 in the place of its class."""

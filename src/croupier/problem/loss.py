@@ -126,6 +126,29 @@ class Loss(ABC):
             The bound; infinite where there is none.
         """
 
+    def capped_slope(self, scores: Floats, targets: Floats, limits: Floats) -> Floats:
+        """Give the slopes, shortened so that none is longer than its user's limit.
+
+        A loss of classes shortens them by a factor that is the same for every label, so that the mean slope at the true
+        probabilities stays 0. Others shorten what is too long.
+
+        Parameters
+        ----------
+        scores, targets : numpy.ndarray
+            As in `value`.
+        limits : numpy.ndarray of shape (users,)
+            The largest norm of each user's slope, above 0.
+
+        Returns
+        -------
+        numpy.ndarray
+            The slopes, in the shape of the scores.
+        """
+        slopes = self.slope(scores, targets)
+        lengths = np.abs(slopes) if slopes.ndim == 1 else np.sqrt(np.sum(slopes**2, axis=-1))
+        factors = np.minimum(1.0, limits / np.maximum(lengths, np.finfo(np.float64).tiny))
+        return np.asarray(slopes * (factors if slopes.ndim == 1 else factors[:, np.newaxis]))
+
     def targets(self, y: NDArray[np.generic]) -> Floats:
         """Convert labels or targets to what the other methods take, each record alone, so that nothing is read off the data.
 

@@ -225,6 +225,9 @@ class Problem:
         A public bound on the l2 norm of a row of X, above 0.
     l2 : float, default 0.0
         The weight of the regulariser, at least 0. Above 0 the problem is strongly convex.
+    constant : float, default 0.0
+        The last entry of every row, where it is an intercept's and so the same for everybody; 0 where there is none. Rules that
+        centre rows need it.
 
     Raises
     ------
@@ -247,6 +250,7 @@ class Problem:
     domain: Domain
     feature_norm: float = 1.0
     l2: float = 0.0
+    constant: float = 0.0
 
     def __post_init__(self) -> None:
         for name, kind in (("loss", Loss), ("domain", Domain)):
@@ -260,6 +264,8 @@ class Problem:
         remedy = "Give a public bound on the l2 norm of a row of X."
         real("feature_norm", self.feature_norm, above=0, at_most=1e100, remedy=remedy)
         real("l2", self.l2, at_least=0, remedy="0 is no regularisation.")
+        remedy = "It is the last entry of every row, so less than feature_norm; leave it out where rows have none."
+        real("constant", self.constant, at_least=0, below=self.feature_norm, remedy=remedy)
         if self.domain.dim % self.loss.outputs:
             raise ArgumentError(
                 "domain.dim",
@@ -546,7 +552,7 @@ class Problem:
 def check(problem: Objective, X: Any, y: Any, *, samples: int = 200, seed: int = 0, tolerance: float = 1e-6) -> list[str]:
     """Look for violations of the convexity, Lipschitz, smoothness and strong-convexity constants at random points.
 
-    Samples pairs of points of the domain and compares every user's gradients there. This is not private: use public or made-up
+    Samples pairs of points of the domain and compares every user's gradients there. This is not private: use public or synthetic
     records.
 
     Parameters
@@ -554,7 +560,7 @@ def check(problem: Objective, X: Any, y: Any, *, samples: int = 200, seed: int =
     problem : Objective
         Whose gradients and constants are compared; of a Problem, or a CustomProblem with `value`, the values too.
     X, y : array_like
-        Public or made-up records, one row and one target per user; y may be None where the problem needs none.
+        Public or synthetic records, one row and one target per user; y may be None where the problem needs none.
     samples : int, default 200
         How many pairs of points are drawn.
     seed : int, default 0

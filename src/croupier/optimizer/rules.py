@@ -1,0 +1,190 @@
+"""The practical rules: which rounds of a run ask what, with which clips and steps, chosen by public facts alone.
+
+A run under secret lots may open with rounds about rows (`_openings`) and descend in the coordinates that they find: "centred" takes
+the rows' mean off, "whitened" makes rows alike in all directions. Constants and gates come from `python -m benchmarks rules`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from ..problem import Multinomial, Problem, Squared, Weighted
+from ..problem.classification import Logistic
+from ..problem.problem import Objective
+from ..validation import ArgumentError, real, whole
+
+# All rounds of a run, and those of its opening.
+CENTRED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 10), (12, 5)
+MOMENTUM_ROUNDS = (200, 10)
+# The part of a row's squared length that the constant has beside features that are at most 1 long.
+CONSTANT_SHARE = 0.1
+# Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain.
+MOST_COLUMNS = 600
+# People of a round, on average and at least: fewer people are shared out among fewer rounds.
+_LEAST_BATCH = 4
+# The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better.
+NOISY_SQUARES = 0.004
+# Fewer rounds are not shared out between an opening and descent unless that is asked for.
+LEAST_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A run of rounds that may open with a question about rows.
+
+    Parameters
+    ----------
+    name : str
+        Of the rule: "centred" or "whitened".
+    opening : str or None
+        What the opening asks for: "mean", "moments" or nothing.
+    rounds, opening_rounds : int
+        All rounds, and those of the opening.
+    clip : float
+        The length that gradients are shortened to.
+    share : float
+        The part of a row's squared length that the constant has.
+    curvature, damping : float
+        AC-SA's: the curvature of the mean loss, and the factor of the noise's part of its damping. 0 for descent.
+    step : float or None, default None
+        Descent's step, over the largest share of rows' energy in one direction; None for AC-SA.
+    momentum : float, default 0.0
+        Descent's: the part of the last move that is made again.
+    """
+
+    name: str
+    opening: str | None
+    rounds: int
+    opening_rounds: int
+    clip: float
+    share: float
+    curvature: float = 0.0
+    damping: float = 0.0
+    step: float | None = None
+    momentum: float = 0.0
+
+    def with_rounds(self, rounds: int) -> Staged:
+        """The same with so many rounds, the opening's in proportion."""
+        some = max(1, round(self.opening_rounds * rounds / self.rounds)) if self.opening else 0
+        return replace(self, rounds=rounds, opening_rounds=some)
+
+
+def kind_of(problem: Objective) -> str | None:
+    """Which rules know the problem: "two", "several" for that many classes, "squares", or None where no rule but plain does."""
+    if not isinstance(problem, Problem) or problem.l2:
+        return None
+    loss = problem.loss.loss if isinstance(problem.loss, Weighted) else problem.loss
+    if isinstance(loss, Logistic):
+        return "two"
+    if isinstance(loss, Multinomial):
+        return "several"
+    return "squares" if isinstance(loss, Squared) else None
+
+
+def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Staged:
+    """Rule C: the mean of rows, then descent on centred rows. Without a constant there is nothing to take a mean off.
+
+    Several classes descend by AC-SA. Two descend with momentum in more and shorter rounds, along small directions, too: AC-SA in
+    a ball of the radius ends before these are found.
+    """
+    several = problem.loss.outputs > 1
+    rounds, opening = CENTRED_ROUNDS if several else MOMENTUM_ROUNDS
+    if users < _LEAST_BATCH * rounds:
+        rounds, opening = CENTRED_ROUNDS
+    asks, opening, share = ("mean", opening, CONSTANT_SHARE) if problem.constant else (None, 0, 0.0)
+    clip = _slope(problem) / (3 if several else 2)
+    staged = Staged("centred", asks, rounds, opening, clip, share)
+    if several:
+        return replace(staged, curvature=0.05 / problem.loss.outputs, damping=0.25)
+    # what noise adds to a score of a row of length 1 grows with the way that all rounds go together
+    step = min(200.0, 0.2 * users / (clip * noise(rounds) * rounds**1.5))
+    return replace(staged, step=step, momentum=0.9)
+
+
+def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Staged:
+    """Rules W and, for squares, R: second moments of rows, then descent on whitened rows.
+
+    `noise` gives that of one of so many rounds' sums at norm 1. The larger the run's noise is, the shorter are its steps.
+    """
+    share, outputs = CONSTANT_SHARE if problem.constant else 0.0, problem.loss.outputs
+    rounds, opening = LEAST_SQUARES_ROUNDS if isinstance(problem.loss, Squared) else WHITENED_ROUNDS
+    if isinstance(problem.loss, Squared):
+        clip, step = 0.3 * problem.loss.target_bound, 1.0
+        rho = noise_share(problem, noise(rounds), users, rounds, clip) / problem.loss.target_bound
+        if rho > NOISY_SQUARES:  # shorter gradients, longer steps
+            clip, step = 0.4 * clip, min(2.0, 0.04 / rho)
+        return Staged("whitened", "moments", rounds, opening, clip, share, step=step)
+    clip = _slope(problem) / (4 if outputs == 1 else 6)
+    rho = noise_share(problem, noise(rounds), users, rounds, clip)
+    step = min(30.0, 0.01 / rho) if outputs == 1 else min(25.0, 0.004 * math.sqrt(outputs) / rho)
+    return Staged("whitened", "moments", rounds, opening, clip, share, step=step)
+
+
+def _slope(problem: Problem) -> float:
+    """How steep the loss is at most at theta = 0."""
+    return problem.loss.slope_bound(0.0)
+
+
+def noise_share(problem: Problem, noise: float, users: int, rounds: int, clip: float) -> float:
+    """rho: the noise of a whole run's mean gradient, `noise` being that of one round's sum at norm 1."""
+    return clip * noise * math.sqrt(rounds * problem.dim) / users
+
+
+def choose(
+    problem: Objective,
+    users: int,
+    noise: Callable[[int], float],
+    rule: str,
+    secret: bool,
+    given: Mapping[str, float | None],
+) -> tuple[Staged | None, str]:
+    """The rule for this problem and so many users, and the reason in words; None for the plain one. No data is touched.
+
+    `given` are what was asked for of rounds, clip and curvature.
+    """
+    # a problem of one's own may have other gradients: stages would not ask for them
+    kind, known = kind_of(problem) if type(problem) is Problem else None, cast(Problem, problem)
+    if rule == "practical":
+        asked = any(given[name] is not None for name in ("clip", "curvature")) or (given["rounds"] or LEAST_ROUNDS) < LEAST_ROUNDS
+        if kind is None or not secret or users < LEAST_ROUNDS * _LEAST_BATCH or asked:
+            return None, ""
+        columns = known.features
+        if columns > MOST_COLUMNS and kind == "squares":
+            return None, ""
+        rule = "whitened" if columns <= MOST_COLUMNS else "centred"
+        size = (
+            f"{columns:,} columns, at most {MOST_COLUMNS}" if rule == "whitened" else f"{columns:,} columns, above {MOST_COLUMNS}"
+        )
+        why = f'rule "{rule}", for {_KINDS[kind]} of {size}'
+    else:
+        why = f'rule "{rule}", as asked'
+    if kind is None or not secret or (rule == "centred" and kind == "squares"):
+        allowed = "'plain', or what the loss has: logistic and softmax have 'centred' and 'whitened', squares 'whitened'"
+        remedy = "They need secret lots, so sequential rounds with tight calibration, and no l2. 'practical' takes what there is."
+        raise ArgumentError("rule", rule, allowed, remedy)
+    staged = (centred if rule == "centred" else whitened)(known, noise, users)
+    clip, curvature, rounds = (given[name] for name in ("clip", "curvature", "rounds"))
+    if clip is not None:
+        staged = replace(staged, clip=real("clip", clip, above=0, remedy="Give the norm that gradients are shortened to."))
+    if curvature is not None:
+        staged = replace(staged, curvature=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold."))
+    if rounds is None and users < _LEAST_BATCH * staged.rounds:
+        staged = staged.with_rounds(max(LEAST_ROUNDS, users // _LEAST_BATCH))
+    if rounds is not None:
+        remedy = "An opening takes at least one of them, and users are shared among them."
+        staged = staged.with_rounds(whole("rounds", rounds, at_least=2, at_most=users, remedy=remedy))
+    return staged, why
+
+
+_KINDS = {"two": "two classes", "several": "several classes", "squares": "least squares"}
+
+
+def asks(opening: str | None, rounds: int, blocks: int, later: int) -> str:
+    """What the rounds ask, in words: those of an opening, if there is one, and those after it."""
+    what = {"mean": "the mean of rows", "moments": "second moments of rows", None: ""}[opening]
+    first = f"1 round asks for {what}" if rounds == 1 else f"{rounds} rounds ask for {what}"
+    parts = "" if blocks == 1 else f" in {blocks} blocks"
+    return f"{first}{parts}, {later} rounds for gradients" if opening else f"{later} rounds for gradients"

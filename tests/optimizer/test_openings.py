@@ -1,0 +1,321 @@
+"""Runs whose rounds ask different questions under one draw of lots: what is asked, what is found, and that it can be replayed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+import croupier as cr
+from croupier.optimizer import Result, StopTraining, replay, schedule
+from croupier.optimizer._openings import TARGET_SHARE, RowMeans, RowMoments, Rows
+from croupier.optimizer.algorithms import descent
+from croupier.optimizer.phases import Phase, Schedule, check_schedule
+from croupier.optimizer.training import Adaptive, prepared_queries, run
+from croupier.population import ArrayPopulation
+from croupier.population.population import Query
+from croupier.privacy import plan_lots
+from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Hinge, Logistic, Problem, Squared
+from croupier.protocol.sparse import SparseVectors, second_moments, symmetric_matrix
+from croupier.validation import ArgumentError
+
+RNG = np.random.default_rng(11)
+USERS, FEATURES = 4000, 5
+X = np.column_stack([RNG.normal(size=(USERS, FEATURES)) * [1, 0.5, 0.2, 0.1, 0.05] + [0.5, 0, 0, 0.3, 0], np.full(USERS, 2.0)])
+X[:, :-1] /= 2 * np.maximum(1, np.linalg.norm(X[:, :-1], axis=1, keepdims=True) / 2)
+X[:, -1] = 1.0
+SCORE = X @ np.array([3.0, -2, 4, 1, -6, 0.2])
+LABELS = (RNG.random(USERS) < 1 / (1 + np.exp(-SCORE))).astype(int)
+BUDGET = {"epsilon": 4.0, "delta": 1e-6}
+
+
+def problem(loss):
+    outputs = loss.outputs
+    return Problem(loss, Ball(dim=6 * outputs, radius=30.0 * math.sqrt(outputs)), feature_norm=math.sqrt(2), constant=1.0)
+
+
+CASES = {
+    "centred": (problem(CappedMultinomial(3)), np.clip(np.round(SCORE + 1), 0, 2), "mean", 5),
+    "momentum": (problem(CappedLogistic()), LABELS, "mean", 5),
+    "whitened": (problem(CappedLogistic()), LABELS, "moments", 21),
+    "squares": (problem(Squared()), np.clip(SCORE / 4, -1, 1), "moments", 28),
+}
+
+
+def rule_of(case):
+    return "centred" if CASES[case][2] == "mean" else "whitened"
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return request.param
+
+
+def begin(case, **options):
+    asked, y, *_ = CASES[case]
+    return cr.minimize(asked, options.pop("data", (X, y)), **BUDGET | {"rule": rule_of(case), "rounds": 12} | options)
+
+
+# --- what is asked -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_states_question_length_and_norm_of_every_round(case):
+    asked, _, opening, dim = CASES[case]
+    planned = schedule(asked, USERS, **BUDGET, rule=rule_of(case))
+    first, second = planned.phases
+    assert (first.algorithm, first.plan.dim, first.plan.norm) == (opening, dim, 1.0)
+    assert (second.plan.dim, second.plan.users) == (asked.dim, first.plan.users)
+    assert first.lots == second.lots
+    assert first.rounds + second.rounds == first.lots.rounds == planned.rounds
+    assert planned.guarantee == first.lots.guarantee
+    assert planned.guarantee.delta(4.0) <= 1e-6
+    assert Schedule.from_json(planned.to_json()) == planned
+    assert planned.bound is None
+    assert "rule" in planned.why
+
+
+def test_rotated_openings_come_back_as_second_moments_of_rows():
+    """A rotation of its own in every round; what is released is within its noise of the mean over users / rounds."""
+    wide = RNG.normal(size=(USERS, 11)) * np.linspace(1, 0.05, 11)
+    wide = np.column_stack([wide / np.linalg.norm(wide, axis=1, keepdims=True), np.ones(USERS)])
+    asked = Problem(CappedLogistic(), Ball(dim=12, radius=30.0), feature_norm=math.sqrt(2), constant=1.0)
+    found = cr.minimize(asked, (wide, LABELS), **BUDGET | {"epsilon": 8.0}, rule="whitened", rounds=6, seed=3, max_inflation=1.2)
+    opening, descent = found.schedule.phases
+    assert opening.plan.range is not None
+    assert opening.plan.padded == 128
+    assert opening.plan.bias_bound <= 0.1 * opening.plan.noise_std
+    assert f"moments {opening.plan.bits_per_user}, descent {descent.plan.bits_per_user}" in str(found.schedule)
+    exact = np.asarray(RowMoments(Rows(asked, opening.share))(wide, LABELS)).mean(axis=0)
+    (first,) = [entry.gradient for entry in found.history if entry.phase == 1]
+    # lots leave out five sixths of the users: sampling adds to the noise, and the number of users in the round is random
+    spread = np.sqrt((opening.plan.noise_std / opening.mean_of) ** 2 + 1 / opening.mean_of)
+    np.testing.assert_allclose(first, exact, atol=6 * spread)
+    assert np.linalg.norm(first - exact) < 0.5 * np.linalg.norm(exact)
+
+
+def test_vectors_of_openings_are_at_most_one_long_whatever_the_rows_are():
+    asked = problem(Squared())
+    wild = RNG.normal(size=(300, 6)) * 10 ** RNG.uniform(-8, 8, size=(300, 1))
+    targets = RNG.normal(size=300) * 1e6
+    for share in (0.01, 0.5, 0.99):
+        rows = Rows(asked, share)
+        constant = np.column_stack([wild[:, :5], np.ones(300)])
+        for query in (RowMeans(rows), RowMoments(rows), RowMoments(rows, target=TARGET_SHARE)):
+            for some in (wild, constant, X[:300]):  # also rows that do not end with the constant
+                assert np.linalg.norm(query(some, targets), axis=1).max() <= query.norm * (1 + 1e-5)
+
+
+def test_second_moments_by_entries_are_those_of_dense_rows():
+    rows = RNG.normal(size=(40, 9)) * (RNG.random((40, 9)) < 0.3)
+    dense = np.array([second_moments(np.ascontiguousarray(row[np.newaxis] + 1e-300))[0] for row in rows])
+    sparse = second_moments(rows)
+    assert isinstance(sparse, SparseVectors)
+    np.testing.assert_allclose(np.asarray(sparse), dense, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(dense, axis=1), np.sum(rows**2, axis=1), atol=1e-12)
+    np.testing.assert_allclose(symmetric_matrix(dense.sum(axis=0)), rows.T @ rows, atol=1e-12)
+
+
+def test_without_noise_openings_find_the_mean_and_the_shape_of_rows():
+    rows = Rows(problem(Squared()), 0.2)
+    y = np.clip(SCORE / 4, -1, 1)
+    query = RowMeans(rows)
+    centred = query.found(query(X, y).mean(axis=0), 0.0).coordinates.rows(X)
+    np.testing.assert_allclose(centred[:, :-1].mean(axis=0), 0, atol=1e-6)
+    moments = RowMoments(rows, target=TARGET_SHARE)
+    found = moments.found(moments(X, y).mean(axis=0), 0.0)
+    white = found.coordinates.rows(X)
+    np.testing.assert_allclose(white.T @ white / USERS, np.eye(6) / 6, atol=1e-4)
+    assert found.steepest == pytest.approx(1 / 6)
+    expected = np.linalg.lstsq(X, y, rcond=None)[0]
+    np.testing.assert_allclose(found.coordinates.weights(found.start), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_two_classes_of_many_columns_descend_with_momentum_on_centred_rows():
+    wide = Problem(CappedLogistic(), Ball(dim=701, radius=50.0), feature_norm=math.sqrt(2), constant=1.0)
+    planned = schedule(wide, 100_000, **BUDGET, rule="practical")
+    first, second = planned.phases
+    assert (first.algorithm, first.rounds, second.algorithm, second.rounds, second.momentum) == ("mean", 10, "descent", 190, 0.9)
+    assert 'rule "centred", for two classes of 701 columns' in planned.why
+    noisier = schedule(wide, 100_000, **BUDGET | {"epsilon": 0.1}, rule="practical").phases[1]
+    assert noisier.step < second.step / 4
+    with pytest.raises(ArgumentError, match="momentum"):
+        dataclasses.replace(second, momentum=1.0)
+    with pytest.raises(ArgumentError, match="momentum"):
+        dataclasses.replace(second, share=None)
+
+
+def test_momentum_finds_small_directions_sooner_and_shortens_steps_that_swing():
+    """Directions curved 1 and 0.01, bounded gradients: plain descent leaves the second, steps of 30 swing in the first."""
+
+    def found(step, **how):
+        curved = np.array([1.0, 0.01])
+        return descent(lambda point: curved * np.clip(point - 1, -5, 5), np.asarray, np.zeros(2), 200, step, tail=True, **how)
+
+    momentum = {"momentum": 0.9, "noise": 1e-3}
+    assert np.abs(found(0.3, **momentum) - 1).max() < 0.2
+    assert abs(found(0.3)[1] - 1) > 0.5
+    assert np.abs(found(30.0, **momentum) - 1).max() < 0.3
+    assert np.abs(found(30.0, **momentum | {"noise": 1e9}) - 1).max() > 1  # turns that noise may explain change nothing
+
+
+def test_a_mean_that_is_all_noise_moves_nothing():
+    rows = Rows(problem(Squared()), 0.2)
+    assert not RowMeans(rows).found(RNG.normal(size=5) * 0.01, 0.1).coordinates.centre.any()
+
+
+@pytest.mark.parametrize("rule", ["centred", "whitened"])
+def test_rules_that_do_not_go_with_the_problem_are_refused_before_anybody_is_asked(rule):
+    regularised = Problem(Logistic(), Ball(dim=6, radius=5.0), l2=0.1)
+    for asked, options in ((problem(Hinge()), {}), (regularised, {}), (problem(Logistic()), {"lots": "open"})):
+        with pytest.raises(ArgumentError, match="rule"):
+            schedule(asked, USERS, **BUDGET, rule=rule, **options)
+    with pytest.raises(ArgumentError, match="rule"):
+        schedule(problem(Logistic()), USERS, **BUDGET, rule=rule, interactivity="full")
+
+
+# --- transcripts -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_transcript_gives_the_result_again(case):
+    asked = CASES[case][0]
+    result = begin(case)
+    assert result.private
+    assert [entry.phase for entry in result.history] == sorted(entry.phase for entry in result.history)
+    assert np.array_equal(replay(asked, result), result.theta)
+    again = Result.from_json(result.to_json())
+    assert np.array_equal(replay(asked, again), result.theta)
+    assert again.guarantee == result.guarantee
+    assert np.linalg.norm(result.theta) <= asked.domain.norm_bound * (1 + 1e-9)
+    first = result.history[0]
+    with pytest.raises(ArgumentError):
+        Result.from_dict(result.to_dict() | {"history": [first.to_dict() | {"gradient": [0.0]}]})
+
+
+def test_another_opening_means_other_points(case):
+    asked = CASES[case][0]
+    result = begin(case)
+    changed = [dataclasses.replace(entry, gradient=entry.gradient * (1.5 if entry.phase == 1 else 1.0)) for entry in result.history]
+    with pytest.raises(ValueError, match="other points"):
+        replay(asked, dataclasses.replace(result, history=tuple(changed)))
+
+
+@pytest.mark.parametrize("stops", [1, 4, 9])
+def test_a_run_can_be_stopped_and_gone_on_with_in_any_stage(case, tmp_path, stops):
+    def stop(done):
+        if done.index == stops:
+            raise StopTraining
+
+    whole = begin(case, seed=3)
+    path = tmp_path / "run"
+    part = begin(case, seed=3, checkpoint=path, callbacks=stop)
+    assert part.stopped
+    assert part.rounds == stops
+    resumed = begin(case, seed=3, checkpoint=path)
+    assert resumed.theta.tobytes() == whole.theta.tobytes()
+    assert [entry.gradient.tobytes() for entry in resumed.history] == [entry.gradient.tobytes() for entry in whole.history]
+
+
+def test_blocks_and_messages_give_the_same_law_and_blanks_count_nothing(case):
+    asked, y, *_ = CASES[case]
+    together = begin(case, seed=1, data=ArrayPopulation(X, y, blocks=[1000, 3000]))
+    assert (
+        together.theta.tobytes() == begin(case, seed=1, data=ArrayPopulation(X, y, blocks=[1000, 3000], threads=1)).theta.tobytes()
+    )
+    bad = X.copy()
+    bad[:40, 0] = np.nan
+    zeros = X.copy()
+    zeros[:40] = 0.0
+    blank = begin(case, seed=1, data=ArrayPopulation(bad, y, invalid="blank"), invalid="blank")
+    assert np.isfinite(blank.theta).all()
+    queries = [RowMeans(Rows(asked, 0.2), True), RowMoments(Rows(asked, 0.2), True)]
+    for query in queries:
+        assert not query(bad, y)[:40].any()
+        np.testing.assert_allclose(query(bad, y)[40:], query(X, y)[40:])
+
+
+def test_a_schedule_whose_phases_are_not_those_of_its_lots_is_refused(case):
+    asked = CASES[case][0]
+    planned = schedule(asked, USERS, **BUDGET, rule=rule_of(case))
+    first, second = planned.phases
+    narrow = dataclasses.replace(first, plan=second.plan)
+    longer = dataclasses.replace(first, rounds=first.rounds + 1)
+    other = dataclasses.replace(second, lots=plan_lots(**BUDGET, users=USERS, rounds=second.rounds, dim=asked.dim))
+    for phases in ((second, first), (first,), (second,), (narrow, second), (longer, second), (first, other)):
+        with pytest.raises(ArgumentError):
+            check_schedule(dataclasses.replace(planned, phases=phases), USERS)
+    for share in (None, 1.0, -0.1):
+        changed = dataclasses.replace(planned, phases=(dataclasses.replace(first, share=share), second))
+        with pytest.raises(ArgumentError):
+            run(asked, ArrayPopulation(X, CASES[case][1]), changed, start=np.zeros(asked.dim))
+
+
+# --- any adaptive run of queries under one draw of lots -----------------------------------------------------------------------
+
+
+class Scaled(Query):
+    """Rows divided by a length that an earlier round found, clipped to 1."""
+
+    dim, norm, parallel = 2, 1.0, True
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, X, y):
+        return np.clip(X / self.scale, -0.7, 0.7)
+
+
+def test_an_algorithm_of_one_s_own_asks_adaptively_and_goes_on_where_it_stopped(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(3000, 2)) * 0.01 + 0.02
+    lots = plan_lots(epsilon=2.0, delta=1e-6, users=3000, rounds=6, dim=2)
+    common = {"step": None, "damping": None, "smoothing": None, "distance": 0.0, "gradient_std": 0.0, "bound": None}
+    phase = Phase(algorithm="zoom", rounds=6, batch=lots.size, users=3000, plan=lots.one_round, lots=lots, **common)
+    facts = {"interactivity": "sequential", "bound": None, "bound_on": "population", "why": "a test"}
+    planned = Schedule(method="zoom", phases=(phase,), **facts)
+
+    def algorithm(ask):
+        scale = np.ones(1)
+        for _ in range(6):
+            mean = ask(lambda point: Scaled(float(point[0])), scale) * scale
+            scale = np.maximum(np.abs(mean).max(keepdims=True) * 3, 0.01)
+        return mean
+
+    own = Adaptive(algorithm, lambda X, y: None, lambda: {"schedule": planned.to_dict()}, lambda history: history[-1].gradient)
+
+    def asked(path=None, callbacks=(), algorithm=own):
+        people, options = ArrayPopulation(rows), {"seed": 1, "checkpoint": path, "callbacks": callbacks}
+        with prepared_queries(algorithm, people, planned, start=np.zeros(2), **options) as ready:
+            return ready.result()
+
+    def stop(done):
+        if done.index == 3:
+            raise StopTraining
+
+    result = asked()
+    assert result.rounds == 6
+    assert np.abs(result.theta - 0.02).max() < 0.005  # unit noise would be 40 times that
+    asked(tmp_path / "run", stop)
+    resumed = asked(tmp_path / "run")
+    assert resumed.theta.tobytes() == result.theta.tobytes()
+    assert json.loads(resumed.to_json())["history"] == json.loads(result.to_json())["history"]
+    more = dataclasses.replace(own, asks=lambda ask: [ask(lambda point: Scaled(1.0), np.ones(1)) for _ in range(7)])
+    with pytest.raises(ValueError, match="none is left"):
+        asked(algorithm=more)
+
+
+def test_gradients_of_a_run_with_a_bound_are_not_rotated():
+    """The box that a rotated gradient is clipped to has a bias, of which the bound knows nothing."""
+    problem = Problem(Logistic(), Ball(dim=64, radius=1.0))
+    asked = {"epsilon": 1.0, "delta": 1e-6}
+    ranges = [schedule(problem, 10**5, **asked, rule=rule).phases[-1].plan.range for rule in ("bound", "plain")]
+    assert ranges[0] is None
+    assert ranges[1] is not None
+
+
+@pytest.mark.parametrize("asked", [{"rule": "bound"}, {"rule": "plain", "lots": "open"}, {"rule": "plain", "rotation": False}])
+def test_blocks_are_refused_by_name_where_gradients_are_not_rotated_or_lots_are_known(asked):
+    problem = Problem(Logistic(), Ball(dim=64, radius=1.0))
+    with pytest.raises(ArgumentError, match=r"blocks = 2 .*rule='practical'"):
+        schedule(problem, 10**5, epsilon=1.0, delta=1e-6, blocks=2, **asked)
