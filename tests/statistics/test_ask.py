@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -15,7 +16,6 @@ from croupier.estimator import PrivacyAccount
 from croupier.population import ArrayPopulation, ParquetPopulation
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.statistics import CustomQuery, Histogram, Moments
-from croupier.statistics.query import CheckedStatistic
 
 PEOPLE = np.random.default_rng(0).normal(40, 10, size=(4_000, 2))
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -146,9 +146,22 @@ class _Adults(Histogram):
 
 def test_a_query_of_ones_own_tests_records_before_anything_is_spent():
     query, account = _Adults(0, 100), PrivacyAccount()
-    assert isinstance(query, CheckedStatistic)
-    assert isinstance(CustomQuery(lambda X, y: X, dim=2), CheckedStatistic)
     with pytest.raises(cr.ArgumentError, match="Leave children out"):
         cr.ask(query, PEOPLE, **BUDGET, account=account)
     assert not account.fits
     assert cr.ask(query, np.maximum(PEOPLE, 18), **BUDGET, account=account).private
+
+
+@pytest.mark.parametrize("made", [np.asarray, pd.Series], ids=["array", "series"])
+def test_one_number_per_person_needs_no_columns(made):
+    """A query of one number takes them as they are; others say what they need."""
+    numbers = np.random.default_rng(0).uniform(size=400)
+    query = Histogram(0, 1, bins=4)
+    alone = cr.ask(query, made(numbers), epsilon=8.0, delta=1e-4, seed=1)
+    assert np.array_equal(alone.counts, cr.ask(query, numbers[:, np.newaxis], epsilon=8.0, delta=1e-4, seed=1).counts)
+    table = cr.Table("x", schema={"x": (0, 1)}, bins=4)
+    assert cr.ask(table, made(numbers), epsilon=8.0, delta=1e-4, seed=1).counts.shape == (5,)
+    with pytest.raises(cr.ArgumentError):
+        cr.ask(cr.Table("x", "y", schema={"x": (0, 1), "y": (0, 1)}), made(numbers), epsilon=8.0, delta=1e-4)
+    with pytest.raises(cr.ArgumentError):
+        cr.ask(query, made(["a", "b"] * 200), epsilon=8.0, delta=1e-4)

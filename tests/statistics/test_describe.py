@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,10 +18,10 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.report.description import describe_page
-from croupier.statistics import LevelGuess, NumberGuess, check
+from croupier.report.description import describe_page, with_error
+from croupier.statistics import check
 from croupier.statistics.asking import plan_for
-from croupier.statistics.columns import NumberSummary
+from croupier.statistics.columns import LevelGuess, NumberGuess, NumberSummary
 from croupier.statistics.describing import Summaries, numbers_of
 from croupier.statistics.holdout import HoldOut, name_number
 from croupier.table import describe_table
@@ -284,6 +285,37 @@ def test_the_page_draws_numbers_in_a_narrow_range_far_from_zero():
     assert "<svg" in describe_page(looks, title="far")
 
 
+def test_the_page_begins_with_all_columns_and_draws_levels_on_one_scale():
+    rng = np.random.default_rng(3)
+    two_levels, ten_levels = (rng.choice(list(levels), 3_000) for levels in ("ab", "abcdefghij"))
+    rows = pd.DataFrame({"age": rng.uniform(20, 90, 3_000), "two": two_levels, "ten": ten_levels})
+    guesses = {"age": NumberGuess(0, 120), "two": LevelGuess(("a", "b")), "ten": LevelGuess(tuple("abcdefghij"))}
+    looks = cr.describe(rows, guesses, epsilon=4.0, delta=1e-5, seed=1)
+    page = describe_page(looks)
+    overview = page.split("All columns at a glance")[1].split("</section>")[0]
+    for name in guesses:
+        assert overview.count(f"<td>{name}</td>") == 1
+        assert page.index("All columns at a glance") < page.index(f"<h2>{name}</h2>")
+    two, ten = (page.split(f"<h2>{name}</h2>")[1].split("</section>")[0] for name in ("two", "ten"))
+    axes = [re.findall('class="tick" x="([\\d.]+)" y="[\\d.]+" text-anchor="middle">(.*?)<', part) for part in (two, ten)]
+    assert axes[0] == axes[1]
+    assert two.count('class="error"') == 2 + 2  # with "none of the levels" and "missing"
+    assert page.count('class="bar"') == page.count('class="error"')
+    ends = [float(end) for end in re.findall(r'class="bar" d="M([\d.]+) [\d.]+ H([\d.]+)', two)[0]]
+    tick, at = next((float(text), float(x)) for x, text in axes[0] if float(text) > 0)
+    share = 100 * max(looks.columns["two"].levels[level].value for level in "ab")
+    assert share > 45
+    assert (ends[1] - ends[0]) / (at - ends[0]) == pytest.approx(share / tick, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [(54.0123, 0.8977, "54.01 +- 0.90"), (12345.6, 321.0, "12,346 +- 321"), (1e-9, 1e-10, "1e-09 +- 1e-10"), (3.0, 0.0, "3 +- 0")],
+)
+def test_a_value_has_as_many_decimals_as_its_error(value, error, text):
+    assert with_error(value, error) == text
+
+
 def test_bins_that_are_stated_are_those_that_were_made():
     for guess in (NumberGuess(0, 200, whole=True), NumberGuess(), NumberGuess(2.5, 900.0), NumberGuess(-3, 7, bins=8)):
         stated = replace(guess, stated=tuple(guess.edges.tolist()))
@@ -323,7 +355,7 @@ def test_a_seed_names_the_same_people_in_every_process_and_in_a_file(tmp_path, m
     path = tmp_path / "people.csv"
     path.write_text("who,x\n" + "".join(f"person {number},1\n" for number in range(300)))
     monkeypatch.setattr("croupier.statistics.holdout.secrets.token_hex", lambda size: "5" * (2 * size))
-    looks = describe_table(path, TableGuess({"x": NumberGuess(0, 2)}, user="who"), epsilon=1.0, delta=1e-6, share=0.5)
+    looks = describe_table(path, TableGuess({"x": NumberGuess(0, 2)}, user="who"), epsilon=8.0, delta=1e-6, share=0.5)
     assert looks.users == first.count("1")
 
 

@@ -18,7 +18,7 @@ from croupier.estimator import (
     ShuffleRidge,
     ShuffleScaler,
 )
-from croupier.privacy import default_delta
+from croupier.privacy.plan import default_delta
 from croupier.statistics import Histogram
 from croupier.statistics.asking import plan_for
 from croupier.validation import ArgumentError
@@ -43,7 +43,7 @@ def test_ask_describe_and_evaluate_have_the_default_delta():
 def test_estimators_of_a_million_people_have_the_default_delta_too():
     """At 1e-6 they were refused: it is not below 1 / users."""
     model = ShuffleLogisticRegression(classes=[0, 1], feature_norm=1.0)
-    assert model.schedule_for(10**6, 3).guarantee.delta(1.0) <= 1e-7
+    assert model.plan(10**6, 3).guarantee.delta(1.0) <= 1e-7
     assert model.get_params()["delta"] is None
     assert "delta = 1e-06" in str(model)
 

@@ -1,23 +1,25 @@
 """One private round, many answers: queries with a proved range, and what is read from their noisy sums with error bars."""
 
 from .asking import Answer, ask
-from .columns import LevelGuess, NumberGuess
 from .describing import Description, describe
 from .evaluating import Evaluation, evaluate
-from .histogram import Histogram, Score
+from .heavy_hitters import HeavyHitters
+from .histogram import Histogram
 from .moments import Moments
 from .query import CustomQuery, check
+from .streams import Stream
+from .tables import Table
 
 __all__ = [
     "Answer",
     "CustomQuery",
     "Description",
     "Evaluation",
+    "HeavyHitters",
     "Histogram",
-    "LevelGuess",
     "Moments",
-    "NumberGuess",
-    "Score",
+    "Stream",
+    "Table",
     "ask",
     "check",
     "describe",

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from html import escape
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..population import ArrayPopulation, Population
+from ..files import Figures
+from ..population import ArrayPopulation, Population, Query
 from ..population.dealing import Batch
-from ..population.population import Question, Test
-from ..privacy import Guarantee, SumPlan, default_delta, plan_sum
+from ..population.population import Question
+from ..privacy import Guarantee, SumPlan, plan_sum
 from ..privacy.guarantee import Neighbours
+from ..privacy.plan import default_delta
 from ..protocol import SumEstimate
 from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, real, whole
 from .holdout import Part
-from .query import BlankStatistic, CheckedStatistic, Statistic
 
 Floats = NDArray[np.float64]
-_OF_A_QUERY = ("dim", "norm", "diameter", "decode")
 
 
 class Account(Protocol):
@@ -63,6 +64,8 @@ class Answer:
         How many people answered.
     mean_noise_std : float
         Error bar of one coordinate of the mean vector.
+    words, counts, ... : object
+        Whatever else `value` has.
 
     Guarantee
     ---------
@@ -101,12 +104,21 @@ class Answer:
         """Error bar of one coordinate of the mean vector: the standard deviation of the noise, at its largest over all data."""
         return self.estimate.mean_noise_std
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "value" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.value, name)
+
+    def _repr_html_(self) -> str:
+        shown = self.value._repr_html_() if isinstance(self.value, Figures) else f"<pre>{escape(str(self.value))}</pre>"
+        return f"{shown}\n<p>{escape(str(self.estimate))}</p>"
+
     def __str__(self) -> str:
         return f"{self.value}\n{self.estimate}"
 
 
 def ask(
-    query: Statistic,
+    query: Query,
     data: Any,
     *,
     epsilon: float,
@@ -122,10 +134,11 @@ def ask(
 
     Parameters
     ----------
-    query : Statistic
-        What is asked: a `Histogram`, `Moments`, a `CustomQuery`, or anything with the shape of `Statistic`.
+    query : Query
+        What is asked: a `Histogram`, `Moments`, a `CustomQuery`, or a `croupier.population.Query` of your own.
     data : tuple of (X, y), array_like or Population
-        Records and targets, records alone, or users wherever they are.
+        Records and targets, records alone, or users wherever they are. Some queries take what they can make records of: a list
+        of texts for `HeavyHitters`.
     epsilon : float
         What each user is promised, with delta.
     delta : float, optional
@@ -168,11 +181,11 @@ def ask(
     >>> bool(abs(answer.value.quantile(0.5) - 40) < 1), answer.guarantee.delta(1.0) <= 1e-6
     (True, True)
     """
-    if isinstance(query, type) or not (callable(query) and all(hasattr(query, name) for name in _OF_A_QUERY)):
-        allowed = "a query, with dim, norm, diameter and decode"
-        remedy = "Use Histogram(...), Moments(...), or CustomQuery(function, dim=..., norm=...)."
+    if not (isinstance(query, Query) and hasattr(query, "dim")):
+        allowed = "a Query, with dim, norm and diameter"
+        remedy = "Use Histogram(...), HeavyHitters(...), or CustomQuery(function, dim=..., norm=...)."
         raise ArgumentError("query", query, allowed, remedy)
-    population = people(data, groups, blank=isinstance(query, BlankStatistic))
+    population = people(data if _is_population(data) else query.encode(data), groups, blank=query.blanks)
     plan = plan_for(
         query, population.users, epsilon=epsilon, delta=delta, honest=honest, neighbours=neighbours, max_inflation=max_inflation
     )
@@ -180,7 +193,7 @@ def ask(
         whole("seed", seed, at_least=0, remedy="Leave it out: a seed makes the answer reproducible, NOT private.")
     if account is not None and not hasattr(account, "charge"):
         raise ArgumentError("account", account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
-    population.prepare(_test_of(query))
+    population.prepare(query.test)
     if account is not None:
         private = seed is None and population.private
         guarantee = plan.guarantee if private else None
@@ -189,7 +202,7 @@ def ask(
     return Answer(query.decode(estimate), estimate, plan)
 
 
-def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float | None = None, **options: Any) -> SumPlan:
+def plan_for(query: Query, users: int, *, epsilon: float, delta: float | None = None, **options: Any) -> SumPlan:
     """Return the plan under which `ask` would ask so many users. No data is touched.
 
     Guarantee
@@ -198,7 +211,10 @@ def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float | Non
     """
     whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
     delta = default_delta(users) if delta is None else delta
-    real("delta", delta, above=0, below=1 / users, remedy="1 / users would allow publishing somebody's record; take much less.")
+    real("delta", delta, above=0, below=1 / users, remedy="1 / users would allow publishing a person's record; take much less.")
+    chosen = {"rotation": "auto" if query.entries is None else None, "answers": query.answers} | options
+    if chosen["rotation"] is None:  # a rotation's range alone depends on it
+        chosen["answers"] = None
     return plan_sum(
         epsilon=epsilon,
         delta=delta,
@@ -206,19 +222,24 @@ def plan_for(query: Statistic, users: int, *, epsilon: float, delta: float | Non
         dim=query.dim,
         norm=query.norm,
         diameter=min(query.diameter, 2 * query.norm),
-        **options,
+        **chosen,
     )
 
 
-def answered(query: Statistic, population: Population, plan: SumPlan, seed: int | None) -> SumEstimate:
+def answered(query: Query, population: Population, plan: SumPlan, seed: int | None) -> SumEstimate:
     """The round itself: everybody is asked, with randomness of this question alone."""
     secret = Secret.fresh() if seed is None else Secret.of_seed(seed)
     return population.answer(Question(query, Batch.everyone(population.users), plan, secret))
 
 
+def _is_population(data: Any) -> bool:
+    """Whether data can be asked as they are. Of the type: a table may have columns of these names."""
+    return hasattr(type(data), "answer") and hasattr(data, "users")
+
+
 def people(data: Any, groups: Any = None, *, blank: bool = False) -> Population:
     """`data` as a population: one already, (X, y), or X alone; with `blank`, values that are not finite are left to the query."""
-    if hasattr(type(data), "answer") and hasattr(data, "users"):  # of the type: a table may have columns of these names
+    if _is_population(data):
         if groups is not None:
             raise ArgumentError("groups", Found("is given"), "left out beside a population", "Give it to the population.")
         population: Population = data
@@ -228,24 +249,3 @@ def people(data: Any, groups: Any = None, *, blank: bool = False) -> Population:
         raise ArgumentError("data", type(data).__name__, allowed, "Pass a tuple of features and targets, or an array.")
     X, y = data if isinstance(data, tuple) else (data, None)
     return ArrayPopulation(X, y, groups=groups, invalid="blank" if blank else "refuse")
-
-
-def _test_of(query: Statistic) -> Test:
-    """The query's own test of records, if it has one."""
-    test = query.check_records if isinstance(query, CheckedStatistic) else _accept
-    return _LeftToTheQuery(test) if isinstance(query, BlankStatistic) else test
-
-
-@dataclass(frozen=True)
-class _LeftToTheQuery:
-    """A test of records whose values need not be finite."""
-
-    test: Test
-    blanks: ClassVar[bool] = True
-
-    def __call__(self, X: Any, y: Any) -> None:
-        self.test(X, y)
-
-
-def _accept(X: Any, y: Any) -> None:
-    """Any records: the query makes something of whatever there is."""

@@ -38,7 +38,7 @@ class NumberGuess:
     Parameters
     ----------
     low, high : float
-        The guess; -1e9 to 1e9 unless given.
+        The guess; default: -1e9 to 1e9.
     whole : bool, default False
         Whether numbers are whole: then each has its own bin as far as there are bins, and quantiles are whole.
     bins : int, default 128

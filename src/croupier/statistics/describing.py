@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import Figures
 from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_one
-from ..population import ArrayPopulation
+from ..population import ArrayPopulation, Query
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..privacy.guarantee import Neighbours
@@ -26,7 +27,7 @@ from .holdout import LABELS, HoldOut, Part, name_number
 # All columns of a table in one private round: the query, by bins of public guesses.
 #
 # A record is sent as one vector per column, each with its part of the squared norm: that of its bin's column in a square root of
-# prefix sums for numbers, a unit vector for levels. docs/statistics.md has the range and its proof.
+# prefix sums for numbers, a unit vector for levels. docs/statistics-theory.md has the range and its proof.
 
 Floats = NDArray[np.float64]
 MOST_COLUMNS = 1_000
@@ -36,7 +37,7 @@ LEVELS_WEIGHT = 0.4
 
 
 @dataclass(frozen=True)
-class Summaries:
+class Summaries(Query):
     """Counts of all columns in the bins of public guesses.
 
     X has one column for each guess, in their order: numbers, or numbers of levels (see `LevelGuess.places`); NaN is missing.
@@ -135,7 +136,7 @@ QUANTILES = (0.05, 0.5, 0.95)
 
 
 @dataclass(frozen=True, eq=False)
-class Description:
+class Description(Figures):
     """What a table looks like: every column with its error bars.
 
     Parameters
@@ -237,6 +238,29 @@ class Description:
         columns = {name: summary_figures(summary) for name, summary in self.columns.items()}
         asked = {} if self.part is None else {"part": self.part.to_dict()}
         return {"users": self.users, "columns": columns, "guarantee": self.guarantee.to_dict() if self.guarantee else None} | asked
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return one row per figure of each column.
+
+        Returns
+        -------
+        list of dict
+            "column", "figure", "value", "low" and "high", the ends of the 95 per cent interval.
+        """
+        rows = []
+        for name, summary in self.columns.items():
+            scores = {"missing": summary.missing}
+            if isinstance(summary, NumberSummary):
+                for q in QUANTILES:
+                    low, high = summary.interval(q)
+                    rows.append({"column": name, "figure": f"{q:.0%}", "value": summary.quantile(q), "low": low, "high": high})
+                scores = {"mean": summary.middle_mean} | scores
+            else:
+                scores = summary.levels | {"other": summary.other} | scores
+            for figure, score in scores.items():
+                low, high = score.interval
+                rows.append({"column": name, "figure": figure, "value": score.value, "low": low, "high": high})
+        return rows
 
     def __str__(self) -> str:
         lines = [f"{self.people}, one private round; {self.promise}"]

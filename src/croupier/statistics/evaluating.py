@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from ..files import Figures
+from ..population import Query
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..privacy.guarantee import Neighbours
@@ -30,7 +32,7 @@ from .scores import WEIGHT as CELL
 # A classifier's cells are (score bin, label) for two classes, (predicted, true) for more. A user sends its cell, for two classes by
 # a square root of prefix sums, and whether the prediction is right. Both are linear in the counts of cells, and the number of users
 # is known, so least squares gives the counts, and every score with the covariance of its noise. Of more than two classes with
-# probabilities it also sends what `one_vs_rest` says. docs/statistics.md has the ranges.
+# probabilities it also sends what `one_vs_rest` says. docs/statistics-theory.md has the ranges.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -56,7 +58,7 @@ class QuantileModel(Protocol):
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Query):
     """The cells of a classifier's answers, and whether they are right.
 
     The vector is (sqrt(1 - w^2) v, w r), v a vector of length at most 1 without negative entries, r = +-1 for right or wrong: norm
@@ -219,7 +221,7 @@ class Classification:
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Query):
     """A regressor's errors: |r|, r^2, r^4, y, y^2 and whether y is at most the prediction, each in [0, 1] times its weight.
 
     r is the error divided by the width of the target's range, predictions and targets clipped to it. Two vectors differ by at most
@@ -311,7 +313,7 @@ def _require_scores(all_there: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Figures):
     """How good a model is, with error bars for sampling and privacy noise together.
 
     Parameters
@@ -401,6 +403,21 @@ class Evaluation:
         elif self.counts.bins is not None:
             scores["at or below"]["bins"] = self.counts.bins.to_list()
         return {"users": self.users, "scores": scores, "guarantee": self.guarantee.to_dict() if self.guarantee else None}
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return one row per score.
+
+        Returns
+        -------
+        list of dict
+            "score", "value", "std", "low", "high" and "baseline".
+        """
+        rows = []
+        for name, score in self.shown.items():
+            low, high = score.interval
+            facts = {"score": name, "value": score.value, "std": score.std, "low": low, "high": high}
+            rows.append(facts | {"baseline": score.baseline})
+        return rows
 
     def __str__(self) -> str:
         lines = [

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression, nnls
 
+from ..files import Figures
+from ..population import Query
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, real, whole
 
@@ -41,7 +43,7 @@ class Score:
 
     Examples
     --------
-    >>> from croupier.statistics import Score
+    >>> from croupier.statistics.histogram import Score
     >>> low, high = Score(0.8, 0.01, baseline=0.5).interval
     >>> round(low, 3), round(high, 3)
     (0.78, 0.82)
@@ -71,7 +73,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Query):
     """Counts of one column in equal bins from `low` to `high`; values outside count in the first or the last bin.
 
     A record is sent as the unit vector of its bin, so norm 1 and diameter sqrt(2) hold for any records. A value that is not a
@@ -129,11 +131,30 @@ class Histogram:
 
     norm = 1.0
     diameter = math.sqrt(2)
+    answers = 1
 
     @property
     def dim(self) -> int:
         """Coordinates of a vector: the bins."""
         return self.bins
+
+    def encode(self, data: Any) -> Any:
+        """Take one number per person for a column.
+
+        Parameters
+        ----------
+        data : object
+            What the caller has, other than a population.
+
+        Returns
+        -------
+        tuple of (X, y) or array_like
+            An array or a series of numbers as one column; everything else as it is.
+        """
+        if isinstance(data, list | tuple) or np.ndim(data) != 1:
+            return data
+        column = np.asarray(data)
+        return column[:, np.newaxis] if column.dtype.kind in "biuf" else data
 
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse records without the column.
@@ -180,7 +201,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, eq=False)
-class HistogramAnswer:
+class HistogramAnswer(Figures):
     """Counts per bin, each with an error bar of `count_std`, and the mean and quantiles that follow from them.
 
     Error bars are of the privacy noise alone: the counts are those of the people who answered.
@@ -225,6 +246,19 @@ class HistogramAnswer:
         """By the middles of the bins."""
         return float(self.shares @ (self.edges[:-1] + self.edges[1:])) / 2
 
+    def figures(self) -> list[dict[str, Any]]:
+        """Return one row per bin.
+
+        Returns
+        -------
+        list of dict
+            "low", "high", "count" and "std".
+        """
+        return [
+            {"low": float(low), "high": float(high), "count": float(count), "std": self.count_std}
+            for low, high, count in zip(self.edges, self.edges[1:], self.counts, strict=False)
+        ]
+
     def __str__(self) -> str:
         bar = f"each count +- {1.96 * self.count_std:.3g} (95 %)"
         lines = [
@@ -250,9 +284,14 @@ _CERTAIN = 100.0
 _BEYOND_DOUBT = 4.0
 
 
+def falling_column(size: int) -> Floats:
+    """1, 1/2, 3/8, ...: the first column of the root of prefix sums."""
+    return np.cumprod(np.concatenate([[1.0], (2 * np.arange(1, size) - 1) / (2 * np.arange(1, size))]))
+
+
 def root_of_prefix_sums(size: int) -> Floats:
     """The lower triangular S with S S = prefix sums: 1, 1/2, 3/8, ... down each column; no entry is negative."""
-    falling = np.cumprod(np.concatenate([[1.0], (2 * np.arange(1, size) - 1) / (2 * np.arange(1, size))]))
+    falling = falling_column(size)
     root = np.zeros((size, size))
     for column in range(size):
         root[column:, column] = falling[: size - column]

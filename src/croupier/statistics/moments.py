@@ -1,7 +1,7 @@
 """Second moments of rows and targets, all in one sum: what least squares, correlations and principal components need.
 
 A user with row x and targets y sends (a svec(x x'), b x y', c y^2), svec with off-diagonal entries times sqrt 2. The proof of its
-range is in docs/statistics.md.
+range is in docs/statistics-theory.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ..population import Query
 from ..protocol import SumEstimate
 from ..protocol.sparse import SparseVectors
 from ..validation import ArgumentError, Found, real, whole
@@ -23,12 +24,12 @@ from .query import finite, require_numbers, unit_rows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-# Weights of x x', x y and y^2 in a user's vector, for the least error of coefficients (docs/statistics.md).
+# Weights of x x', x y and y^2 in a user's vector, for the least error of coefficients (docs/statistics-theory.md).
 ROWS, PRODUCTS, SQUARES = 0.68, 0.68, 0.27
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(Query):
     """The second moments of rows with |x| <= 1 and of one or several targets that are declared beforehand.
 
     Longer rows are scaled down to 1, and targets are clipped to [-1, 1]. What is not finite is sent as zero.
@@ -66,7 +67,7 @@ class Moments:
 
     Guarantee
     ---------
-    That of the plan under which it is asked, for any records. docs/statistics.md proves norm and diameter.
+    That of the plan under which it is asked, for any records. docs/statistics-theory.md proves norm and diameter.
 
     Examples
     --------
@@ -172,7 +173,7 @@ class Moments:
         """How many records are worked on at a time is decided by this: rows of one-hot categories have few entries."""
         return min(self.dim, 4 * (self.features + 1))
 
-    def products(self, X: Any, y: Any) -> Floats | SparseVectors:
+    def vectors(self, X: Any, y: Any) -> Floats | SparseVectors:
         """Return the same vectors by their entries, where most of a row's entries are 0.
 
         Parameters

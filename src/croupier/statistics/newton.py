@@ -1,7 +1,7 @@
 """One Newton step of logistic regression from one private sum, with the covariance that intervals need.
 
 A user with row x and label y in {0, 1} sends (a 4p(1 - p) svec(x x'), b (y - p) x, c (y - p)^2 svec(x x')), p the probability that
-given weights mean for x. The proof of its range is in docs/statistics.md.
+given weights mean for x. The proof of its range is in docs/statistics-theory.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import chi2
 
+from ..population import Query
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, real
 from .moments import Coefficients, noise_edge, raised_spectrum, seen, seen_from, within_bounds
@@ -23,7 +24,7 @@ from .query import finite, require_numbers, unit_rows
 
 Floats = NDArray[np.float64]
 # Weights of curvature, slope and squared slope in a user's vector. Slopes alone fix the diameter as long as CURVATURE^2 is at most
-# 27/32 and SQUARE^2 at most 1/4 of SLOPE^2 (docs/statistics.md).
+# 27/32 and SQUARE^2 at most 1/4 of SLOPE^2 (docs/statistics-theory.md).
 CURVATURE, SLOPE, SQUARE = 0.68, 0.75, 0.375
 # Weights are kept within this length, for rows of length 1: scores beyond it mean probabilities of 0 and 1.
 LONGEST = 50.0
@@ -33,7 +34,7 @@ UNSETTLED_SHARE, EARLIER_NOISE = 0.01, 4.0
 
 
 @dataclass(frozen=True)
-class Newton:
+class Newton(Query):
     """What one Newton step of logistic regression needs, at given weights: curvature, slope, and the slope's spread.
 
     Rows longer than 1 are scaled down to 1. A label is 1, or 0 or -1 for the other class; what else there is, and rows that are not
@@ -57,7 +58,7 @@ class Newton:
 
     Guarantee
     ---------
-    That of the plan under which it is asked, for any records. docs/statistics.md proves norm and diameter.
+    That of the plan under which it is asked, for any records. docs/statistics-theory.md proves norm and diameter.
     """
 
     weights: tuple[float, ...]

@@ -5,57 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..population.population import RangedQuery
+from ..population import Query
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, real, whole
 
 Floats = NDArray[np.float64]
 
 
-class Statistic(RangedQuery, Protocol):
-    """A function of a record with a proved range, and a decoder of the noisy sum.
-
-    Any population answers any of them (`Question`). Its vectors must have norm at most `norm` and be at most `diameter` apart,
-    whatever the records are. The zero vector stands for a record that says nothing, and counts among them. Each vector is computed
-    from its own record alone. A statistic that tests records before anybody is asked is a `CheckedStatistic`.
-    """
-
-    @property
-    def dim(self) -> int:
-        """Coordinates of a vector."""
-        ...
-
-    def decode(self, estimate: SumEstimate) -> Any:
-        """Say what the noisy sum means, with error bars. This is post-processing, which costs no privacy."""
-        ...
-
-
-@runtime_checkable
-class CheckedStatistic(Statistic, Protocol):
-    """A statistic that tests records, wherever they are, before anybody is asked."""
-
-    def check_records(self, X: Any, y: Any, /) -> None:
-        """Refuse records that the statistic cannot take."""
-        ...
-
-
-@runtime_checkable
-class BlankStatistic(Statistic, Protocol):
-    """A statistic that makes something of values that are not finite, where others refuse them before anybody is asked."""
-
-    @property
-    def blanks(self) -> bool:
-        """True."""
-        ...
-
-
 @dataclass(frozen=True)
-class CustomQuery:
+class CustomQuery(Query):
     """Your own query: a function from records (X, y) to one vector per record.
 
     Nothing about the function need be proved. Vectors are clipped to `norm`. With `nonnegative` their negative entries are set to
@@ -217,7 +180,7 @@ def unit_rows(rows: Any) -> Floats:
 # A helper for people who bring their own query: sample for violations of the range that they state.
 
 
-def check(query: Statistic, X: Any, y: Any = None, *, samples: int = 2_000, seed: int = 0, tolerance: float = 1e-9) -> list[str]:
+def check(query: Query, X: Any, y: Any = None, *, samples: int = 2_000, seed: int = 0, tolerance: float = 1e-9) -> list[str]:
     """Search by sampling for violations of what a query states: its norm, its diameter, and each vector from its own record alone.
 
     It compares the vectors of the records given, of odd records derived from them (huge, tiny, negated, swapped, not finite), and
@@ -225,7 +188,7 @@ def check(query: Statistic, X: Any, y: Any = None, *, samples: int = 2_000, seed
 
     Parameters
     ----------
-    query : Statistic
+    query : Query
         The query.
     X : array_like of shape (n, features)
         Records that the query takes, dense.
