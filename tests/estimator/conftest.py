@@ -11,6 +11,7 @@ import pytest
 
 import croupier as cr
 from croupier.population import ArrayPopulation
+from croupier.privacy.calibration import plan as make_plan
 from croupier.protocol import SumEstimate
 
 
@@ -26,11 +27,20 @@ def remembered_plan(*, norm=1.0, diameter=None, **request):
     return dataclasses.replace(_unit_plan(**request), norm=norm)
 
 
+_unit_request_plan = functools.cache(make_plan)
+
+
+def remembered_request_plan(request, rotation=None, transport="messages"):
+    """The plan of gradients, computed once per request: the certificate does not depend on the norm."""
+    unit = _unit_request_plan(dataclasses.replace(request, norm=1.0), rotation, transport)
+    return dataclasses.replace(unit, norm=request.norm)
+
+
 @pytest.fixture(autouse=True)
 def _fast_plans(monkeypatch):
     """Plans are remembered: scikit-learn's checks alone fit hundreds of times on data of few shapes. Every run proves its plans."""
-    for module in ("croupier.optimizer.planning", "croupier.estimator.scaler"):
-        monkeypatch.setattr(importlib.import_module(module), "plan_sum", remembered_plan)
+    monkeypatch.setattr(importlib.import_module("croupier.optimizer.planning"), "make_plan", remembered_request_plan)
+    monkeypatch.setattr(importlib.import_module("croupier.estimator.scaler"), "plan_sum", remembered_plan)
 
 
 class ExactPopulation(ArrayPopulation):

@@ -17,7 +17,7 @@ from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression, Shuffl
 from croupier.privacy import Guarantee, plan_sum
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.privacy._rounding import round_up
-from croupier.statistics import LevelGuess, NumberGuess
+from croupier.statistics.columns import LevelGuess, NumberGuess
 from croupier.statistics.holdout import HoldOut, Part
 from croupier.table import describe_table, fit_table, schema_from
 from croupier.table.guess import TableGuess

@@ -43,7 +43,7 @@ def test_a_rare_class_is_found_with_its_weight(kind, patients):
 def test_the_plan_and_the_guarantee_are_those_without_weights(patients):
     """The largest weight is 1, so that the norm to which gradients are clipped is that of the loss."""
     plain, weighted = (
-        ShuffleLogisticRegression(classes=["ill", "well"], class_weight=weights, rounds=10, curvature=0.05).schedule_for(20_000, 4)
+        ShuffleLogisticRegression(classes=["ill", "well"], class_weight=weights, rounds=10, curvature=0.05).plan(20_000, 4)
         for weights in (None, {"ill": 25, "well": 2})
     )
     assert weighted == plain
@@ -58,7 +58,7 @@ def test_no_gradient_is_longer_than_the_plan_covers(patients, classes):
     problem = model.problem_for(4)
     rows, targets = model.records(X, y)
     rng = np.random.default_rng(1)
-    norm = model.schedule_for(20_000, 4).phases[0].plan.norm
+    norm = model.plan(20_000, 4).phases[0].plan.norm
     for _ in range(5):
         theta = problem.domain.project(rng.normal(size=problem.dim) * 30)
         assert np.linalg.norm(problem.gradients(theta, rows, targets), axis=1).max() <= norm

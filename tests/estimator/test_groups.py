@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from croupier.estimator import ShuffleLogisticRegression, ShuffleScaler
-from croupier.population import blocks
+from croupier.population import population
 from croupier.protocol import VectorSum
 
 OPTIONS = {"classes": [False, True], "interactivity": "full", "rounds": 1, "fit_intercept": False}
@@ -23,7 +23,7 @@ def contributions(monkeypatch):
             seen.append((np.vstack(chunks), self.plan))
             return super().counts(chunks, random)
 
-    monkeypatch.setattr(blocks, "VectorSum", Watched)
+    monkeypatch.setattr(population, "VectorSum", Watched)
     return seen
 
 

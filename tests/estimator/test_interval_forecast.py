@@ -25,7 +25,7 @@ KINDS = {"linear": {"target_range": (-1, 1), "feature_norm": 1.0}, "logit": {"cl
 
 
 def model_from_dict(kind, **options):
-    return {"linear": ShuffleLinearRegression, "logit": ShuffleLogit}[kind](**KINDS[kind] | options)
+    return {"linear": ShuffleLinearRegression, "logit": ShuffleLogit}[kind](**KINDS[kind] | {"method": "moments"} | options)
 
 
 def columns_of(rng, kind, users, features):
@@ -163,7 +163,7 @@ def test_a_column_that_goes_together_with_a_hidden_one_is_not_decided(part):
 def test_with_a_declared_bound_all_intervals_are_finite_and_hold_the_truth(kind, users):
     """Truths anywhere within the bound: at random, at its corners, and along the direction that the noise hides most.
 
-    Fixed seeds: none of them misses; more than 3 % would be unlike the 19 142 of docs/statistics.md, none of which did.
+    Fixed seeds: none of them misses; more than 3 % would be unlike the 19 142 that were measured, none of which did.
     """
     rng, missed, open_ones, bound = np.random.default_rng(users), 0, 0, 1.5
     for run in range(15):
@@ -246,7 +246,7 @@ def test_the_command_refuses_sixty_people_before_anything_is_spent(tmp_path, tas
     assert "nothing was spent: Forecast for 60 people, 2 columns and epsilon 1" in str(refused.exception)
     assert not output.exists()
     assert not account.exists() or not PrivacyAccount(account).fits
-    found = json.loads(fit("--any-width", "--json").stdout)
+    found = json.loads(fit("--any-width", "--json", "--method", "moments").stdout)
     rows = found["coefficients"]["rows"]
     assert [row["interval"] for row in rows if not row["decided"]] == [[None, None]] * sum(not row["decided"] for row in rows)
     assert not rows[0]["decided"]

@@ -26,7 +26,13 @@ def world(users=20_000, seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     X, y = world()
-    return ShuffleLogit(epsilon=2.0, classes=["no", "yes"], feature_norm=30.0).fit(pd.DataFrame(X, columns=["age", "pay"]), y), X, y
+    return (
+        ShuffleLogit(method="moments", epsilon=2.0, classes=["no", "yes"], feature_norm=30.0).fit(
+            pd.DataFrame(X, columns=["age", "pay"]), y
+        ),
+        X,
+        y,
+    )
 
 
 def test_the_table_is_in_the_units_of_the_data(fitted):
@@ -39,7 +45,7 @@ def test_the_table_is_in_the_units_of_the_data(fitted):
     assert np.append(model.std_[0], model.intercept_std_) == pytest.approx(table.std)
     assert model.intervals(0.9) == pytest.approx(table.intervals)
     text = str(table)
-    assert "Logistic regression in three groups, 20,000 people; epsilon = 2" in text
+    assert "Logistic regression in three groups, log-odds of yes against no, 20,000 people; epsilon = 2" in text
     frame = pd.DataFrame(X, columns=["age", "pay"])
     assert model.predict_proba(frame)[:, 1] == pytest.approx(expit(model.decision_function(frame)))
     assert model.score(frame, np.where(X @ [0.1, -0.05] > -0.5, "yes", "no")) > 0.95
@@ -55,9 +61,9 @@ def test_the_guarantee_is_the_worst_of_the_groups_and_is_charged_first(fitted):
     assert model.guarantee_.mu == max(plan.guarantee.mu for plan in planned.plans)
     X, y = world(2_000)
     account = PrivacyAccount(epsilon=1.0, delta=1e-6)
-    ShuffleLogit(classes=["no", "yes"], account=account).fit(X, y)
+    ShuffleLogit(method="moments", classes=["no", "yes"], account=account).fit(X, y)
     with pytest.raises(BudgetExceededError):
-        ShuffleLogit(classes=["no", "yes"], account=account).fit(X, y)
+        ShuffleLogit(method="moments", classes=["no", "yes"], account=account).fit(X, y)
     assert len(account.fits) == 1
 
 
@@ -74,7 +80,7 @@ def test_each_user_is_asked_once():
     found = []
     for shift in (0.0, 1.0):
         X, y = world(1_000)
-        model = ShuffleLogit(classes=["no", "yes"], random_state=3, feature_norm=30.0)
+        model = ShuffleLogit(method="moments", classes=["no", "yes"], random_state=3, feature_norm=30.0)
         people = Watched(*model.records(X + shift, y))
         people.seen = []
         model.fit_population(people, 2)
@@ -86,7 +92,7 @@ def test_each_user_is_asked_once():
 
 def test_honest_users_are_counted_in_the_smallest_group():
     X, y = world(4_000)
-    model = ShuffleLogit(classes=["no", "yes"], honest=0.8).fit(X, y)
+    model = ShuffleLogit(method="moments", classes=["no", "yes"], honest=0.8).fit(X, y)
     planned = model.rounds_.planned
     assert planned.shortfall == pytest.approx(1e-8)
     assert all(plan.honest_users < 0.8 * plan.users for plan in planned.plans)
@@ -114,7 +120,7 @@ def test_a_file_is_proved_again(fitted, tmp_path):
 
 def test_a_file_that_counts_on_more_honest_users_than_a_group_holds_is_refused():
     X, y = world(4_000)
-    values = ShuffleLogit(classes=["no", "yes"]).fit(X, y).rounds_.to_dict()
+    values = ShuffleLogit(method="moments", classes=["no", "yes"]).fit(X, y).rounds_.to_dict()
     assert GroupRounds.from_dict(values).guarantee.honest == 1.0
     for honest, shortfall in ((0.8, 0.0), (0.8, 1e-8)):
         with pytest.raises(cr.ArgumentError):
@@ -123,20 +129,20 @@ def test_a_file_that_counts_on_more_honest_users_than_a_group_holds_is_refused()
 
 def test_blanks_and_people_with_several_rows():
     X, y = world(4_000)
-    clean = ShuffleLogit(classes=["no", "yes"], random_state=0, feature_norm=30.0).fit(X, y)
-    same = ShuffleLogit(classes=["no", "yes"], random_state=0, feature_norm=30.0, invalid="blank").fit(X, y)
+    clean = ShuffleLogit(method="moments", classes=["no", "yes"], random_state=0, feature_norm=30.0).fit(X, y)
+    same = ShuffleLogit(method="moments", classes=["no", "yes"], random_state=0, feature_norm=30.0, invalid="blank").fit(X, y)
     np.testing.assert_array_equal(clean.coef_, same.coef_)
     X[7, 0], odd = np.nan, y.astype(object)
     odd[9] = "perhaps"
     with pytest.raises(ValueError, match="NaN"):
-        ShuffleLogit(classes=["no", "yes"]).fit(X, y)
-    blank = ShuffleLogit(classes=["no", "yes"], random_state=0, feature_norm=30.0, invalid="blank").fit(X, odd)
+        ShuffleLogit(method="moments", classes=["no", "yes"]).fit(X, y)
+    blank = ShuffleLogit(method="moments", classes=["no", "yes"], random_state=0, feature_norm=30.0, invalid="blank").fit(X, odd)
     assert np.abs(blank.coef_ - clean.coef_).max() < 0.1
     rows, targets = blank.records(X, odd)
     assert not rows[[7, 9]].any()
     assert not targets[[7, 9]].any()
     X, y = world(4_000)
-    grouped = ShuffleLogit(classes=["no", "yes"], feature_norm=30.0).fit(X, y, groups=np.arange(4_000) // 2)
+    grouped = ShuffleLogit(method="moments", classes=["no", "yes"], feature_norm=30.0).fit(X, y, groups=np.arange(4_000) // 2)
     assert grouped.n_users_ == 2_000
     assert grouped.unit_ == "person"
 
@@ -156,11 +162,11 @@ def test_bad_requests_spend_nothing(options, name):
     X, y = world(1_000)
     account = PrivacyAccount()
     with pytest.raises(cr.ArgumentError, match=name):
-        ShuffleLogit(**{"classes": ["no", "yes"], "account": account} | options).fit(X, y)
+        ShuffleLogit(method="moments", **{"classes": ["no", "yes"], "account": account} | options).fit(X, y)
     with pytest.raises(cr.ArgumentError, match="sample_weight"):
-        ShuffleLogit(classes=["no", "yes"], account=account).fit(X, y, sample_weight=np.ones(1_000))
+        ShuffleLogit(method="moments", classes=["no", "yes"], account=account).fit(X, y, sample_weight=np.ones(1_000))
     with pytest.raises(cr.ArgumentError):
-        ShuffleLogit(classes=["no", "yes"], account=account).fit(X[:5], y[:5])
+        ShuffleLogit(method="moments", classes=["no", "yes"], account=account).fit(X[:5], y[:5])
     assert not account.fits
 
 
@@ -168,7 +174,7 @@ def test_where_nothing_can_be_told_it_says_so():
     """Two columns that are the same: neither has a finite interval, the intercept has; with a declared bound all have."""
     X, y = world(6_000)
     twice = np.column_stack([X[:, 0], X[:, 0]]) / 40
-    model = ShuffleLogit(classes=["no", "yes"], epsilon=4.0, random_state=0)
+    model = ShuffleLogit(method="moments", classes=["no", "yes"], epsilon=4.0, random_state=0)
     model.fit_population(SurrogatePopulation(*model.records(twice, y)), 2)
     table = model.summary()
     assert table.determined.tolist() == [False, False, True]
@@ -187,7 +193,7 @@ def test_weights_that_are_still_on_their_way_get_no_interval(slope, intercept, t
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, size=(30_000, 1))
     y = rng.random(30_000) < expit(slope * X[:, 0] + intercept)
-    model = ShuffleLogit(epsilon=1.0, classes=[False, True], random_state=1).fit(X, y)
+    model = ShuffleLogit(method="moments", epsilon=1.0, classes=[False, True], random_state=1).fit(X, y)
     assert np.isfinite(model.summary().std).all() == told
     assert np.isinf(model.summary().intervals).all() != told
     bounded = model.set_params(coef_bound=20.0).intervals()
@@ -201,7 +207,9 @@ def test_steep_slopes_are_not_blamed_on_noise(bound):
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.7, 0.7, size=(40_000, 2))
     y = rng.random(len(X)) < expit(10 * X[:, 0])
-    model = ShuffleLogit(epsilon=8.0, classes=[False, True], feature_norm=1.0, random_state=0, coef_bound=bound).fit(X, y)
+    model = ShuffleLogit(
+        method="moments", epsilon=8.0, classes=[False, True], feature_norm=1.0, random_state=0, coef_bound=bound
+    ).fit(X, y)
     table = model.summary()
     assert not table.settled
     assert not table.determined.any()

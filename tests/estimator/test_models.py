@@ -126,7 +126,7 @@ def test_coefficients_and_intercept_are_those_of_the_rows_as_they_come(people):
     )
     theta = model.result_.theta
     np.testing.assert_allclose(model.decision_function(X), np.column_stack([X / 4, np.full(len(X), 0.5)]) @ theta, rtol=1e-12)
-    assert model.schedule_.phases[0].plan.dim == 4
+    assert model.schedule_.phases[-1].plan.dim == 4
 
 
 def test_rows_are_scaled_down_in_prediction_as_in_training(people):

@@ -7,6 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import croupier as cr
 from croupier.estimator import (
@@ -19,6 +22,7 @@ from croupier.estimator import (
     ShuffleRidge,
     ShuffleScaler,
     WeakPrivacyWarning,
+    total_guarantee,
 )
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import Secret
@@ -282,3 +286,32 @@ def test_a_failed_fit_leaves_no_model_behind(people):
     assert not hasattr(model, "coef_")
     assert not hasattr(model, "guarantee_")
     assert "not fitted" in str(model)
+
+
+def test_a_missing_value_is_not_sent_to_an_imputer():
+    X = np.full((40, 2), 0.1)
+    X[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN") as refused:
+        ShuffleLogisticRegression(epsilon=1.0, classes=[0, 1], feature_norm=1.0).fit(X, np.arange(40) % 2)
+    text = str(refused.value)
+    assert text.startswith('X contains NaN; it must be finite in every entry. Pass invalid="blank"')
+    assert "sklearn" not in text
+    assert refused.value.__cause__ is None
+    assert refused.value.__context__ is None
+    model = ShuffleLogisticRegression(epsilon=1.0, classes=[0, 1], feature_norm=1.0, random_state=0)
+    model.fit(np.full((2_000, 2), 0.1), np.arange(2_000) % 2)
+    with pytest.raises(ArgumentError, match="A prediction needs a number in every column"):
+        model.predict(X)
+    with pytest.raises(ArgumentError, match=r"X contains text; .* fit_table"):
+        model.fit([["a", "b"]] * 40, np.arange(40) % 2)
+
+
+@pytest.mark.parametrize(
+    ("step", "remedy"),
+    [(SimpleImputer(), 'invalid="blank"'), (OneHotEncoder(), "every category"), (StandardScaler(), "ShuffleScaler")],
+)
+def test_a_step_that_learns_is_refused_with_what_does_its_work(step, remedy):
+    X, y = np.column_stack([np.arange(2_000) % 2, np.arange(2_000) % 3]) / 4, np.arange(2_000) % 2
+    model = make_pipeline(step, ShuffleLogisticRegression(epsilon=1.0, classes=[0, 1], feature_norm=1.0)).fit(X, y)
+    with pytest.raises(ArgumentError, match=remedy):
+        total_guarantee(model)

@@ -15,7 +15,9 @@ from croupier.estimator import (
     RadiusWarning,
     ShuffleHuberRegressor,
     ShuffleLogisticRegression,
+    WeakPrivacyWarning,
 )
+from croupier.privacy._ledger import BudgetExceededError
 
 
 def people(users, features, seed=0):
@@ -42,7 +44,7 @@ class Refusing(PrivacyAccount):
 def test_two_hundred_people_with_26_features_are_few_and_that_is_said_before_anything_is_spent():
     X = people(200, 26)
     model = ShuffleLogisticRegression(classes=[False, True], epsilon=2.0, account=Refusing())
-    with pytest.warns(FewPeopleWarning, match=r"200 users are few for 27 weights.*from about 780 on"), pytest.raises(SpentError):
+    with pytest.warns(FewPeopleWarning, match=r"200 users are few for 27 weights.*need about 780"), pytest.raises(SpentError):
         model.fit(X, X[:, 0] > 0)
 
 
@@ -74,3 +76,31 @@ def test_weights_that_press_against_the_radius_are_noticed(interactivity):
         if presses:
             assert "radius = 0.5: a larger one, say 1" in heard[0]
             assert "spends budget anew" in heard[0]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("error", RadiusWarning)
+                with pytest.raises(RadiusWarning):
+                    model.fit_population(SurrogatePopulation(rows, targets), 4)
+            assert model.promise_.epsilon == 50.0  # what was paid for is there all the same
+
+
+def test_what_a_watcher_is_promised_is_said_before_anybody_is_asked():
+    """Above 20, from the plan alone: a fit that is refused afterwards has warned, and one with a single figure does not."""
+    X, y = np.full((2_400, 2), 0.1), np.arange(2_400) % 2
+    model = ShuffleLogisticRegression(epsilon=1.0, classes=[0, 1], feature_norm=1.0)
+    with pytest.warns(
+        WeakPrivacyWarning,
+        match=r"promises epsilon [23]\d.* at delta 1e-06, above 20.*--interactivity full.*with few people it is less accurate",
+    ):
+        model.fit(X, y)
+    told = model.guarantee_.if_watched.epsilon(1e-6)
+    assert told > 20
+    gone = PrivacyAccount(epsilon=0.1, delta=1e-6)
+    with pytest.warns(WeakPrivacyWarning, match="Nobody was asked yet"), pytest.raises(BudgetExceededError):
+        model.set_params(account=gone).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WeakPrivacyWarning)
+        ShuffleLogisticRegression(epsilon=1.0, classes=[0, 1], feature_norm=1.0, interactivity="full").fit(X, y)
+        many = np.full((12_000, 2), 0.1)
+        large = ShuffleLogisticRegression(epsilon=1.0, classes=[0, 1], feature_norm=1.0).fit(many, np.arange(12_000) % 2)
+    assert large.guarantee_.if_watched.epsilon(1e-6) <= 20

@@ -17,9 +17,9 @@ from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, Shuf
 from croupier.optimizer.training import noise_norms
 from croupier.privacy._rounding import round_up
 from croupier.privacy._statements import RECORDS
-from croupier.report import Comparison, compare, html_report
+from croupier.report import compare, html_report
 from croupier.report._svg import Axis, Figure, number, thinned
-from croupier.report.compare import Method
+from croupier.report.compare import Comparison, Method
 from croupier.report.html import distance_figure, plans_over_epsilon
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -89,7 +89,7 @@ def test_well_formed_and_alone(which, model, public):
 def test_every_figure_has_a_role_a_title_and_a_description(public):
     page = Page(public)
     figures = [attrs for tag, attrs in page.seen if tag == "svg"]
-    assert len(figures) == 6
+    assert len(figures) == 7
     ids = {attrs["id"] for tag, attrs in page.seen if tag in ("title", "desc") and "id" in attrs}
     for figure in figures:
         assert figure["role"] == "img"
@@ -114,7 +114,7 @@ def test_nothing_is_wider_than_a_phone(public):
 
 def test_figures_are_those_of_the_guarantee_rounded_up(model):
     words = Page(html_report(model)).words
-    guarantee, plan = model.guarantee_, model.schedule_.phases[0].plan
+    guarantee, plan = model.guarantee_, model.schedule_.phases[-1].plan
     assert f"epsilon = {round_up(model.epsilon)}" in words
     assert f"delta = {round_up(1e-6)}" in words
     assert "1 in 1,000,000" in words
@@ -166,7 +166,7 @@ def test_public_data_brings_a_comparison(model, public):
     assert none["log-loss"] == pytest.approx(math.log(2), abs=0.01)
     for method in made.methods:
         assert f"{100 * method.scores['accuracy']:.2f} %" in words
-    assert "but for the comparison on data declared public" in words
+    assert "except for the comparison on data declared public" in words
     assert [index for index, _ in made.course][-1] == model.result_.rounds
 
 
@@ -293,7 +293,7 @@ def test_the_band_holds_what_noise_alone_gives():
 
 def test_plans_over_epsilon_keep_everything_else_and_leave_out_what_cannot_be_proved():
     plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=500, dim=3, rounds=2)
-    phase = ShuffleLogisticRegression(classes=[0, 1], lots="open").schedule_for(500, 2).phases[0]
+    phase = ShuffleLogisticRegression(classes=[0, 1], lots="open").plan(500, 2).phases[0]
     plans = plans_over_epsilon(dataclasses.replace(phase, plan=plan), 1.0)
     assert plans[1.0] is plan
     assert list(plans) == sorted(plans)
@@ -302,7 +302,7 @@ def test_plans_over_epsilon_keep_everything_else_and_leave_out_what_cannot_be_pr
     assert {(made.users, made.dim, made.rounds) for made in plans.values()} == {(500, 3, 2)}
     paper = cr.plan_sum(epsilon=1.0, delta=1e-6, users=500, dim=3, calibration="paper")
     assert 1.0 in plans_over_epsilon(dataclasses.replace(phase, plan=paper), 1.0)
-    lots = ShuffleLogisticRegression(classes=[0, 1], rounds=5).schedule_for(500, 2).phases[0]
+    lots = ShuffleLogisticRegression(classes=[0, 1], rounds=5).plan(500, 2).phases[0]
     noises = [made.noise_std for made in plans_over_epsilon(lots, 1.0).values()]
     assert len(noises) > 3
     assert noises == sorted(noises, reverse=True)
@@ -359,3 +359,31 @@ def test_a_page_knows_the_radius_of_its_model():
         X, (X[:, 0] > 0) + (X[:, 1] > 0).astype(int)
     )
     assert "radius 0.173: no further" in html_report(pressed)  # 0.1 in root mean square over three classes
+
+
+def test_both_figures_of_secret_lots_stand_on_one_card(model):
+    text, known = html_report(model), round_up(model.guarantee_.if_watched.epsilon(1e-6))
+    card = text.split('<li class="two">')[1].split("</li>")[0]
+    assert re.findall("<b>(.*?)</b>", card) == [round_up(1.0), known]
+    assert float(known) > 1
+    X, y = people()
+    opened = html_report(ShuffleLogisticRegression(classes=["no", "yes"], lots="open", rounds=2).fit(X, y))
+    assert 'class="two"' not in opened
+    assert "if watched" not in opened
+
+
+def test_a_default_fit_shows_its_coefficients(model):
+    section = html_report(model).split("<h2>Coefficients</h2>")[1].split("</section>")[0]
+    cells = re.findall(r'data-name="coefficient, towards yes">(.*?)</td>', section)
+    assert cells == [f"{value:.4g}" for value in (*model.coef_[0], model.intercept_[0])]
+    assert "Classes are sorted: no, yes. A positive coefficient speaks for yes, a negative one for no." in section
+    assert section.count('class="bar"') == 3
+    assert section.count("no error bars") == 1
+    assert f"to the right it makes {model.classes_[1]} likelier, to the left {model.classes_[0]}." in section
+    X, y = people()
+    three = ShuffleLogisticRegression(classes=["no", "yes", "so"], rounds=2).fit(X, y)
+    section = html_report(three).split("<h2>Coefficients</h2>")[1].split("</section>")[0]
+    most = int(np.argmax(three.coef_[:, 0]))
+    assert f"{three.classes_[most]} ({three.coef_[most, 0]:+.3g})" in section
+    assert "Classes are sorted: no, so, yes. Each has its own row of coef_" in section
+    assert "<svg" not in section

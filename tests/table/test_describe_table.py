@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 import croupier as cr
 from croupier.report.tables import described_lines
-from croupier.statistics import NumberGuess
+from croupier.statistics.columns import NumberGuess
 from croupier.table import Schema, describe_table, fit_table, schema_from
 from croupier.table.encode import Encoder
 from croupier.table.guess import TableGuess, guess_for
@@ -208,7 +208,7 @@ def test_numbers_at_the_ends_of_a_guess_are_within_it(tmp_path):
 
 def test_no_sum_is_promised_beside_a_fit_that_is_not_private(tmp_path):
     path, guess = written(tmp_path), TableGuess.from_toml(GUESS)
-    for share, words in ((None, "nothing is promised to whoever is in the fit"), (0.3, "nothing is promised to the others")):
+    for share, words in ((None, "nothing is promised to people who are in the fit"), (0.3, "nothing is promised to the others")):
         schema, _ = schema_from(describe_table(path, guess, epsilon=1.0, share=share), guess)
         seeded = fit_table(path, schema, epsilon=1.0, random_state=0)
         (line,) = described_lines(seeded.schema, seeded.estimator)

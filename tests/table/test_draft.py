@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
 from pyarrow import parquet
+from typer.testing import CliRunner
 
-from croupier.table import Category, Numeric, Schema, Target, draft
+from croupier.cli.app import app
+from croupier.table import Schema, draft
 from croupier.table.read import Dialect, Source
+from croupier.table.schema import Category, Numeric, Target
 from croupier.validation import ArgumentError
 
 COLUMNS = {
@@ -56,6 +60,26 @@ def test_names_are_left_out_and_numbers_become_a_range(sample):
     assert any(reason.startswith("name: more than 100") for reason in left_out)
     assert draft(sample, "age")[0].target == Target("age", classes=(17, 43, 88))
     assert draft(sample, "smokes")[0].target == Target("smokes", classes=(False, True))
+
+
+def test_a_score_that_is_taken_for_classes_is_said_with_the_way_to_a_number(sample):
+    schema, notes, _ = draft(sample, "age")
+    assert notes["age"].startswith("3 whole numbers, taken for classes")
+    text = schema.to_toml(notes)
+    assert Schema.from_toml(text) == schema
+    (line,) = re.findall(r"# put (range = \[.*?\]) in the place of classes", text)
+    as_number = Schema.from_toml(text.replace("classes = [17, 43, 88]", line))
+    assert as_number.target == Target("age", range=(17, 88))
+    assert "ill" not in draft(sample, "ill")[1]  # texts
+    shown = CliRunner().invoke(app, ["schema", str(sample.path), "--target", "age"])
+    assert "age: 3 whole numbers, taken for classes" in " ".join(shown.stderr.split())
+
+
+def test_two_numbers_are_classes_without_a_word(tmp_path):
+    columns = {"age": [20.5, 30.5] * 20, "ill": [0, 1] * 20}
+    schema, notes, _ = drafted(tmp_path, columns)
+    assert schema.target == Target("ill", classes=(0, 1))
+    assert "ill" not in notes
 
 
 @pytest.mark.parametrize(

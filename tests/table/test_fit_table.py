@@ -13,10 +13,10 @@ import pytest
 
 from croupier.cli import main
 from croupier.optimizer import StopTraining
-from croupier.table import Schema, TableModel, TableWarning, fit_table
+from croupier.table import Schema, TableModel, fit_table
 from croupier.table.encode import Encoder
 from croupier.table.model import Request, task_for
-from croupier.table.population import Engine, TableBlock, Watcher, _blocks
+from croupier.table.population import Engine, TableBlock, TableWarning, Watcher, _blocks
 from croupier.table.read import Dialect, Source
 from croupier.validation import ArgumentError
 
@@ -56,8 +56,8 @@ def test_the_command_and_the_function_make_the_same_model(folder):
 
 
 class Noting(Watcher):
-    def __init__(self, stop_before: int | None = None) -> None:
-        self.heard, self.stop_before, self.rounds = [], stop_before, 0
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.heard, self.stop_after, self.rounds = [], stop_after, 0
 
     @contextmanager
     def reading(self, name):
@@ -76,20 +76,18 @@ class Noting(Watcher):
         yield
         self.heard.append(("trained",))
 
-    def before_round(self):
-        if self.stop_before is not None and self.rounds + 1 == self.stop_before:
-            raise StopTraining
-        self.rounds += 1
-
     def after_round(self, done):
+        self.rounds += 1
         assert done.index == self.rounds
+        if self.rounds == self.stop_after:
+            raise StopTraining
 
 
 def test_a_watcher_hears_of_every_step_and_may_end_training(folder):
-    watcher, seen = Noting(stop_before=3), []
+    watcher, seen = Noting(stop_after=2), []
     options = {"interactivity": "full", "rounds": 5, "callbacks": (seen.append,)}
     model = fit_table(Source("people.csv"), Schema.from_toml(FACTS), watcher=watcher, **options)
-    steps = [("read", "people.csv", ROWS), ("train", 5, 1e-6), ("wait", "checking records"), ("trained",)]
+    steps = [("read", "people.csv", ROWS), ("wait", "checking records"), ("train", 5, 1e-6), ("trained",)]
     assert watcher.heard == steps
     result = model.estimator.result_
     assert (result.stopped, result.rounds, len(seen)) == (True, 2, 2)

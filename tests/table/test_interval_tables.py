@@ -13,8 +13,9 @@ from croupier.cli.app import app
 from croupier.cli.progress import Stopped
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogit
 from croupier.estimator.intervals import RegressionTable
-from croupier.population import ArrayPopulation, UnreachableError
+from croupier.population import ArrayPopulation
 from croupier.population.blocks import BlockPopulation
+from croupier.population.population import UnreachableError
 from croupier.report import html_report
 from croupier.table import Schema, TableModel, fit_table
 from croupier.table.apply import read_table
@@ -149,7 +150,8 @@ def test_logistic_regression_from_a_file_finds_the_truth_in_its_units(people, tm
     model = fit_table(folder / "people.parquet", ILL, task="logit", epsilon=8.0)
     table = model.summary(0.9)
     assert (model.task, table.names, table.level) == ("logit", NAMES, 0.9)
-    assert "log-odds of ill = yes" in str(table)
+    assert "log-odds of ill = yes against no" in str(table)
+    assert table.to_dict()["of"] == "log-odds of ill = yes against no"
     assert (np.abs(table.coef - ODDS)[table.determined] < SIGMAS * table.std[table.determined]).all()
     assert table.determined[0]
     model.save(tmp_path / "model.json")
@@ -177,8 +179,8 @@ def test_files_and_memory_give_the_same_bits(people, task, facts):
 def test_the_command_prints_draws_predicts_and_evaluates(people, tmp_path):
     folder, *_ = people
     run = lambda *words: CliRunner().invoke(app, [str(word) for word in words])  # noqa: E731
-    data, output = folder / "people.parquet", tmp_path / "model.json"
-    fitted = run("fit", data, "--schema", folder / "spend.toml", "--task", "linear", "--epsilon", 4, "-o", output)
+    data, output, once = folder / "people.parquet", tmp_path / "model.json", ("--method", "moments")
+    fitted = run("fit", data, "--schema", folder / "spend.toml", "--task", "linear", "--epsilon", 4, "-o", output, *once)
     assert fitted.exit_code == 0, fitted.output
     table = str(TableModel.load(output).summary())
     assert table in fitted.output
@@ -194,11 +196,13 @@ def test_the_command_prints_draws_predicts_and_evaluates(people, tmp_path):
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 30_001
     assert "rmse" in run("evaluate", output, data).output
     assert "R^2" in run("evaluate", output, data, "--epsilon", 1).output
-    logit = run("fit", data, "--schema", folder / "ill.toml", "--task", "logit", "--epsilon", 4, "-o", output, "--force", "--json")
+    logit = run(
+        "fit", data, "--schema", folder / "ill.toml", "--task", "logit", "--epsilon", 4, "-o", output, "--force", "--json", *once
+    )
     assert json.loads(logit.stdout)["method"] == "three groups"
     assert "probability yes" in run("predict", output, data, "--proba").output
     assert "AUC" in run("evaluate", output, data, "--epsilon", 1).output
-    ridge = run("fit", data, "--schema", folder / "spend.toml", "--task", "regress-mean", "-o", output, "--force")
+    ridge = run("fit", data, "--schema", folder / "spend.toml", "--task", "regress-mean", "-o", output, "--force", *once)
     assert "Made from one round of second moments" in ridge.output
     assert "Made from one round of second moments" in run("show", output).output
     assert run("report", output, "-o", tmp_path / "page.html", "--force").exit_code == 0
@@ -217,8 +221,9 @@ def test_the_command_prints_draws_predicts_and_evaluates(people, tmp_path):
         (["--task", "linear", "--radius", "5"], "--radius"),
         (["--task", "linear", "--interactivity", "full"], "--interactivity"),
         (["--task", "linear", "--lots", "open"], "--lots"),
-        (["--task", "linear", "--checkpoint", "run.journal"], "no rounds to go on from"),
-        (["--task", "linear", "--method", "moments"], "--task regress-mean"),
+        (["--task", "linear", "--method", "moments", "--checkpoint", "run.journal"], "no rounds to resume"),
+        (["--task", "quantile", "--method", "moments"], "--task regress-mean or linear or logit"),
+        (["--task", "linear", "--method", "momments"], "'moments'"),
         (["--task", "logit"], "has a range"),
         (["--task", "linnear"], "'linear'"),
         (["--task", "regress-mean", "--method", "moments", "--rounds", "3"], "left out with method='moments'"),
@@ -233,8 +238,10 @@ def test_what_does_not_fit_is_refused_in_one_line(people, tmp_path, words, said,
     assert said in str(ran.exception)
 
 
-@pytest.mark.parametrize("task", ["linear", "regress-mean"])
-def test_people_who_are_gone_end_the_command_in_one_line(people, tmp_path, monkeypatch, task):
+@pytest.mark.parametrize(
+    ("task", "said"), [("linear", "No model was saved."), ("regress-mean", "Stopped before anybody answered; no model was saved.")]
+)
+def test_people_who_are_gone_end_the_command_in_one_line(people, tmp_path, monkeypatch, task, said):
     def gone(self, question):
         raise UnreachableError("people.parquet is gone")
 
@@ -243,7 +250,7 @@ def test_people_who_are_gone_end_the_command_in_one_line(people, tmp_path, monke
     words = ["--schema", str(folder / "spend.toml"), "--task", task, "-o", str(tmp_path / "model.json")]
     ran = CliRunner().invoke(app, ["fit", str(folder / "people.parquet"), *words])
     assert isinstance(ran.exception, Stopped)
-    assert str(ran.exception) == "people.parquet is gone. No model was saved."
+    assert str(ran.exception) == f"people.parquet is gone. {said}"
     assert not (tmp_path / "model.json").exists()
 
 

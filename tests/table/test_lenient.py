@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -143,6 +143,7 @@ def test_rows_that_are_nobodys_are_left_out(tmp_path):
     assert (len(piece), len(theirs), len(set(encoder.users(theirs).tolist()))) == (4, 2, 2)
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=6), st.floats().map(lambda value: repr(value).encode())), max_size=20))
 def test_anything_is_a_number_nothing_or_neither_by_itself(values):
     found, valid = numbers(pa.array(values, pa.binary()))

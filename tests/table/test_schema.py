@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.table import Category, Numeric, Schema, Target
+from croupier.table import Schema
+from croupier.table.schema import Category, Numeric, Target
 from croupier.validation import ArgumentError
 
 GOOD = """

@@ -1,7 +1,8 @@
-"""scikit-learn's face: estimators whose fit is a private training run, a private scaler, and an account of what fits spend."""
+"""The scikit-learn API: estimators whose fit is a private training run, a private scaler, and an account of what fits spend."""
 
 from ._base import PublicDataWarning, WeakPrivacyWarning
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
+from .choosing import choose
 from .classification import ShuffleLinearSVC, ShuffleLogisticRegression
 from .files import load_model
 from .inference import ShuffleLinearRegression, ShuffleLogit
@@ -28,6 +29,7 @@ __all__ = [
     "ShuffleScaler",
     "WeakPrivacyWarning",
     "WideIntervalsWarning",
+    "choose",
     "load_model",
     "total_guarantee",
 ]

@@ -1,37 +1,37 @@
-"""What all estimators that have users share: a budget, the fits that are counted, and what they mean in words."""
+"""What all estimators that have users share: one template of a fit, the fits that are counted, and what they mean in words."""
 
 from __future__ import annotations
 
-import math
+import copy
+import os
+import re
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
-from ..invalid import Invalid, blanks, finite_rows, is_missing, known_place, numbers_or_nan, one_by_one, zeroed
-from ..population import ArrayPopulation, Population
-from ..privacy import Guarantee, SumPlan, default_delta
+from ..invalid import Invalid, blanks, finite_rows, is_missing, numbers_or_nan, one_by_one, zeroed
+from ..optimizer.result import Round
+from ..population import ArrayPopulation, Population, Query
+from ..population.population import require_population
+from ..privacy import Guarantee, SumPlan
 from ..privacy import _statements as words
 from ..privacy._ledger import BudgetExceededError
 from ..privacy._rounding import factor_up, round_down, round_up
 from ..privacy.guarantee import Neighbours
-from ..privacy.plan import Calibration
-from ..problem import Loss
-from ..problem.classification import Weighted
-from ..problem.problem import clip_rows, with_constant
-from ..protocol import SumEstimate
-from ..statistics import Moments
-from ..statistics.asking import answered, plan_for
+from ..privacy.plan import Calibration, default_delta
+from ..statistics.asking import plan_for
+from ..statistics.holdout import Part
 from ..validation import ArgumentError, Found, RecordError, real, whole
+from ._rounds import Ready
 from .account import BudgetWarning, PrivacyAccount, epsilon_text
 from .files import JsonModel, Promise, require_range
 
@@ -85,6 +85,340 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
+    # The template of a fit. What a kind of estimator says of itself:
+    #
+    #   _declare_target, _declare_rows   the public facts, as declared or read off public data
+    #   _rows, _targets                  what each user does to its own record, by these facts
+    #   _plan                            the schedule: of rounds, of one round, or of groups
+    #   _prepared                        checks records against the plan, and gives what will ask
+    #   _set_coefficients                what is learned from what was released
+
+    def fit(self, X: Any, y: Any, groups: Any = None, *, checkpoint: str | os.PathLike[str] | None = None, **refused: Any) -> Self:
+        """Learn from users' rows and their labels or targets, privately.
+
+        Parameters
+        ----------
+        X : array-like or sparse array of shape (rows, features)
+            The rows.
+        y : array-like of shape (rows,)
+            Their labels or targets; of ShuffleLinearRegression also of shape (rows, targets).
+        groups : array-like of shape (rows,), optional
+            Whose the rows are: those with the same entry are one user. Default: every row is a user.
+        checkpoint : path-like, optional
+            A file in which the run is written down, so that the same fit can go on if it is cut off. For training in rounds.
+        **refused : object
+            `sample_weight` is refused with the reason, anything else as unknown.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
+        BudgetExceededError
+            Where `account` has no room for this fit.
+        """
+        self._forget()
+        self._warn_of_undeclared()
+        X, y = self._validated(X, y)
+        if self.invalid == "blank":  # nothing is read off what may be blank
+            self._declare(X.shape[1])
+        else:
+            self._declare(X.shape[1], X, y)
+        population = self._population(*self._sent(X, y), groups, refused)
+        with self._charged(population, None, checkpoint) as run:
+            return self._learn(run)
+
+    def fit_population(
+        self,
+        population: Population,
+        features: int,
+        *,
+        schedule: Any = None,
+        read_off: tuple[str, ...] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> Self:
+        """Learn from people whose records are not in memory. Public facts must be declared.
+
+        Parameters
+        ----------
+        population : Population
+            The people, wherever they are; their records are rows and targets as `records` makes them.
+        features : int
+            Columns of X, without the constant.
+        schedule : object, optional
+            What `plan` gave for these people, so that it is not planned again. It has to keep what the parameters promise.
+        read_off : tuple of str, optional
+            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
+        checkpoint : path-like, optional
+            As in `fit`.
+        on_round : callable, optional
+            Called after each round of training, after the estimator's `callbacks`; what it raises ends training as theirs does.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ArgumentError
+            As in `fit`, and for what is not a population, or a schedule that does not keep the promise.
+        """
+        with self._begun(population, features, schedule=schedule, read_off=read_off, checkpoint=checkpoint) as run:
+            return self._learn(run, on_round)
+
+    def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any] | Any]:
+        """Do what each user does to its own record, by public facts alone.
+
+        Parameters
+        ----------
+        X : ndarray or sparse array of shape (rows, features)
+            Rows as they come.
+        y : array-like of shape (rows,)
+            Labels or targets as they come; of ShuffleLinearRegression also of shape (rows, targets).
+
+        Returns
+        -------
+        tuple of arrays
+            Rows scaled down, with the constant beside them, and targets as the estimator asks about them; several targets are
+            columns beside the rows, and the second entry is None. Zeros for a record that is not valid and counts as blank.
+
+        Raises
+        ------
+        ArgumentError
+            Where a public fact was not declared, or a record is not valid and `invalid` is "refuse".
+        """
+        return self._declared(X.shape[1])._sent(X, y)
+
+    def plan(
+        self,
+        users: int,
+        features: int,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        turnout: float | None = None,
+    ) -> Any:
+        """Return what a fit would ask, and under which guarantee, from public facts alone. No data is touched.
+
+        Parameters
+        ----------
+        users : int
+            How many people.
+        features : int
+            Columns of X, without the constant.
+        checkpoint : path-like, optional
+            That of the fit: where there is a choice, a run that can go on from a file is trained in rounds.
+        turnout : float, optional
+            Of a deployed task, which is trained in rounds, too: the fraction of users that would come whichever round they draw.
+
+        Returns
+        -------
+        Schedule, SumPlan or GroupPlans
+            The rounds of training; the one round in which everybody is asked; or one round in each of several groups. It has
+            `guarantee`, and `fit_population` takes it.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is outside its range, or a public fact was not declared.
+        """
+        declared = self._declared(features)
+        declared.check_request(users)
+        return declared._plan(users, checkpoint=checkpoint, turnout=turnout)
+
+    @contextmanager
+    def _begun(
+        self,
+        population: Population,
+        features: int,
+        *,
+        schedule: Any = None,
+        read_off: tuple[str, ...] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        part: Part | None = None,
+    ) -> Iterator[Ready]:
+        """A fit of people whose records are not in memory that is checked and charged: what is left is to ask, by `_learn`."""
+        self._forget()
+        require_population(population)
+        self._warn_of_undeclared()
+        self._declare(features)
+        self.check_request(population.users)
+        self.read_off_data_ = read_off
+        with self._charged(population, schedule, checkpoint, part) as run:
+            yield run
+
+    @contextmanager
+    def _charged(
+        self, population: Population, schedule: Any, checkpoint: str | os.PathLike[str] | None, part: Part | None = None
+    ) -> Iterator[Ready]:
+        """Plan, check records, charge: in this order, and before anybody is asked."""
+        users = population.users
+        if schedule is None:
+            schedule = self._plan(users, checkpoint=checkpoint, turnout=getattr(population, "turnout", None))
+            if getattr(population, "counts_blanks", False):
+                schedule = schedule.with_bounded_blanks()
+        else:
+            self._require_promise(schedule, users)
+        self._warn_of_plan(schedule, users)
+        if self.random_state is None:
+            warn_of_watchers(schedule.guarantee, self._delta(users))
+        with self._prepared(population, schedule, checkpoint) as run:  # its records are checked
+            self._charge(population, schedule.guarantee, run.name, part)  # it is written down, or refused
+            yield run
+
+    def _learn(self, run: Ready, on_round: Callable[[Round], None] | None = None) -> Self:
+        """Ask, and learn from what was released."""
+        self.__dict__.update(run.ask(on_round))
+        self._set_coefficients()
+        self.promise_ = self._promise()
+        self._warn_of_result()  # last: where warnings are errors, what was paid for is there all the same
+        return self
+
+    def _declared(self, features: int) -> Self:
+        """A copy that has its public facts, from the parameters alone."""
+        declared = copy.copy(self)
+        declared._declare(features)
+        return declared
+
+    def _declare(self, features: int, X: Any = None, y: Any = None) -> None:
+        """Set the public facts: as declared, or read off X and y where that is public."""
+        remedy = "Count the columns without the constant. Where products of columns are sent, more are too many."
+        self.n_features_in_ = whole("features", features, at_least=1, at_most=self._most_features, remedy=remedy)
+        self._declare_target(y)
+        self._declare_rows(X)
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """X and y as arrays; what may be blank is not looked at."""
+        options: dict[str, Any] = {"dtype": (np.float64, np.float32), "ensure_min_samples": 2}
+        if self.invalid == "blank":
+            X = validated(self, X, **options)
+            return X, self._column(X, y)
+        if self._target_checks.get("y_numeric"):
+            require_numbers(np.asarray(y))
+        X, y = checked_rows(self, X, y, **options, **self._target_checks)
+        return X, y
+
+    def _column(self, X: Any, y: Any) -> NDArray[Any]:
+        """y as a column as long as X, values not looked at."""
+        column: NDArray[Any] = column_or_1d(one_by_one(y))
+        check_consistent_length(X, column)
+        return column
+
+    def _sent(self, X: Any, y: Any) -> tuple[Any, NDArray[Any] | None]:
+        """What each user does to its own record, by facts that are set.
+
+        Where records may be blank, one that is not valid is a row of zeros, the intercept's constant too, with target 0: its loss
+        has gradient 0 whatever the weights are, and its products are 0. Of a person with several rows each bad one is such a row.
+        The person's vector is the mean over all its rows; no row's vector is longer than the bound, so the mean is not, and it is
+        clipped to the bound all the same.
+        """
+        if self.invalid != "blank":
+            return self._joined(self._rows(X), self._targets(np.asarray(y)))
+        X = numbers_or_nan(X)
+        finite, targets = finite_rows(X), np.asarray(self._targets(y), dtype=np.float64)  # NaN for what is no target
+        valid = finite & finite_rows(targets.reshape(len(targets), -1))
+        return self._joined(zeroed(self._rows(zeroed(X, finite)), valid), zeroed(targets, valid))
+
+    def _joined(self, rows: Any, targets: NDArray[Any]) -> tuple[Any, NDArray[Any] | None]:
+        """Records as a population has them."""
+        return rows, targets
+
+    _target_checks: ClassVar[dict[str, Any]] = {}  # of validate_data, for y
+    _most_features: ClassVar[int | None] = None
+
+    @abstractmethod
+    def _declare_target(self, y: NDArray[Any] | None) -> None:
+        """Set the attributes that hold public facts about the target: as declared, or read off y."""
+
+    @abstractmethod
+    def _declare_rows(self, X: Any) -> None:
+        """The same of rows."""
+
+    @abstractmethod
+    def _rows(self, X: Any) -> Any:
+        """Rows as they are sent, by these facts."""
+
+    @abstractmethod
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Labels or targets as they are sent; where records may be blank, NaN for what is none."""
+
+    @abstractmethod
+    def _plan(self, users: int, *, checkpoint: Any = None, turnout: float | None = None) -> Any:
+        """What `plan` returns, by facts that are set."""
+
+    @abstractmethod
+    def _prepared(self, population: Population, planned: Any, checkpoint: Any) -> AbstractContextManager[Ready]:
+        """Records checked; what will ask."""
+
+    @abstractmethod
+    def _set_coefficients(self) -> None:
+        """What is learned, from what was released: no more than that and public facts."""
+
+    @abstractmethod
+    def _check_plans(self, planned: Any) -> None:
+        """Refuse plans for other vectors than the estimator's own: their certificates are not about what is sent."""
+
+    def _warn_of_undeclared(self) -> None:
+        """Warn where nothing is declared of what should be."""
+
+    def _warn_of_plan(self, planned: Any, users: int) -> None:
+        """Warn of what follows from the plan and the number of users, before anybody is asked."""
+
+    def _warn_of_result(self) -> None:
+        """Warn of what follows from what was released."""
+
+    def _require_promise(self, planned: Any, users: int) -> None:
+        """Refuse a plan that was made for something else than the parameters say."""
+        guarantee, remedy = getattr(planned, "guarantee", None), "Pass what plan(users, features) of this estimator returned."
+        if not isinstance(guarantee, Guarantee):
+            raise ArgumentError("schedule", type(planned).__name__, "what plan(users, features) gives", remedy)
+        kept = guarantee.delta(self.epsilon) <= self._delta(users) and guarantee.neighbours == self.neighbours
+        if not kept or guarantee.honest > self.honest * (1 + 1e-9):
+            stated = f"epsilon = {self.epsilon}, delta = {self._delta(users)}, honest = {self.honest}, {self.neighbours}"
+            raise ArgumentError("schedule", str(guarantee), f"one that keeps {stated}", remedy)
+        self._check_plans(planned)
+
+    def check_learned(self) -> None:
+        """Refuse learned numbers that do not follow from what was released beside them, and plans for other vectors."""
+        if not {"result_", "estimate_", "rounds_"} & set(vars(self)):
+            return
+        self._check_plans(self._planned())
+        again = copy.copy(self)
+        again._set_coefficients()
+        for stored, derived in zip(self._learned(), again._learned(), strict=True):
+            if stored.shape != derived.shape or not np.isfinite(stored).all() or not np.allclose(stored, derived, rtol=1e-9):
+                raise ArgumentError("coef_", stored.shape, "what follows from the release beside it", "Do not use this file.")
+
+    def _learned(self) -> tuple[NDArray[np.float64], ...]:
+        """What `check_learned` compares."""
+        return np.asarray(self.coef_), np.asarray(self.intercept_)
+
+    def _planned(self) -> Any:
+        """The plan under which it was asked."""
+        return self.rounds_.planned if "rounds_" in vars(self) else self.plan_
+
+    def _released(self) -> Any:
+        """What the fit released: a training result, one round's sum, or those of groups."""
+        for name in ("result_", "estimate_", "rounds_"):
+            if name in vars(self):
+                return vars(self)[name]
+        raise AttributeError(f"this {type(self).__name__} is not fitted")
+
+    @property
+    def n_users_(self) -> int:
+        """How many people the fit counted."""
+        return int(self._released().users)
+
+    @property
+    def guarantee_(self) -> Guarantee | Any:  # None where seeded; Any, as in typeshed, spares a test where it never is
+        """What the fit reveals about one user; None where it was seeded."""
+        return self._covering(self._released().guarantee)
+
     def _population(self, X: Any, y: Any, groups: Any, refused: dict[str, Any]) -> ArrayPopulation:
         """The people behind the rows: one each, or one per distinct label in `groups`."""
         if refused.pop("sample_weight", None) is not None:
@@ -119,7 +453,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         blanks(self.invalid)
         if not isinstance(self.data_is_public, bool):
             raise ArgumentError("data_is_public", self.data_is_public, "True or False", "True gives up part of the guarantee.")
-        remedy = "1 is a strong promise, 4 a moderate one. At 100 none is left: scikit-learn's own estimators are then more honest."
+        remedy = "1 is a strong promise, 4 a moderate one. At 100 there is no privacy left; use scikit-learn directly."
         real("epsilon", self.epsilon, above=0, at_most=_NO_PROMISE, remedy=remedy)
         if self.random_state is not None:
             whole(
@@ -131,15 +465,16 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         if not isinstance(self.account, PrivacyAccount | None):
             raise ArgumentError("account", self.account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
         real("honest", self.honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise.")
-        remedy = f"delta = 1 / users would allow publishing somebody's record; {round_down(0.01 / users, 1)} is a careful choice."
-        real("delta", self._delta(users), above=0, below=1 / users, remedy=remedy)
+        remedy = f"delta = 1 / users would allow publishing a person's record; {round_down(0.01 / users, 1)} is a careful choice."
+        if real("delta", self._delta(users), above=0, below=1, remedy=remedy) >= 1 / users:
+            raise ArgumentError("delta", self.delta, f"less than 1 / users = {round_down(1 / users)}", remedy)
 
     def _delta(self, users: int) -> float:
         """The delta of a fit on so many users: as given, or the default."""
         return default_delta(users) if self.delta is None else self.delta
 
-    def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None) -> None:
-        """Write the fit down before anybody is asked, and say what a careful person would want to hear."""
+    def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None, part: Part | None = None) -> None:
+        """Write the fit down before anybody is asked, for the part of the people that is; say what the careful want to hear."""
         name, seeded = type(self).__name__, self.random_state is not None or not population.private
         if self.epsilon > _WEAK_EPSILON:
             text = f"epsilon = {round_up(self.epsilon)}: the odds of what can be concluded about a person may change by a factor of"
@@ -147,7 +482,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         promised = None if seeded else guarantee
         self.unit_ = unit = population.unit
         if self.account is not None:
-            self.account.charge(name, population.users, promised, run, unit=unit)
+            self.account.charge(name, population.users, promised, run, unit=unit, part=part)
             return
         which, total = None, ""
         try:
@@ -189,23 +524,22 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         """The guarantee, saying what it does not cover."""
         if guarantee is None or not self.read_off_data_:
             return guarantee
-        return replace(guarantee, theorem=f"{guarantee.theorem}, but for {', '.join(self.read_off_data_)} read off the data")
-
-    @property
-    @abstractmethod
-    def guarantee_(self) -> Guarantee | Any:  # None where seeded; Any, as in typeshed, spares a test where it never is
-        """What the fit reveals about one user; None where it was seeded."""
+        return replace(guarantee, theorem=f"{guarantee.theorem}, except for {', '.join(self.read_off_data_)} read off the data")
 
     @abstractmethod
     def _asked_how(self) -> tuple[str, str]:
         """The interactivity, and in words how often users are asked."""
 
     def _watched(self, delta: float) -> str:
-        """What a fit with secret lots leaves to somebody who knows when each user answered; empty where there are none."""
+        """What a fit with secret lots leaves to an attacker who knows when each user answered; empty where there are none."""
         return ""
 
     def _meaning(self) -> list[str]:
         """What the learned numbers are, where that needs saying: lines of `explain`."""
+        return []
+
+    def _speaks_for(self) -> list[str]:
+        """For which class coefficients speak, where there are classes and a fit: a line of `explain`."""
         return []
 
     def _promise(self) -> Promise:
@@ -221,7 +555,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         if not hasattr(self, "promise_"):
             return f"{type(self).__name__} (not fitted): {promise}"
         if watched := self._watched(stated.delta):
-            promise += f"; secret lots, and to somebody who also knows when each user answered: {watched}"
+            promise += f"; secret lots, and to an attacker who also knows when each user answered: {watched}"
         notes = "" if self.guarantee_ else f"; NOT PRIVATE ({self._why_not_private()})"
         notes += f"; read off the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
         return f"{type(self).__name__} of {self.n_users_} users: {promise}{notes}"
@@ -272,6 +606,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             words.MACHINES,
             words.PUBLIC,
             words.ONCE,
+            *self._speaks_for(),
             *self._meaning(),
         ]
         return "\n".join(lines)
@@ -285,58 +620,25 @@ def warn_caller(text: str, category: type[Warning]) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-# Labels of declared classes, which are public facts: never counted in the data.
-
-_HOW = "Pass all labels that may occur, for example classes=[0, 1], whether or not they occur in this data."
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class DeclaredClasses(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
-    """An estimator of labels that its parameter `classes` lists."""
-
-    classes: Sequence[Any] | NDArray[Any] | None = None
-
-    def _declare_classes(self, y: NDArray[Any] | None) -> None:
-        """Set `classes_`: as declared, or read off the labels where the data is public."""
-        if y is not None:
-            check_classification_targets(y)
-        declared = np.asarray(self._read_off("classes", self.classes, _HOW, None if y is None else lambda: np.unique(y)))
-        self.classes_ = np.unique(declared)
-        if declared.ndim != 1 or len(self.classes_) != declared.size or len(self.classes_) < 2:
-            raise ArgumentError("classes", declared.tolist(), "a list of at least two classes, each once", _HOW)
-        if len(self.classes_) > 2 and not self.__sklearn_tags__().classifier_tags.multi_class:
-            remedy = "Only binary classification is supported. Use ShuffleLogisticRegression for more classes."
-            raise ArgumentError("classes", declared.tolist(), "two classes here", remedy)
-
-    def _class_indices(self, y: NDArray[Any]) -> NDArray[Any]:
-        """The place of each label among the classes; NaN for one that is none, where such records count as blank."""
-        if y.dtype.kind == self.classes_.dtype.kind != "O":
-            index = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-            index = np.where(self.classes_[index] == y, index, -1)
-        else:  # by Python's equality
-            place = {label: index for index, label in enumerate(self.classes_.tolist())}
-            index = np.array([known_place(place, label) for label in y.tolist()])
-        if self.invalid == "blank":
-            return np.where(index < 0, np.nan, index)
-        if (index < 0).any():
-            odd = y[index < 0][:1].tolist()[0]
-            raise RecordError("y", odd, f"one of the declared classes {self.classes_.tolist()}", "Declare it; nobody was asked.")
-        return index
+# Above this epsilon an attacker who knows when each person answered is promised next to nothing: docs/choosing.md.
+WATCHED_EPSILON = 20.0
 
 
-# Ranges of targets: as declared, or as public data has them.
-
-
-def checked_ranges(declared: Any, remedy: str) -> tuple[tuple[float, float], ...]:
-    """Return one pair per target, or refuse what is none."""
-    try:
-        ranges = np.atleast_2d(np.asarray(declared, dtype=np.float64))
-    except (TypeError, ValueError):
-        ranges = np.zeros((1, 0))
-    pairs = ranges.ndim == 2 and ranges.shape[1] == 2
-    if not pairs or not (np.abs(ranges) < 1e100).all() or not (ranges[:, 0] < ranges[:, 1]).all():
-        raise ArgumentError("target_range", declared, "(low, high) with low < high, or one such pair per target", remedy)
-    return tuple((float(low), float(high)) for low, high in ranges)
+def warn_of_watchers(guarantee: Guarantee, delta: float) -> None:
+    """Warn, from the plan and before anybody is asked, where secret lots promise little to an attacker who knows them."""
+    if guarantee.watched is None:
+        return
+    watched = guarantee.if_watched
+    if watched.slack < delta and watched.epsilon(delta) <= WATCHED_EPSILON:
+        return
+    known = words.watched_line(guarantee, delta)
+    warn_caller(
+        f"to an attacker who also knows when each person answered this fit promises {known}, above {WATCHED_EPSILON:g}, which "
+        'gives little protection. Where answers can be seen to arrive, use interactivity="full" (--interactivity full), which has '
+        "one figure for both and sends more bits; with few people it is less accurate (docs/choosing.md). Or ask more people. "
+        "Nobody was asked yet.",
+        WeakPrivacyWarning,
+    )
 
 
 def require_numbers(y: NDArray[Any]) -> None:
@@ -350,23 +652,32 @@ def require_numbers(y: NDArray[Any]) -> None:
             raise RecordError("y", text, "a number in every entry", remedy)
 
 
-def range_of(y: NDArray[Any]) -> list[tuple[float, float]]:
-    """Smallest and largest of every target; a constant one gets some width."""
-    columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-    return [
-        (float(low), float(max(high, low + 1e-9 * max(1.0, abs(low)))))
-        for low, high in zip(columns.min(0), columns.max(0), strict=True)
-    ]
+_GAPS = {
+    True: 'Pass invalid="blank", which counts such a row as a blank; or fill in a value that you can state without these rows, as '
+    "no guarantee covers an imputer that learns from them. Nobody was asked.",
+    False: "A prediction needs a number in every column: fill in a value that you can state without the training data.",
+}
+_TEXT = (
+    "Text needs public levels: a Schema and fit_table encode such columns, or OneHotEncoder(categories=[...]) with every category "
+    "given (docs/estimators.md, Text columns)."
+)
 
 
-# Estimators with invalid="blank": data as scikit-learn wants it but for single values, and blanks where these are not valid.
-#
-# A blank is a row of zeros, the intercept's constant too, with target 0: its loss has gradient 0 whatever the weights are. Of a
-# person with several rows each bad one is such a row. The person's vector is the mean over all its rows; no row's vector is longer
-# than the bound, so the mean is not, and it is clipped to the bound all the same.
+def checked_rows(estimator: Any, X: Any, *y: Any, reset: bool = True, **options: Any) -> Any:
+    """X, or X and y, as `validate_data` gives them; what is no finite number is refused with a remedy that a guarantee covers.
 
-# What is the same for whoever may be blank: no arithmetic with NaN or infinity, which would warn.
-Maker = Callable[[Any], Any]
+    scikit-learn's own advice is an imputer, which learns from the rows.
+    """
+    try:
+        return validate_data(estimator, X, *y, accept_sparse="csr", reset=reset, **options)
+    except ValueError as error:
+        found = re.search(r"Input (\S+) contains (NaN|infinity)", str(error))
+        if not found and "could not convert string to float" not in str(error):
+            raise
+    # outside of what caught it: scikit-learn's advice is not shown, and no trace leads back to a record
+    if found:
+        raise RecordError(found[1], Found(f"contains {found[2]}"), "finite in every entry", _GAPS[reset])
+    raise RecordError("X", Found("contains text"), "a number in every entry", _TEXT)
 
 
 def validated(estimator: Any, X: Any, **options: Any) -> Any:
@@ -378,118 +689,11 @@ def validated(estimator: Any, X: Any, **options: Any) -> Any:
     return validate_data(estimator, X, accept_sparse="csr", ensure_all_finite=False, **options)
 
 
-def target_column(X: Any, y: Any) -> NDArray[Any]:
-    """y as a column as long as X, values not looked at."""
-    column: NDArray[Any] = column_or_1d(one_by_one(y))
-    check_consistent_length(X, column)
-    return column
+# One private round for an estimator.
 
 
-def blanked(X: Any, y: NDArray[Any], rows: Maker, targets: Maker) -> tuple[Any, NDArray[np.float64]]:
-    """What `rows` and `targets` make of the valid records, and rows of zeros with target 0 for the others.
-
-    `targets` gives NaN for what is no target.
-    """
-    X = numbers_or_nan(X)
-    finite, values = finite_rows(X), np.asarray(targets(y), dtype=np.float64)
-    valid = finite & np.isfinite(values)
-    return zeroed(rows(zeroed(X, finite)), valid), zeroed(values, valid)
-
-
-# What every user does to its own row by public facts: columns from their ranges to [-1, 1], long rows scaled down, a constant.
-
-RANGES = "Pass (low, high) for all features or one pair per feature; values outside are clipped to it."
-
-
-def checked_ranges_of_features(declared: Any, features: int) -> Floats:
-    """Return one pair per feature, or refuse what is none."""
-    try:
-        ranges = np.broadcast_to(np.asarray(declared, dtype=np.float64), (features, 2))
-    except (TypeError, ValueError):
-        ranges = np.zeros((1, 2))
-    # narrower ones would have squares of 0
-    if not (np.all(np.abs(ranges) < 1e100) and np.all(ranges[:, 1] - ranges[:, 0] > 1e-100)):
-        raise ArgumentError("feature_range", declared, f"(low, high), or {features} such pairs, low < high", RANGES)
-    return ranges.copy()
-
-
-def centres(ranges: Floats, centred: bool = True) -> tuple[Floats, Floats]:
-    """Middles and half-widths of ranges; not centred, those of the ranges about 0 that hold them."""
-    low, high = ranges.T
-    return ((low + high) / 2, (high - low) / 2) if centred else (np.zeros(len(ranges)), np.abs(ranges).max(axis=1))
-
-
-def scaled_columns(X: Any, ranges: Floats, centred: bool) -> Any:
-    """Clip every column to its range and scale it to [-1, 1]; a map of each row alone."""
-    middle, half = centres(ranges, centred)
-    low, high = ranges.T
-    if not issparse(X):
-        scaled = np.clip(X, low, high)  # float64, whatever X is
-        scaled -= middle
-        scaled /= half
-        return scaled.astype(np.float32) if X.dtype == np.float32 else scaled
-    odd = np.flatnonzero((middle != 0) | (low > 0) | (high < 0))
-    if len(odd):
-        remedy = "Sparse rows need ranges whose middle is 0, such as (-5, 5), so that zeros stay zeros; or pass a dense array."
-        column = int(odd[0])
-        raise ArgumentError(f"feature_range[{column}]", tuple(ranges[column].tolist()), "(-high, high) for sparse rows", remedy)
-    sparse = X.copy()
-    sparse.sum_duplicates()
-    columns = sparse.indices
-    entries = np.clip(sparse.data, low[columns], high[columns]) / half[columns]
-    sparse.data = entries.astype(np.float32) if X.dtype == np.float32 else entries
-    return sparse
-
-
-def sent_rows(X: Any, norm: float, constant: float) -> Any:
-    """Scale rows down to a length of at most 1, the constant included."""
-    length = math.hypot(1.0, constant)
-    rows, scale = clip_rows(X, norm), 1 / (norm * length)
-    rows = rows if scale == 1 else rows * scale
-    return with_constant(rows, constant / length) if constant else rows
-
-
-def coefficient_units(columns: int, norm: float, constant: float) -> Floats:
-    """Say what to multiply weights of such rows by to have those of rows as they come, the intercept's last."""
-    length = math.hypot(1.0, constant)
-    scale = np.full(columns, 1 / (norm * length))
-    return np.append(scale, constant / length) if constant else scale
-
-
-# Public weights of classes.
-
-_REMEDY = (
-    "Say how much a class counts by what everybody may know: class_weight={'ill': 10} if about one person in eleven is ill. "
-    "'balanced' would count the classes in the data, which no guarantee covers."
-)
-
-
-def weighted_loss(loss: Loss, class_weight: Any, classes: NDArray[Any]) -> Loss:
-    """The loss with public weights of classes, scaled so that the largest is 1.
-
-    A weight multiplies a user's gradient. Since no weight is above 1, no gradient is longer than the loss's own bound: noise and
-    guarantee are those of the loss without weights.
-    """
-    if class_weight is None:
-        return loss
-    if not isinstance(class_weight, dict):
-        raise ArgumentError("class_weight", class_weight, "a dict from declared classes to public weights", _REMEDY)
-    labels = classes.tolist()
-    for label, weight in class_weight.items():
-        if label not in labels:
-            raise ArgumentError(
-                "class_weight", label, f"about the declared classes {labels}", "Check the class's spelling and type."
-            )
-        real(f"class_weight[{label!r}]", weight, above=0, at_most=1e6, remedy="To leave a class out, drop its people beforehand.")
-    weights = [float(class_weight.get(label, 1.0)) for label in labels]
-    return Weighted(loss, tuple(weight / max(weights) for weight in weights))
-
-
-# One private round for an estimator: planned by its parameters, charged to its account, then asked.
-
-
-def plan_once(estimator: PrivateEstimator, query: Moments, users: int) -> SumPlan:
-    """Plan the round. No data is touched."""
+def plan_once(estimator: PrivateEstimator, query: Query, users: int) -> SumPlan:
+    """Plan the round by the estimator's parameters. No data is touched."""
     return plan_for(
         query,
         users,
@@ -501,13 +705,8 @@ def plan_once(estimator: PrivateEstimator, query: Moments, users: int) -> SumPla
     )
 
 
-def ask_once(estimator: PrivateEstimator, query: Moments, population: Population, plan: SumPlan) -> SumEstimate:
-    """Check records, write the round down on the account, and ask everybody."""
-    population.prepare(query.check_records)
-    estimator._charge(population, plan.guarantee)
-    return answered(query, population, plan, estimator.random_state)
-
-
-def check_once(plan: SumPlan, query: Moments) -> None:
-    """Refuse a plan in a file that is certified for vectors of another range than the query's."""
+def check_once(plan: SumPlan, query: Query) -> None:
+    """Refuse a plan that is certified for vectors of another range than the query's."""
+    if not isinstance(plan, SumPlan):
+        raise ArgumentError("schedule", type(plan).__name__, "the plan of one round", "Pass what plan() returned.")
     require_range(plan, query.dim, query.norm, min(query.diameter, 2 * query.norm))

@@ -12,10 +12,6 @@ from typing import Any, TypeVar
 Estimator = TypeVar("Estimator", bound=type)
 _WIDTH = 110
 _FIRST_SECTION = re.compile(r"^(?=\S.*\n-{3,}$)", flags=re.M)
-_NORM = (
-    'The norm to which longer rows are scaled down, in training and in prediction. A public choice. "auto" is 1, with a warning; '
-    "None has it read off the data, which needs data_is_public=True."
-)
 # A parameter's type and meaning; by the class's name, too, where it means something else there.
 _PARAMETERS: dict[str, tuple[str, str]] = {
     "epsilon": (
@@ -62,8 +58,6 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "number of features with `feature_range`, so that no row is longer, and 1 with a warning without; None has it read off "
         "the data, which needs data_is_public=True.",
     ),
-    "ShuffleLinearRegression.feature_norm": ('float or "auto"', _NORM),
-    "ShuffleLogit.feature_norm": ('float or "auto"', _NORM),
     "radius": (
         "float",
         "The largest norm of the weights (of several classes, in root mean square), for rows divided by feature_norm, and for "
@@ -71,7 +65,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "ShuffleRidge.radius": (
         "float",
-        "The largest norm of the weights, for rows divided by feature_norm, and for targets scaled to [-1, 1]. Unless given, it is "
+        "The largest norm of the weights, for rows divided by feature_norm, and for targets scaled to [-1, 1]. By default it is "
         "2 in rounds, and moments have no bound. Steps are in proportion to it: too large is noisy, too small is biased towards 0.",
     ),
     "l2": ("float", "Adds (l2 / 2) |weights|^2 to the mean loss, the intercept included, for rows divided by feature_norm."),
@@ -93,19 +87,26 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "rule; `method_` and `explain()` say which it was.",
     ),
     "rule": (
-        '{"practical", "bound"}',
-        '"practical" takes steps and rounds that do well on most data, and has no bound on the loss; "bound" takes those with the '
-        "best bound. The guarantee of privacy is the same.",
+        '{"practical", "bound", "plain", "centred", "whitened"}',
+        '"practical" takes what does well on most data, and has no bound on the loss; "bound" takes steps with the best bound. The '
+        'guarantee of privacy is the same. "practical" chooses by public facts among "whitened", whose first rounds ask for second '
+        'moments of rows, "centred", whose first rounds ask for their mean, and "plain", which asks for gradients alone; '
+        "`explain()` says which it took.",
     ),
-    "rounds": ("int", "How many rounds; chosen by the rule unless given."),
+    "rounds": ("int", "How many rounds; default: chosen by the rule."),
     "clip": (
         "float",
-        "The norm to which each user's gradient is clipped; less means less noise and more bias. The rule's own unless given.",
+        "The norm to which each user's gradient is clipped; default: less means less noise and more bias. The rule's own.",
     ),
     "curvature": (
         "float",
-        'The curvature of the mean loss that practical steps are made for: less is bolder. With rule="practical" only; the rule\'s '
-        "own unless given.",
+        'The curvature of the mean loss that practical steps are made for: less is bolder. With rule="practical" only. '
+        "Default: the rule's own.",
+    ),
+    "max_inflation": (
+        "float",
+        "The noise of a round over the least that the guarantee allows, above 1: more noise takes fewer bits. By default 1.05, and "
+        "1.6 for rotated rounds of secret lots that have more users than the gradient has coordinates, 1.25 for others.",
     ),
     "lots": (
         '{"auto", "secret", "open"}',
@@ -146,8 +147,8 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "array-like",
         "Public (low, high) for all features, or one such pair per feature, in the columns' own units: on the user's side, values "
         "outside are clipped to it, and columns are scaled from it to [-1, 1] (without an intercept, from the range about 0 that "
-        "holds it). `feature_norm`, `radius` and `l2` are then about scaled rows, `coef_` and `intercept_` about columns as they "
-        "come. Sparse rows need ranges whose middle is 0.",
+        "holds it). `feature_norm`, `radius` and `l2` are then about scaled rows; `coef_`, `intercept_` and intervals about "
+        "columns as they come. Sparse rows need ranges whose middle is 0.",
     ),
     "ShuffleScaler.feature_range": (
         "array-like",
@@ -164,12 +165,28 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "Declared: no true coefficient, the intercept included, is larger, either way, in log-odds per unit of the data. A public "
         "choice that keeps intervals finite where the data do not decide a coefficient; the others' intervals do not use it.",
     ),
+    "ShuffleLinearRegression.method": (
+        '{"auto", "rounds", "moments"}',
+        "Whether everybody is asked at once, for second moments, or each in one of eight secret rounds that zoom in. Rounds have "
+        "narrower intervals; one round keeps epsilon for whoever knows when each user answered, has several targets, and answers "
+        'regressions on some of the columns afterwards. "auto" takes the narrower forecast, from public facts alone.',
+    ),
+    "ShuffleLogit.method": (
+        '{"auto", "rounds", "moments"}',
+        "Whether people are asked in three groups, or each in one of eight secret rounds that zoom in. Rounds have narrower "
+        'intervals; groups keep epsilon for whoever knows when each user answered. "auto" takes the narrower forecast, from public '
+        "facts alone.",
+    ),
     "with_mean": ("bool", "Whether means are subtracted; sparse rows need False."),
     "with_std": ("bool", "Whether features are divided by their standard deviations."),
-    "norm": ("float", "Longer rows are scaled down to it afterwards; no limit unless given."),
+    "norm": ("float", "Longer rows are scaled down to it afterwards; default: no limit."),
 }
 _ATTRIBUTES: dict[str, tuple[str, str]] = {
-    "coef_": ("ndarray", "The weights, for rows as they come (within feature_range, longer ones scaled down to feature_norm)."),
+    "coef_": (
+        "ndarray",
+        "The weights, for rows as they come (within feature_range, longer ones scaled down to feature_norm). Of two classes "
+        "they speak for classes_[1], the later one in sorted order.",
+    ),
     "intercept_": ("float or ndarray", "The intercept, one per output; 0 without one."),
     "std_": ("ndarray", "Standard errors of coef_; infinity where the data do not decide a coefficient."),
     "intercept_std_": ("float or ndarray", "The standard error of the intercept; 0 without one."),
@@ -192,10 +209,16 @@ _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "ShuffleRidge.result_": ("Result", "In rounds: the transcript, every round's point and private mean gradient."),
     "ShuffleRidge.plan_": ("SumPlan", "By moments: the plan of the one round."),
     "ShuffleRidge.estimate_": ("SumEstimate", "By moments: the noisy sum that the round released."),
+    "ShuffleLinearRegression.schedule_": ("Schedule", "In rounds: the schedule that was run, with the plan of every round."),
+    "ShuffleLinearRegression.result_": ("Result", "In rounds: the transcript, every round's view and private mean."),
+    "ShuffleLogit.schedule_": ("Schedule", "In rounds: the schedule that was run, with the plan of every round."),
+    "ShuffleLogit.result_": ("Result", "In rounds: the transcript, every round's view and private mean."),
+    "ShuffleLinearRegression.plan_": ("SumPlan", "By moments: the plan of the one round."),
+    "ShuffleLinearRegression.estimate_": ("SumEstimate", "By moments: the noisy sum that the round released."),
     "plan_": ("SumPlan", "The plan of the one round."),
     "estimate_": ("SumEstimate", "The noisy sum that the round released."),
     "result_": ("Result", "The transcript: every round's point and private mean gradient."),
-    "rounds_": ("GroupRounds", "The noisy sums that the three groups' rounds released, with their plans."),
+    "rounds_": ("GroupRounds", "By moments: the noisy sums that the three groups' rounds released, with their plans."),
     "read_off_data_": ("tuple of str", "Public facts that were read off the data, which the guarantee does not cover."),
     "unit_": ("str or None", 'Whom the guarantee protects: "row", "person" (with all rows) or "user".'),
 }

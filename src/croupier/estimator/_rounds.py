@@ -1,26 +1,55 @@
-"""One private round in each of several groups of people, and what that reveals about one of them."""
+"""Runs that are ready to ask: one private round of everybody, or one in each of several groups of people."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..population import Population
+from ..optimizer.result import Round
+from ..population import Population, Query
 from ..population.dealing import deal
-from ..population.population import Question
+from ..population.population import Question, Test
 from ..privacy import Guarantee, SumPlan
 from ..privacy.crowd import honest_in_batch
 from ..protocol import SumEstimate
 from ..protocol.randomness import Secret
-from ..statistics.asking import plan_for
-from ..statistics.query import Statistic
+from ..statistics.asking import answered, plan_for
 from ..validation import ArgumentError, real, whole
 
 # The part of delta for groups that hold too few honest users.
 _SHORTFALL_SHARE = 0.01
 _REMEDY = "Do not use this file."
+_PLAN_AGAIN = "Plan for as many people as there are; nobody was asked, and nothing was spent."
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A run whose records are checked and which has asked nobody yet.
+
+    `ask` asks, calls its argument after each round of training, and returns what a model keeps of the release, by the names of its
+    attributes. `name` is that of a run which may go on from a file, so that it is charged once.
+    """
+
+    ask: Callable[[Callable[[Round], None] | None], dict[str, Any]]
+    name: str | None = None
+
+
+@contextmanager
+def one_round(query: Query, population: Population, plan: SumPlan, seed: int | None) -> Iterator[Ready]:
+    """Everybody is asked once."""
+    whole("schedule.honest_users", plan.honest_users, at_least=1, at_most=population.users, remedy=_PLAN_AGAIN)
+    population.prepare(query.test)
+    yield Ready(lambda _: {"plan_": plan, "estimate_": answered(query, population, plan, seed)})
+
+
+def require_once(checkpoint: Any) -> None:
+    """Refuse a checkpoint of a run that has one answer of everybody, or none."""
+    if checkpoint is not None:
+        remedy = "Everybody is asked once: there are no rounds to resume."
+        raise ArgumentError("checkpoint", str(checkpoint), "left out here", remedy)
 
 
 @dataclass(frozen=True)
@@ -144,7 +173,7 @@ def check_round(estimate: SumEstimate, plan: SumPlan) -> None:
 
 
 def plan_groups(
-    queries: Sequence[Statistic], sizes: Sequence[int], *, epsilon: float, delta: float, honest: float, **options: Any
+    queries: Sequence[Query], sizes: Sequence[int], *, epsilon: float, delta: float, honest: float, **options: Any
 ) -> GroupPlans:
     """Plan one round for each group of users."""
     shortfall = 0.0 if honest >= 1 else _SHORTFALL_SHARE * delta
@@ -159,10 +188,19 @@ def plan_groups(
     return GroupPlans(plans, honest, shortfall)
 
 
-def ask_groups(
-    planned: GroupPlans, queries: Sequence[Callable[[Sequence[SumEstimate]], Statistic]], population: Population, seed: int | None
-) -> GroupRounds:
-    """Ask one group after the other; what a group is asked may depend on what earlier ones answered."""
+Queries = Sequence[Callable[[Sequence[SumEstimate]], Query]]
+
+
+@contextmanager
+def group_rounds(planned: GroupPlans, queries: Queries, test: Test, population: Population, seed: int | None) -> Iterator[Ready]:
+    """Everybody is asked once, in one of several groups; what a group is asked may depend on what earlier ones answered."""
+    whole("schedule.users", planned.users, at_least=population.users, at_most=population.users, remedy=_PLAN_AGAIN)
+    planned.check()
+    population.prepare(test)
+    yield Ready(lambda _: {"rounds_": _ask_groups(planned, queries, population, seed)})
+
+
+def _ask_groups(planned: GroupPlans, queries: Queries, population: Population, seed: int | None) -> GroupRounds:
     secret = Secret.fresh() if seed is None else Secret.of_seed(seed)
     batches = deal(secret.derive("deal"), planned.users, [plan.users for plan in planned.plans])
     estimates: list[SumEstimate] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import json
@@ -19,7 +18,7 @@ from sklearn.utils import get_tags
 
 from .. import files
 from ..privacy import Guarantee
-from ..privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer, without_lots
+from ..privacy._filter import COMMON_DELTA, Caps, GaussianBound, Limit, bounds_of, first_cap, spent, without_lots
 from ..privacy._ledger import BudgetExceededError
 from ..privacy._rounding import round_up
 from ..statistics.holdout import SIDES, Part, by_split
@@ -29,8 +28,6 @@ from ..validation import ArgumentError, Found, one_of, real
 
 FORMAT, VERSION = "croupier account", 1
 UNITS = ("row", "person", "user")
-# The delta of an account for which none was chosen.
-COMMON_DELTA = 1e-6
 _EDITED = "Do not edit an account by hand; begin a new one."
 
 
@@ -85,29 +82,9 @@ class Spent:
         return spent
 
 
-@dataclass(frozen=True)
-class Limit:
-    """What everybody is promised altogether, and the caps that keep it.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-        The promise.
-    caps : Caps
-        On squares of mu and on slacks.
-    """
-
-    epsilon: float
-    delta: float
-    caps: Caps
-
-    @classmethod
-    def of(cls, epsilon: float | None, delta: float) -> Limit | None:
-        """The limit for such a promise; None where there is none."""
-        return None if epsilon is None else cls(epsilon, delta, Caps.of_limit(epsilon, delta))
-
-    def __str__(self) -> str:
-        return f"limit epsilon = {round_up(self.epsilon)}, delta = {round_up(self.delta)}"
+def limit_text(limit: Limit) -> str:
+    """A limit in words."""
+    return f"limit epsilon = {round_up(limit.epsilon)}, delta = {round_up(limit.delta)}"
 
 
 @dataclass(frozen=True)
@@ -148,7 +125,7 @@ class Terms:
         delta = real("delta", values["limit"]["delta"], above=0, below=1, remedy=remedy)
         if not caps.keep(epsilon, delta):
             raise ArgumentError("caps", str(caps), f"such that they keep epsilon = {epsilon!r}, delta = {delta!r}", remedy)
-        return cls(Limit(epsilon, delta, caps), first, delta)
+        return cls(Limit(epsilon, delta, caps=caps), first, delta)
 
 
 def is_account(path: Path) -> bool:
@@ -200,7 +177,7 @@ def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
     except json.JSONDecodeError:
-        remedy = "A fit was cut off while it was written down: count it as spent, and mend the line by hand."
+        remedy = "If an interrupted fit left it, count that fit as spent and repair the line; else give an account file."
         raise ArgumentError(f"{path}, line {number}", Found("is not JSON"), "a whole entry", remedy) from None
     if not isinstance(entry, dict):
         raise ArgumentError(
@@ -215,8 +192,10 @@ def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
 MOST_SPLITS = 8
 
 
-def kinds(fits: Sequence[Spent], part: Part | None = None) -> list[list[Spent]]:
-    """The fits that ask a user, in order, for every kind of user: one side of every split."""
+def by_user_group(fits: Sequence[Spent], part: Part | None = None) -> list[list[Spent]]:
+    """The fits that ask a user, in order, for every group of users: one side of every split."""
+    if all(fit.part is None for fit in fits):
+        return [list(fits)]
     splits = list(by_split([(fit.part, fit) for fit in fits])[1])
     chosen = [
         dict(zip(splits, sides, strict=True))
@@ -228,42 +207,35 @@ def kinds(fits: Sequence[Spent], part: Part | None = None) -> list[list[Spent]]:
 
 def require_few_splits(fits: Sequence[Spent]) -> None:
     """Refuse a fit of one more split than can be counted kind by kind."""
-    splits = len(by_split([(fit.part, fit) for fit in fits])[1])
+    splits = len({fit.part.split for fit in fits if fit.part is not None})
     if splits > MOST_SPLITS:
         remedy = "Different splits overlap, and are added up anyway: count this fit on everybody, without a part."
         raise ArgumentError("part", Found(f"is of split {splits} on this account"), f"one of at most {MOST_SPLITS} splits", remedy)
 
 
-def bounds_of(fits: Sequence[Spent], *, watched: bool = False) -> list[GaussianBound] | None:
-    """What a filter counts of fits that ask the same user; None where a fit has no guarantee."""
+def guarantees_of(fits: Sequence[Spent]) -> list[Guarantee] | None:
+    """The guarantees of fits that ask the same user; None where one of them has none."""
     guarantees = [fit.guarantee for fit in fits]
-    return None if None in guarantees else [_bound(guarantee, watched) for guarantee in guarantees if guarantee]
+    return None if None in guarantees else [guarantee for guarantee in guarantees if guarantee]
 
 
 def spent_by(found: Sequence[Sequence[Spent]], terms: Terms, fits: Sequence[Spent], *, watched: bool) -> float:
     """An odometer for every kind of user, whose first cap is fixed before their first fit: the largest figure (section 4)."""
     totals = [0.0]
     for asked in filter(None, found):
-        bounds = bounds_of(asked, watched=watched)
-        if bounds is None:
+        guarantees = guarantees_of(asked)
+        if guarantees is None:
             return float("inf")
-        cap = terms.first_cap if asked[0] is fits[0] and not watched else first_cap(bounds[0])
-        totals.append(odometer(bounds, terms.delta, cap))
+        cap = terms.first_cap if asked[0] is fits[0] and not watched else None
+        totals.append(spent(guarantees, terms.delta, first=cap, watched=watched))
     return max(totals)
 
 
-def use(limit: Limit, fits: Sequence[Spent], part: Part | None = None) -> tuple[float, float] | None:
+def cap_usage(limit: Limit, fits: Sequence[Spent], part: Part | None = None) -> tuple[float, float] | None:
     """Which parts of the caps users (of a part) have used up, at most; None where a fit has no guarantee."""
-    parts = [bounds and limit.caps.use(bounds) for bounds in map(bounds_of, filter(None, kinds(fits, part)))]
-    if any(part is None for part in parts):
-        return None
-    return max((part[0] for part in parts if part), default=0.0), max((part[1] for part in parts if part), default=0.0)
-
-
-def keep(limit: Limit, asked: Sequence[Spent]) -> bool:
-    """Whether fits that ask the same user keep a limit: by its caps, or one alone by itself."""
-    bounds, alone = bounds_of(asked), asked[0].guarantee if len(asked) == 1 else None
-    return (bounds is not None and max(limit.caps.use(bounds)) <= 1) or bool(alone and alone.delta(limit.epsilon) <= limit.delta)
+    found = [guarantees_of(asked) for asked in by_user_group(fits, part) if asked]
+    used = [(0.0, 0.0), *(limit.use(guarantees) for guarantees in found if guarantees is not None)]
+    return None if None in found else (max(squares for squares, _ in used), max(slacks for _, slacks in used))
 
 
 def promises(account: PrivacyAccount, part: Part | None = None) -> tuple[float, float]:
@@ -297,7 +269,7 @@ def parts_text(account: PrivacyAccount) -> str:
     lines, limit = [], account.limit
     for split, asked in splits.items():
         for part in (split, split.other):
-            used = limit and use(limit, account.fits, part)
+            used = limit and cap_usage(limit, account.fits, part)
             spent = use_text(used) if used else f"have {epsilon_text(account.spent(part))} at delta = {round_up(account.delta)}"
             lines.append(f"{len(asked[part.side]) or 'none'} of the fits on {part}, who {spent}")
     lines += [f"{len(everybody)} on everybody"] if everybody else []
@@ -325,13 +297,8 @@ def figures(account: PrivacyAccount) -> dict[str, Any]:
 
 
 def _used(limit: Limit, fits: Sequence[Spent], part: Part | None = None) -> dict[str, float]:
-    used = use(limit, fits, part)
+    used = cap_usage(limit, fits, part)
     return {} if used is None else {"used_of_mu_squared": used[0], "used_of_slack": used[1]}
-
-
-@functools.lru_cache(maxsize=1024)
-def _bound(guarantee: Guarantee, watched: bool) -> GaussianBound:
-    return gaussian_bound(guarantee.if_watched if watched else guarantee)
 
 
 def _finite(epsilon: float) -> float | None:
@@ -346,7 +313,7 @@ class BudgetWarning(UserWarning):
     """The same people's data is used for more than one fit, and nobody said that this is being counted."""
 
 
-class PrivacyAccount:
+class PrivacyAccount(files.Figures):
     """Counts what all fits on one group of people reveal together. Give the same account to every estimator that sees them.
 
     Clones share it, so a grid search is counted fit by fit, and everybody as if they took part in each: an upper bound for
@@ -488,10 +455,10 @@ class PrivacyAccount:
         terms, fits = self._state()
         if terms is None or not fits:
             return 0.0
-        return spent_by(kinds(fits, part), terms, fits, watched=False)
+        return spent_by(by_user_group(fits, part), terms, fits, watched=False)
 
     def spent_if_watched(self) -> float:
-        """An epsilon for everything so far to somebody who also knows when each user answered, in fits with secret lots.
+        """An epsilon for everything so far to an attacker who also knows when each user answered, in fits with secret lots.
 
         Returns
         -------
@@ -515,7 +482,7 @@ class PrivacyAccount:
         terms, fits = self._state()
         if terms is None or not fits:
             return 0.0
-        return max(self.spent(), spent_by(kinds(fits), terms, fits, watched=True))
+        return max(self.spent(), spent_by(by_user_group(fits), terms, fits, watched=True))
 
     @property
     def has_secret_lots(self) -> bool:
@@ -523,7 +490,7 @@ class PrivacyAccount:
         return any(fit.guarantee is not None and fit.guarantee.watched is not None for fit in self._state()[1])
 
     def watched_text(self) -> str:
-        """Say what is left to somebody who also knows when each user answered.
+        """Say what is left to an attacker who also knows when each user answered.
 
         Returns
         -------
@@ -532,7 +499,7 @@ class PrivacyAccount:
         """
         if not self.has_secret_lots:
             return ""
-        return f"; to somebody who also knows when each user answered {epsilon_text(promises(self)[1])}"
+        return f"; to an attacker who also knows when each user answered {epsilon_text(promises(self)[1])}"
 
     def charge(
         self,
@@ -559,7 +526,7 @@ class PrivacyAccount:
         unit : str
             Whom the guarantee protects: "row", "person" or "user", as in `Spent`.
         part : Part, optional
-            The part of the people that is asked; that of this account (`of_part`) unless given.
+            The part of the people that is asked; default: that of this account (`of_part`).
 
         Returns
         -------
@@ -585,7 +552,7 @@ class PrivacyAccount:
         if part is not None:
             part.require(users, unit)
         spent = Spent(what, users, guarantee, run or uuid.uuid4().hex, unit, part)
-        bound = gaussian_bound(guarantee) if guarantee else None
+        bound = bounds_of([guarantee])[0] if guarantee else None
         with self._lock:
             terms, fits = self._state()
             if terms is None:
@@ -617,13 +584,13 @@ class PrivacyAccount:
         there = terms.limit if terms else None
         if terms and (self.epsilon not in (None, there and there.epsilon) or self._delta not in (None, terms.delta)):
             remedy = "Both are fixed before the first fit. Leave epsilon and delta out to take over the file's."
-            allowed = f"as in {self.path}, which has {there or f'no limit, delta = {round_up(terms.delta)}'}"
+            allowed = f"as in {self.path}, which has {limit_text(there) if there else f'no limit, delta = {round_up(terms.delta)}'}"
             raise ArgumentError("epsilon, delta", (self.epsilon, self._delta), allowed, remedy)
         return terms, fits
 
     def _begin(self, bound: GaussianBound | None) -> None:
         """Fix the terms, before anything is released: those of the account, and the odometer's first cap by the first fit."""
-        self._terms = Terms(Limit.of(self.epsilon, self.delta), first_cap(bound), self.delta)
+        self._terms = Terms(self._new_limit(), first_cap(bound), self.delta)
         if self.path is not None:
             append(self.path, self._terms.to_dict())
 
@@ -639,11 +606,11 @@ class PrivacyAccount:
         limit = terms.limit if terms else None
         if limit is None:
             return
-        promise = f"with this fit, {len(fits)} on this account, the {limit} would not hold"
-        used = use(limit, fits)
+        promise = f"with this fit, {len(fits)} on this account, the {limit_text(limit)} would not hold"
+        used = cap_usage(limit, fits)
         if used is None:
             raise BudgetExceededError(f"{promise}: one of them is seeded. Nobody was asked. Leave random_state out.")
-        if all(keep(limit, asked) for asked in kinds(fits) if asked):
+        if all((guarantees := guarantees_of(asked)) and limit.keeps(guarantees) for asked in by_user_group(fits) if asked):
             return
         squares, slacks = used
         remedy = "Fit with a smaller epsilon" if squares > 1 else "Fit with a smaller delta"
@@ -669,7 +636,10 @@ class PrivacyAccount:
     def limit(self) -> Limit | None:
         """What everybody is promised altogether; None where fits are counted without a limit."""
         terms = self._state()[0]
-        return terms.limit if terms else Limit.of(self.epsilon, self.delta)
+        return terms.limit if terms else self._new_limit()
+
+    def _new_limit(self) -> Limit | None:
+        return None if self.epsilon is None else Limit(self.epsilon, self.delta)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is counted, for whom, and what it comes to, in plain JSON types.
@@ -683,26 +653,40 @@ class PrivacyAccount:
         """
         return figures(self)
 
+    def figures(self) -> list[dict[str, Any]]:
+        """Return the fits that are written down.
+
+        Returns
+        -------
+        list of dict
+            "what", "users", "unit", "epsilon", at the account's delta, and "part".
+        """
+        rows = []
+        for fit in self._state()[1]:
+            epsilon = "NOT private" if fit.guarantee is None else epsilon_text(fit.guarantee.epsilon(self.delta))
+            rows.append({"what": fit.what, "users": fit.users, "unit": fit.unit, "epsilon": epsilon, "part": str(fit.part or "")})
+        return rows
+
     def __str__(self) -> str:
         fits, limit = self._state()[1], self.limit
         if any(fit.guarantee is None for fit in fits):
             seeded = "NOT PRIVATE together (one was seeded, or on a stand-in)"
-            return f"{len(fits)} fits, {seeded}; {limit or 'no limit'}{parts_text(self)}"
+            return f"{len(fits)} fits, {seeded}; {limit_text(limit) if limit else 'no limit'}{parts_text(self)}"
         if limit is None:
             together = f"together {epsilon_text(self.spent())} at delta = {round_up(self.delta)}"
             return f"{len(fits)} fits, {together}{self.watched_text()}; no limit{parts_text(self)}"
-        used = use_text(use(limit, fits) or (0.0, 0.0))
-        return f"{len(fits)} fits within the {limit}; {used}{self.watched_text()}{parts_text(self)}"
+        used = use_text(cap_usage(limit, fits) or (0.0, 0.0))
+        return f"{len(fits)} fits within the {limit_text(limit)}; {used}{self.watched_text()}{parts_text(self)}"
 
 
 def _require_same(written: Spent, again: Spent) -> None:
     """Refuse a run by a name that was written down for one that reveals less: what is more would not be counted."""
-    remedy = "Give every run a name of its own; only one that goes on from a checkpoint has the same."
+    remedy = "Give every run a name of its own; only a run resumed from a checkpoint has the same."
     same = (written.unit, written.part) == (again.unit, again.part)
     if written.guarantee is not None and again.guarantee is not None:
         same = same and written.guarantee.neighbours == again.guarantee.neighbours
     for watched in (False, True):
-        (before,), (now,) = (bounds_of([fit], watched=watched) or (None,) for fit in (written, again))
+        before, now = (fit.guarantee and bounds_of([fit.guarantee], watched=watched)[0] for fit in (written, again))
         same = same and (
             not before or bool(now and now.mu <= before.mu * SAME_RUN_TOLERANCE and now.slack <= before.slack * SAME_RUN_TOLERANCE)
         )
@@ -778,8 +762,8 @@ def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = (), parts: Ma
                 f"step {name!r}",
                 type(step).__name__,
                 "one of croupier's, or one that learns nothing from the data",
-                f"Its fit is not covered by any guarantee. Use ShuffleScaler, or, if it saw public data only, "
-                f"public_steps=({name!r},).",
+                f"No guarantee covers its fit. {_instead(type(step).__name__)} If all that it learned is public (a fit on public "
+                f"data, categories that were given to it), pass public_steps=({name!r},).",
             )
     if declared:
         raise ArgumentError("parts", sorted(declared), "names of steps that have a guarantee", "Name the steps of this pipeline.")
@@ -789,6 +773,21 @@ def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = (), parts: Ma
             raise ArgumentError("n_users_", same, "the same in all steps", remedy)
     require_one("unit_", units)
     return _worst(found)
+
+
+# What to use in place of steps of other libraries, by a part of their names.
+_INSTEAD = {
+    "Imputer": 'For gaps, pass invalid="blank" to the croupier estimator.',
+    "Encoder": "For text columns, give an encoder every category (categories=[...]), or use a Schema with fit_table.",
+    "ColumnTransformer": "For text columns, use a Schema with fit_table, which encodes every column by public facts.",
+    "PCA": "For many columns, use croupier.features.Projection, which learns nothing.",
+    "Scaler": "For scaling, use ShuffleScaler, or declare feature_range=.",
+}
+
+
+def _instead(step: str) -> str:
+    """What does the work of a step that learns from data, and is covered; where it is not known, nothing."""
+    return next((remedy for part, remedy in _INSTEAD.items() if part in step), "Use a step that learns nothing, or ShuffleScaler.")
 
 
 def _steps(model: Any) -> Iterator[tuple[str, Any]]:

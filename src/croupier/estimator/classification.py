@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..problem import CappedLogistic, CappedMultinomial, Hinge, Logistic, Loss, Multinomial, SmoothedHinge, SquaredHinge
 from ..problem.classification import Weighted
 from ..validation import ArgumentError, one_of
-from ._base import DeclaredClasses, Floats, weighted_loss
 from ._linear import LinearModel
 from ._parameters import documented
+from ._rows import DeclaredClasses, Floats, weighted_loss
 
 # Log-odds this close to 0 are 0 but for rounding.
 TIE_TOLERANCE = 1e-9
@@ -120,17 +120,16 @@ class ShuffleLogisticRegression(LinearClassifier):
 
     def _caps(self) -> bool:
         """Whether these parameters train on the capped loss."""
-        return self.rule == "practical" and self.clip is None
+        return self.rule in ("centred", "whitened") or (self.rule != "bound" and self.clip is None)
 
-    def check_learned(self) -> None:
-        """Refuse coefficients that are not those of the result, and another loss than rule, clip and the plans say."""
-        if "result_" in vars(self):
-            steepest = self._problem(self.n_features_in_, self.constant_).lipschitz if self.capped_ is True else math.inf
-            longer = any(phase.plan.norm > steepest * (1 + 1e-9) for phase in self.schedule_.phases)
-            if self.capped_ is not self._caps() or longer:
-                allowed = f"{self._caps()}, by rule = {self.rule!r}, clip = {self.clip} and the plans beside them"
-                raise ArgumentError("capped_", self.capped_, allowed, "Do not use this file.")
-        super().check_learned()
+    def _check_plans(self, planned: Any) -> None:
+        """Refuse another loss than rule, clip and the plans say."""
+        super()._check_plans(planned)
+        steepest = self._problem().lipschitz if self.capped_ is True else math.inf
+        longer = any(phase.plan.norm > steepest * (1 + 1e-9) for phase in planned.phases if not phase.opens)
+        if self.capped_ is not self._caps() or longer:
+            allowed = f"{self._caps()}, by rule = {self.rule!r}, clip = {self.clip} and the plans beside them"
+            raise ArgumentError("capped_", self.capped_, allowed, "Do not use this file.")
 
     def _loss(self) -> Loss:
         classes = len(self.classes_)
@@ -143,21 +142,30 @@ class ShuffleLogisticRegression(LinearClassifier):
     def _meaning(self) -> list[str]:
         if "result_" not in vars(self):
             return []
+        recast = any(phase.share is not None and phase.algorithm == "acsa" for phase in self.schedule_.phases)
+        if recast:
+            text = (
+                "Gradients were clipped on centred rows: coef_ are not the parameters of a logistic model, of which they have the"
+            )
+            return [f"{text} signs, and probabilities are those of clipped gradients.", *self._chosen_rule()]
         if not self.capped_ and self._clips():
             text = (
                 "Gradients of the logistic loss were clipped: coef_ are not the parameters of a logistic model, of which they have "
             )
             return [f"{text}the signs. decision_function and predict_proba are log-odds and probabilities all the same."]
-        alike = "" if len(self.classes_) == 2 else ", up to what is added to all classes alike (more steadily with curvature=0.2)"
+        alike = "" if len(self.classes_) == 2 else ", up to what is added to all classes alike"
         shrunk = "; l2 draws them towards 0" if self.l2 else ""
         text = (
             "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
         )
-        return [f"{text}rows of at most feature_norm){alike}{shrunk}. They have no error bars; those of ShuffleLogit do."]
+        return [
+            f"{text}rows of at most feature_norm){alike}{shrunk}. They have no error bars; those of ShuffleLogit do.",
+            *self._chosen_rule(),
+        ]
 
     def _clips(self) -> bool:
         """Whether gradients of the trained model's loss can be longer than what they were clipped to."""
-        longest = self._problem(self.n_features_in_, self.constant_).lipschitz
+        longest = self._problem().lipschitz
         return bool(self.schedule_.phases[-1].plan.norm < longest * (1 - 1e-9))
 
     def decision_function(self, X: Any) -> Floats:

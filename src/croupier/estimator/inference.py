@@ -2,78 +2,297 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, hstack, issparse
 from scipy.special import expit
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from ..invalid import finite_rows, numbers_or_nan, zeroed
-from ..population import Population
-from ..population.population import require_population
-from ..privacy import Guarantee, SumPlan
+from ..invalid import numbers_or_nan
+from ..optimizer import Result, Schedule
+from ..population import Population, Query
+from ..privacy import NoCertificateError, SumPlan
 from ..privacy import _statements as words
-from ..problem.problem import clip_rows, row_norms
+from ..problem.problem import clip_rows, with_constant
 from ..protocol import SumEstimate
 from ..statistics import Moments
 from ..statistics.moments import Coefficients, LeastSquares, MomentSums, explained, least_squares, noise_edge, seen_from
 from ..statistics.newton import Newton
-from ..statistics.query import Statistic
-from ..validation import ArgumentError, real, whole
-from ._base import (
-    DeclaredClasses,
-    Floats,
-    PrivateEstimator,
-    ask_once,
-    blanked,
-    check_once,
-    checked_ranges,
-    coefficient_units,
-    plan_once,
-    range_of,
-    require_numbers,
-    sent_rows,
-    target_column,
-    validated,
-)
+from ..statistics.zoom import Seen, Zoom, ZoomLogit
+from ..validation import ArgumentError, one_of, whole
+from ._base import check_once, plan_once, warn_caller
 from ._parameters import documented
-from ._rounds import GroupPlans, GroupRounds, ask_groups, plan_groups
-from .files import require_range
-from .intervals import FORECAST_FIRST, RegressionTable, WidthForecast, check_coef_bound, least_spread, shown, slope_half_width
-from .warnings import warn_of_undeclared_norm
+from ._rounds import GroupPlans, Ready, group_rounds, one_round, plan_groups, require_once
+from ._rows import DeclaredClasses, Floats, LinearRows, checked_ranges, range_of
+from ._zooming import APPROXIMATE, HOPELESS, check_zoom, expected, plan_zoom, seen_in, zoom_of, zoom_rounds
+from .intervals import (
+    FORECAST_FIRST,
+    CutResidualsWarning,
+    RegressionTable,
+    WidthForecast,
+    check_coef_bound,
+    least_spread,
+    shown,
+    slope_half_width,
+)
 
-# Linear regression in one round, with standard errors and intervals: from the second moments of rows and targets.
-
-_RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
-_NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
-
-
-def _norm_of(declared: Any) -> Any:
-    """The declared norm; 1 where nothing is declared, of which `fit` warns."""
-    return 1.0 if isinstance(declared, str) and declared == "auto" else declared
+METHODS = ("auto", "rounds", "moments")
+_METHODS_REMEDY = "'moments' asks at once, 'rounds' in eight secret rounds, 'auto' takes the one whose forecast is narrower."
+# The share of people whose residual is cut from which on a fit warns.
+_MANY_CUT = 0.01
 
 
-@documented("coef_", "intercept_", "std_", "intercept_std_", "target_range_", "feature_norm_", "plan_", "estimate_")
 @dataclass(kw_only=True, eq=False, repr=False)
-class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator):  # type: ignore[misc]
-    """Linear regression with standard errors and intervals, in one round, from people who keep their records.
+class IntervalModel(LinearRows):
+    """A linear model whose coefficients have standard errors: rows are sent at most 1 long, the constant included."""
 
-    Algorithm: one private sum of each user's second moments (x x', x y, y^2), by its diameter; least squares from it, eigenvalues
-    raised to half the edge of the noise. Standard errors count sampling, for residuals of one variance, and the privacy noise
-    together (docs/statistics.md). Where the data do not decide a coefficient its interval is (-inf, inf), or what `coef_bound`
-    leaves; `forecast` says before anybody is asked how wide intervals will be.
+    coef_bound: float | None = None
+    method: Literal["auto", "rounds", "moments"] = "auto"
+
+    _rule: ClassVar[type[Zoom]] = Zoom
+
+    def _declare_rows(self, X: Any) -> None:
+        super()._declare_rows(X)
+        check_coef_bound(self.coef_bound)
+        one_of("method", self.method, METHODS, _METHODS_REMEDY)
+
+    def _rows(self, X: Any) -> Any:
+        length = math.hypot(1.0, self.constant_)
+        rows, scale = clip_rows(self._scaled(X), self.feature_norm_), 1 / (self.feature_norm_ * length)
+        rows = rows if scale == 1 else rows * scale
+        return with_constant(rows, self.constant_ / length) if self.constant_ else rows
+
+    def _columns(self) -> int:
+        return self.n_features_in_ + bool(self.constant_)
+
+    def _sent_units(self, columns: int) -> Floats:
+        """What to multiply weights of sent rows by to have those of scaled rows, the intercept's last."""
+        length = math.hypot(1.0, self.constant_)
+        scale = np.full(columns, 1 / (self.feature_norm_ * length))
+        return np.append(scale, self.constant_ / length) if self.constant_ else scale
+
+    def _unit_matrix(self, columns: Sequence[int]) -> Floats:
+        """The linear map from coefficients of sent rows to those of columns as they come, the intercept's last."""
+        middle, half = (part[list(columns)] for part in self._centres())
+        scale = self._sent_units(len(columns))
+        matrix = np.diag(scale)
+        matrix[: len(columns), : len(columns)] /= half
+        if self.constant_:
+            matrix[-1, :-1] = -(scale[:-1] * middle / half)
+        return matrix
+
+    def _std_in_units(self, solution: Coefficients, target_unit: float = 1.0) -> Floats:
+        """Standard errors in the units of the data, the intercept's last."""
+        if self.feature_range_ is None:
+            return np.asarray(solution.std * (target_unit * self._sent_units(self.n_features_in_)))
+        return solution.combined(target_unit * self._unit_matrix(range(self.n_features_in_))).std
+
+    def forecast(self, users: int, features: int, *, schedule: Any = None) -> WidthForecast:
+        """Forecast how wide intervals will be, from public facts alone. No data is touched.
+
+        Parameters
+        ----------
+        users : int
+            How many people would be asked.
+        features : int
+            Columns of X, without the constant.
+        schedule : object, optional
+            What `plan` gave for them, so that it is not planned again.
+
+        Returns
+        -------
+        WidthForecast
+            To be printed. It takes columns for independent and evenly spread over their ranges; a target for evenly spread, with
+            half of its variance explained; both classes for about equally frequent.
+
+        Raises
+        ------
+        ArgumentError
+            Where a parameter is out of range, or a public fact was not declared.
+        """
+        return self._declared(features)._forecast(self.plan(users, features) if schedule is None else schedule)
+
+    def _forecast(self, planned: Any) -> WidthForecast:
+        if isinstance(planned, Schedule):
+            return self._forecast_rounds(zoom_of(self._rule, self._columns(), planned))
+        return self._forecast_moments(planned)
+
+    def _forecast_moments(self, planned: Any) -> WidthForecast:
+        raise NotImplementedError
+
+    def _alone(self, users: int) -> float:
+        """The forecast's half-width of a slope's interval without privacy, on all people."""
+        raise NotImplementedError
+
+    def _forecast_rounds(self, zoom: Zoom) -> WidthForecast:
+        half = math.inf if zoom.hidden >= HOPELESS else zoom.width * self._alone(zoom.users)
+        kind = "logistic" if zoom.logistic else "linear"
+        facts = (kind, zoom.users, self.n_features_in_, self.epsilon, half)
+        return WidthForecast(*facts, 0.0, method="rounds", ratio=zoom.width, approximate=zoom.hidden >= APPROXIMATE)
+
+    def _warn_of_plan(self, planned: Any, users: int) -> None:
+        self._forecast(planned).warn()
+
+    # Which way: one round of moments (for a logistic model in three groups), or secret rounds that zoom in.
+
+    def _plan(self, users: int, *, checkpoint: Any = None, turnout: float | None = None) -> Any:
+        refused = self._no_rounds()
+        if self.method == "rounds" and refused:
+            raise ArgumentError("method", self.method, f"'moments' or 'auto' {refused}", _METHODS_REMEDY)
+        if self.method == "moments" or refused:
+            return self._plan_moments(users)
+        promise: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "delta": self._delta(users),
+            "honest": self.honest,
+            "neighbours": self.neighbours,
+        }
+        columns = self._columns()
+        if self.method == "rounds" or checkpoint is not None:  # a run that can go on from a file has rounds
+            return plan_zoom(self._rule, columns, users, turnout=turnout, **promise)
+        moments = self._plan_moments(users)
+        hoped = self._forecast_rounds(expected(self._rule, columns, users, **promise))
+        if hoped.half_width >= self._forecast_moments(moments).half_width:
+            return moments
+        try:
+            return plan_zoom(self._rule, columns, users, turnout=turnout, **promise)
+        except NoCertificateError:
+            return moments
+
+    def _plan_moments(self, users: int) -> Any:
+        raise NotImplementedError
+
+    def _no_rounds(self) -> str:
+        """Why there can be no secret rounds, in words; empty where there can."""
+        return "" if self.calibration == "tight" else "beside another calibration than 'tight'"
+
+    def _prepared(self, population: Population, planned: Any, checkpoint: Any) -> AbstractContextManager[Ready]:
+        if not isinstance(planned, Schedule):
+            require_once(checkpoint)
+            return self._prepared_moments(population, planned)
+        zoom = zoom_of(self._rule, self._columns(), planned)
+        return zoom_rounds(zoom, population, planned, self.random_state, checkpoint, self._facts())
+
+    def _prepared_moments(self, population: Population, planned: Any) -> AbstractContextManager[Ready]:
+        raise NotImplementedError
+
+    def _facts(self) -> dict[str, Any]:
+        """What a checkpoint tells runs apart by: how records become rows and targets."""
+        ranges = None if self.feature_range_ is None else self.feature_range_.tolist()
+        target = [str(label) for label in self.classes_] if hasattr(self, "classes_") else self.target_range_
+        return {"rows": [self.feature_norm_, self.constant_, ranges], "target": target}
+
+    def _check_plans(self, planned: Any) -> None:
+        if isinstance(planned, Schedule):
+            check_zoom(self._rule, self._columns(), planned)
+        else:
+            self._check_moments(planned)
+
+    def _check_moments(self, planned: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def schedule_(self) -> Schedule:
+        """Where it was made in rounds: the schedule that was run."""
+        result: Result = self.result_
+        return result.schedule
+
+    @property
+    def _in_rounds(self) -> bool:
+        return "result_" in vars(self)
+
+    def _planned(self) -> Any:
+        return self.schedule_ if self._in_rounds else super()._planned()
+
+    def _watched(self, delta: float) -> str:
+        return words.watched_line(self.guarantee_ or self.schedule_.guarantee, delta) if self._in_rounds else ""
+
+    def _seen(self) -> tuple[Zoom, list[Seen]]:
+        """The rule, and what the rounds showed."""
+        zoom = zoom_of(self._rule, self._columns(), self.schedule_)
+        return zoom, seen_in(zoom, self.result_.history)
+
+    def _zoomed(self, bounds: Floats | None) -> Coefficients:
+        zoom, seen = self._seen()
+        return zoom.estimate(seen, bounds)
+
+    def _caveat(self) -> str:
+        """What is to be said of intervals from rounds, if anything."""
+        result: Result = self.result_
+        if result.stopped:
+            return f"Cut short after {result.rounds} of {result.schedule.rounds} rounds: no coefficient is decided."
+        zoom, _ = self._seen()
+        if zoom.hidden < APPROXIMATE:
+            return ""
+        return "So few people for so many columns: these intervals are approximate, and in trials held the truth less often."
+
+    def _asked_how(self) -> tuple[str, str]:
+        if self._in_rounds or ("promise_" not in vars(self) and self.method == "rounds"):
+            how = "Each user is asked once, in a round that is drawn by lot and kept secret, for the noisy sum of products of its"
+            return "eight secret rounds", f"{how} features and what the earlier rounds' weights leave of its target."
+        if "promise_" not in vars(self) and self.method == "auto":
+            how = "Each user is asked once: all in the same way at once, or each in one of eight secret rounds"
+            return "asked once", f"{how}, whichever is forecast to have narrower intervals."
+        return self._asked_by_moments()
+
+    def _asked_by_moments(self) -> tuple[str, str]:
+        raise NotImplementedError
+
+    def _table(self, solution: Coefficients, columns: Sequence[int], level: float, **more: Any) -> RegressionTable:
+        """The table of coefficients in the units of the data."""
+        stated = self._promise()
+        promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
+        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
+        return RegressionTable(
+            names=(*(str(names[column]) for column in columns), *(["(intercept)"] if self.constant_ else [])),
+            **shown(solution, level),
+            users=self.n_users_,
+            promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
+            **more,
+        )
+
+
+# Linear regression in one round: from the second moments of rows and targets.
+
+_IN_ROUNDS = "Least squares in eight secret rounds"
+_RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
+
+
+@documented(
+    "coef_",
+    "intercept_",
+    "std_",
+    "intercept_std_",
+    "target_range_",
+    "feature_norm_",
+    "plan_",
+    "estimate_",
+    "schedule_",
+    "result_",
+)
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel):  # type: ignore[misc]
+    """Linear regression with standard errors and intervals, from people who keep their records.
+
+    Algorithm, method="moments": one private sum of each user's second moments (x x', x y, y^2), by its diameter; least squares
+    from it, eigenvalues raised to half the edge of the noise. Standard errors count sampling, for residuals of one variance, and
+    the privacy noise together (docs/statistics-theory.md). method="rounds": eight secret rounds ask moments, scores and squared
+    scores, in the coordinates, about the weights and at the scale of residuals that earlier rounds found; intervals are
+    narrower, and robust against residuals of several variances. Where the data do not decide a coefficient its interval is
+    (-inf, inf), or what `coef_bound` leaves; `forecast` says before anybody is asked how wide intervals will be.
 
     Guarantee
     ---------
-    (epsilon, delta) for each user, for the model and everything the analyzer saw. `target_range`, `feature_norm` and `exclusive`
-    are taken as public and never read off the data, but with data_is_public=True.
+    (epsilon, delta) for each user, for the model and everything the analyzer saw. `target_range`, `feature_range`,
+    `feature_norm` and `exclusive` are taken as public and never read off the data, but with data_is_public=True. In rounds it
+    rests on secret lots; one round of moments keeps it whoever knows when each user answered.
 
     Examples
     --------
@@ -87,128 +306,52 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
     >>> bool(low < 30 < high < low + 20)
     True
     >>> print(model.summary())  # doctest: +ELLIPSIS
-    Least squares in one private round, 20,000 people; epsilon = 1...
+    Least squares in ..., 20,000 people; epsilon = 1...
     """
 
     target_range: ArrayLike | None = None
-    feature_norm: float | Literal["auto"] | None = "auto"
-    fit_intercept: bool = True
-    intercept_scaling: float = 1.0
     exclusive: Sequence[Sequence[int]] = ()
-    coef_bound: float | None = None
 
-    def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
-        """Ask users for the moments of their rows and targets, once.
+    _target_checks: ClassVar[dict[str, Any]] = {"multi_output": True, "y_numeric": True}
 
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (rows, features)
-            The rows.
-        y : array-like of shape (rows,) or (rows, targets)
-            Their targets.
-        groups : array-like of shape (rows,), optional
-            Whose the rows are: those with the same entry are one user. Every row is a user unless given.
-        **refused : object
-            `sample_weight` is refused with the reason, anything else as unknown.
+    def _declare_target(self, y: NDArray[Any] | None) -> None:
+        read = None if y is None else lambda: range_of(y)
+        self.target_range_ = checked_ranges(self._read_off("target_range", self.target_range, _RANGE, read), _RANGE)
 
-        Returns
-        -------
-        self
-            Fitted.
+    def _declare_rows(self, X: Any) -> None:
+        super()._declare_rows(X)
+        if self.feature_range_ is None:
+            return
+        low, high = self.feature_range_.T
+        moved = (self._centres()[0] != 0) | (low > 0) | (high < 0)
+        for column in (int(column) for group in self.exclusive for column in group):
+            if column < len(moved) and moved[column]:
+                remedy = "A 0 has to stay 0 for columns of which at most one is not: use (-1, 1) for those of a one-hot category."
+                stated = tuple(self.feature_range_[column].tolist())
+                raise ArgumentError(f"feature_range[{column}]", stated, "(-high, high) for columns in exclusive", remedy)
 
-        Raises
-        ------
-        ArgumentError
-            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
-        """
-        self._forget()
-        warn_of_undeclared_norm(self.feature_norm)
+    def _column(self, X: Any, y: Any) -> NDArray[Any]:
+        check_consistent_length(X, y)
+        return np.asarray(y)
+
+    def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
+        """In [-1, 1], one column per target."""
         if self.invalid == "blank":
-            X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
-            rows, targets = self.records(X, y)
-            self._declare(None, None)
-            return self._train(self._population(rows, targets, groups, refused))
-        require_numbers(np.asarray(y))
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            multi_output=True,
-            y_numeric=True,
-            ensure_min_samples=2,
-        )
-        self._declare(lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)), lambda: range_of(y))
-        self._check_targets(y)
-        return self._train(self._population(*self._sent(X, y), groups, refused))
-
-    def _check_targets(self, y: NDArray[Any]) -> None:
-        """Refuse another number of targets than there are ranges."""
+            y = np.asarray(numbers_or_nan(y), dtype=np.float64)
+            y = np.where(np.isfinite(y), y, np.nan)
         several = y.ndim == 2 and y.shape[1] > 1
         if several != (len(self.target_range_) > 1) or (several and y.shape[1] != len(self.target_range_)):
             allowed = f"{len(self.target_range_)} column(s), as target_range has pairs"
             raise ArgumentError("y.shape", y.shape, allowed, "Declare one pair per target.")
+        columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        middles, halves = np.array([self._scale(target) for target in range(len(self.target_range_))]).T
+        return np.asarray((np.clip(columns, *np.array(self.target_range_).T) - middles) / halves)
 
-    def fit_population(self, population: Population, features: int, *, read_off: tuple[str, ...] = ()) -> Self:
-        """Ask people whose records are not in memory. Public facts must be declared.
-
-        Parameters
-        ----------
-        population : Population
-            The people, wherever they are; their records are as `records` makes them.
-        features : int
-            Columns of X, without the constant.
-        read_off : tuple of str, optional
-            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
-
-        Returns
-        -------
-        self
-            Fitted.
-
-        Raises
-        ------
-        ArgumentError
-            As in `fit`, and for what is not a population.
-        """
-        self._forget()
-        require_population(population)
-        warn_of_undeclared_norm(self.feature_norm)
-        self.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
-        self._declare(None, None)
-        self.check_request(population.users)
-        self.read_off_data_ = read_off
-        return self._train(population)
-
-    def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any] | None]:
-        """Do what each user does to its own record, by public facts alone.
-
-        Parameters
-        ----------
-        X : ndarray or sparse array of shape (rows, features)
-            Rows as they come.
-        y : array-like of shape (rows,) or (rows, targets)
-            Targets as they come.
-
-        Returns
-        -------
-        tuple
-            Rows of norm at most 1 with their constant, and targets in [-1, 1]; several targets are columns beside the rows, and the
-            second entry is None. Zeros for a record that is not valid and counts as blank.
-        """
-        declared = copy.copy(self)
-        declared.n_features_in_ = X.shape[1]
-        declared._declare(None, None)
-        if self.invalid != "blank":
-            return declared._sent(X, np.asarray(y))
-        targets = np.asarray(numbers_or_nan(y), dtype=np.float64)
-        check_consistent_length(X, targets)
-        declared._check_targets(targets)
-        X = numbers_or_nan(X)
-        finite, told = finite_rows(X), finite_rows(targets.reshape(len(targets), -1))
-        rows, column = declared._sent(zeroed(X, finite), zeroed(targets, told))
-        return zeroed(rows, finite & told), None if column is None else zeroed(column, finite & told)
+    def _joined(self, rows: Any, targets: NDArray[Any]) -> tuple[Any, NDArray[Any] | None]:
+        """One target is the population's; several are columns beside the rows."""
+        if targets.shape[1] == 1:
+            return rows, targets[:, 0]
+        return (hstack([rows, csr_array(targets)], format="csr") if issparse(rows) else np.hstack([rows, targets])), None
 
     def predict(self, X: Any) -> Floats:
         """Return <coef_, x> + intercept_ for every row x.
@@ -216,19 +359,17 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
         ndarray of shape (rows,) or (rows, targets)
             In the targets' own units.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return np.asarray(clip_rows(X, self.feature_norm_) @ self.coef_.T + self.intercept_)
+        return self._scores(X)
 
     def intervals(self, level: float = 0.95, *, target: int = 0, columns: Sequence[int] | None = None) -> Floats:
-        """Return intervals for the coefficients. All follows from the one round: no privacy is spent.
+        """Return intervals for the coefficients. All follows from what was released: no privacy is spent.
 
         Parameters
         ----------
@@ -237,7 +378,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         target : int, default 0
             Which of the declared targets.
         columns : sequence of int, optional
-            Columns of X to regress on; all unless given.
+            Columns of X to regress on; default: all. From one round of moments alone.
 
         Returns
         -------
@@ -248,7 +389,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         return self.summary(level, target=target, columns=columns).intervals
 
     def summary(self, level: float = 0.95, *, target: int = 0, columns: Sequence[int] | None = None) -> RegressionTable:
-        """Return coefficients with standard errors, p-values and intervals. All follows from the one round: no privacy is spent.
+        """Return coefficients with standard errors, p-values and intervals, from what was released: no privacy is spent.
 
         Parameters
         ----------
@@ -257,7 +398,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         target : int, default 0
             Which of the declared targets.
         columns : sequence of int, optional
-            Columns of X to regress on; all unless given.
+            Columns of X to regress on; default: all. From one round of moments alone.
 
         Returns
         -------
@@ -267,7 +408,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         Raises
         ------
         ArgumentError
-            For a target or a column that there is not.
+            For a target or a column that there is not, or some of the columns of a model that was made in rounds.
         """
         check_is_fitted(self)
         whole("target", target, at_least=0, at_most=len(self.target_range_) - 1, remedy="Count the declared targets from 0.")
@@ -277,49 +418,40 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
         regressors = [whole("columns", column, at_least=0, at_most=last, remedy=remedy) for column in regressors]
         if len(set(regressors)) != len(regressors) or not regressors:
             raise ArgumentError("columns", columns, "different columns, at least one", remedy)
+        middle, half = self._scale(target)
+        shift = np.append(np.zeros(len(regressors)), middle) if self.constant_ else 0.0
+        if self._in_rounds:
+            if regressors != list(range(last + 1)):
+                remedy = "One round of moments answers that, too: method='moments'."
+                raise ArgumentError("columns", columns, "all, of a model that was made in rounds", remedy)
+            solution, (zoom, seen) = self._zoomed(self._bounds(regressors, target)), self._seen()
+            r2, r2_std = zoom.explained(seen, self.constant_ / math.hypot(1.0, self.constant_)) if self.constant_ else (None, None)
+            table = solution.combined(half * self._unit_matrix(regressors), shift)
+            return self._table(table, regressors, level, r2=r2, r2_std=r2_std, method=_IN_ROUNDS, caveat=self._caveat())
         solution, moments = self._solved(target, regressors)
-        scale, shift = self._units(len(regressors), target)
-        names = tuple(getattr(self, "feature_names_in_", [f"x{column}" for column in range(last + 1)]))
-        stated = self._promise()
-        promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
-        # in the target's own units, so that p-values are of the coefficients that are shown
         r2, r2_std = self._r2(solution, moments, target)
-        return RegressionTable(
-            names=(*(str(names[column]) for column in regressors), *(["(intercept)"] if self.constant_ else [])),
-            **shown(solution.combined(np.diag(scale), shift), level),
-            r2=r2,
-            r2_std=r2_std,
-            users=self.n_users_,
-            promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
-        )
+        # in the target's own units, so that p-values are of the coefficients that are shown
+        return self._table(solution.combined(half * self._unit_matrix(regressors), shift), regressors, level, r2=r2, r2_std=r2_std)
 
-    def forecast(self, users: int, features: int) -> WidthForecast:
-        """Forecast how wide intervals will be, from public facts alone. No data is touched.
+    def _warn_of_result(self) -> None:
+        """Warn where many residuals were cut: rounds then answer another question than least squares do."""
+        if not self._in_rounds or self.result_.stopped:
+            return
+        zoom, seen = self._seen()
+        share, noise = zoom.odd_share(seen)
+        if share - 2 * noise > _MANY_CUT:
+            text = f"about {100 * share:.2g} % of people have a residual beyond {zoom.deviations:.2g} standard deviations"
+            remedy = "it counts as that long: where residuals are skewed, the intercept is biased. method='moments' cuts none."
+            warn_caller(f"{text}; {remedy}", CutResidualsWarning)
 
-        Parameters
-        ----------
-        users : int
-            How many people would be asked.
-        features : int
-            Columns of X, without the constant.
+    def _no_rounds(self) -> str:
+        return super()._no_rounds() or ("for several targets" if len(self.target_range_) > 1 else "")
 
-        Returns
-        -------
-        WidthForecast
-            To be printed. It takes the target for evenly spread over its range and half of its variance for explained.
+    def _alone(self, users: int) -> float:
+        return 1.96 * math.sqrt(1 / 6 * 3 / users)  # variance 1/6 left, columns evenly over [-1, 1]
 
-        Raises
-        ------
-        ArgumentError
-            Where a parameter is out of range, or a public fact was not declared.
-        """
-        declared = copy.copy(self)
-        declared.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
-        declared._declare(None, None)
-        declared.check_request(users)
-        return declared._forecast(plan_once(declared, declared._query(), users))
-
-    def _forecast(self, plan: SumPlan) -> WidthForecast:
+    def _forecast_moments(self, planned: Any) -> WidthForecast:
+        plan: SumPlan = planned
         blank = SumEstimate(sum=np.zeros(plan.dim), users=plan.users, noise_std=plan.noise_std, guarantee=None)
         moments, slopes = self._query().decode(blank), self.n_features_in_
         scale = math.sqrt(slopes) * math.hypot(1.0, self.constant_)  # sent values are within 1 / scale, evenly
@@ -332,133 +464,80 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             "linear", plan.users, slopes, self.epsilon, half / scale, least_spread(variance, moments.edge, threshold, slopes)
         )
 
-    def check_learned(self) -> None:
-        """Refuse coefficients that do not follow from the round beside them, and a plan for vectors of another range."""
-        if "estimate_" not in vars(self):
-            return
-        check_once(self.plan_, self._query())
-        again = copy.copy(self)
-        again._set_coefficients()
-        for name in ("coef_", "intercept_"):
-            stored, derived = np.asarray(getattr(self, name)), np.asarray(getattr(again, name))
-            if stored.shape != derived.shape or not np.allclose(stored, derived, rtol=1e-9):
-                raise ArgumentError(name, stored.shape, "what follows from the round beside it", "Do not use this file.")
+    def _check_moments(self, planned: Any) -> None:
+        check_once(planned, self._query())
 
-    @property
-    def n_users_(self) -> int:
-        """How many people were asked."""
-        return self.estimate_.users
-
-    @property
-    def guarantee_(self) -> Guarantee | Any:
-        """What the round reveals about one user; None where it was seeded."""
-        return self._covering(self.estimate_.guarantee)
-
-    def _asked_how(self) -> tuple[str, str]:
+    def _asked_by_moments(self) -> tuple[str, str]:
         return "one round", "Each user is asked once, for the noisy sum of products of its features and targets."
 
     def _meaning(self) -> list[str]:
-        return [str(self._forecast(self.plan_)) if hasattr(self, "plan_") else FORECAST_FIRST]
+        return [str(self._forecast(self._planned())) if hasattr(self, "promise_") else FORECAST_FIRST]
 
-    def _train(self, population: Population) -> Self:
-        query = self._query()
-        self.plan_ = plan_once(self, query, population.users)
-        self._forecast(self.plan_).warn()
-        self.estimate_ = ask_once(self, query, population, self.plan_)
-        self._set_coefficients()
-        self.promise_ = self._promise()
-        return self
+    def _plan_moments(self, users: int) -> SumPlan:
+        return plan_once(self, self._query(), users)
+
+    def _prepared_moments(self, population: Population, planned: Any) -> AbstractContextManager[Ready]:
+        return one_round(self._query(), population, planned, self.random_state)
 
     def _query(self) -> Moments:
-        columns = self.n_features_in_ + bool(self.constant_)
-        groups = tuple(map(tuple, self.exclusive))
-        return Moments(columns, len(self.target_range_), exclusive=groups)
-
-    def _declare(self, read_norm: Callable[[], float] | None, read_range: Callable[[], Any] | None) -> None:
-        """Set the public facts: as declared, or read off the data where that is public."""
-        self.feature_norm_ = real(
-            "feature_norm",
-            self._read_off("feature_norm", _norm_of(self.feature_norm), _NORM, read_norm),
-            above=1e-100,
-            at_most=1e100,
-            remedy=_NORM,
-        )
-        declared = self._read_off("target_range", self.target_range, _RANGE, read_range)
-        self.target_range_ = checked_ranges(declared, _RANGE)
-        remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
-        scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
-        check_coef_bound(self.coef_bound)
-        self.constant_ = scaling if self.fit_intercept else 0.0
+        return Moments(self._columns(), len(self.target_range_), exclusive=tuple(map(tuple, self.exclusive)))
 
     def _scale(self, target: int) -> tuple[float, float]:
         """Middle and half-width of the target's range; without an intercept, about 0."""
         low, high = self.target_range_[target]
         return ((low + high) / 2, (high - low) / 2) if self.constant_ else (0.0, max(abs(low), abs(high)))
 
-    def _sent(self, X: Any, y: NDArray[Any]) -> tuple[Any, NDArray[Any] | None]:
-        """Rows of norm at most 1 with their constant, targets in [-1, 1]; several targets are columns beside the rows."""
-        rows = sent_rows(X, self.feature_norm_, self.constant_)
-        scales = [self._scale(target) for target in range(len(self.target_range_))]
-        columns = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        middles, halves = np.array(scales).T
-        targets = (np.clip(columns, *np.array(self.target_range_).T) - middles) / halves
-        if len(scales) == 1:
-            return rows, targets[:, 0]
-        return (hstack([rows, csr_array(targets)], format="csr") if issparse(rows) else np.hstack([rows, targets])), None
-
     def _solved(self, target: int, columns: Sequence[int]) -> tuple[LeastSquares, MomentSums]:
         with_intercept = [*columns, *([self.n_features_in_] if self.constant_ else [])]
         moments = self._query().decode(self.estimate_).of(with_intercept)
-        return least_squares(moments, target, bounds=self._bounds(len(columns), target)), moments
+        return least_squares(moments, target, bounds=self._bounds(columns, target)), moments
 
-    def _bounds(self, columns: int, target: int) -> Floats | None:
+    def _bounds(self, columns: Sequence[int], target: int) -> Floats | None:
         """What coef_bound means for the coefficients of rows as they are sent.
 
-        The intercept needs no declaration: a line of least squares goes through the means, so it is at most half of the target's
-        range and the slopes times the mean row away from the middle, whose entries add up to sqrt(columns) feature_norm at most.
+        The intercept needs no declaration: a line of least squares goes through the means, so at the middles of the columns it is
+        at most half of the target's range and the slopes times the mean row away from the target's middle. Slopes of scaled columns
+        are at most coef_bound times half a range, and a scaled row is at most feature_norm long.
         """
         if self.coef_bound is None:
             return None
-        scale, _ = self._units(columns, target)
-        bounds = np.full(len(scale), float(self.coef_bound))
+        half, widths = self._scale(target)[1], self._centres()[1][list(columns)]
+        bounds = self.coef_bound * widths
         if self.constant_:
-            bounds[-1] = self._scale(target)[1] + self.coef_bound * math.sqrt(columns) * self.feature_norm_
-        return bounds / scale
-
-    def _units(self, columns: int, target: int) -> tuple[Floats, Floats]:
-        """What to multiply coefficients by, and to add to them, to have them in the units of the data."""
-        middle, half = self._scale(target)
-        scale = half * coefficient_units(columns, self.feature_norm_, self.constant_)
-        return scale, np.append(np.zeros(columns), middle) if self.constant_ else np.zeros(columns)
+            bounds = np.append(bounds, half + self.coef_bound * float(np.linalg.norm(widths)) * self.feature_norm_)
+        return np.asarray(bounds / (half * self._sent_units(len(columns))))
 
     def _set_coefficients(self) -> None:
-        every, several, width = (
-            self._every(lambda solution: solution.coef, shifted=True),
-            len(self.target_range_) > 1,
-            self.n_features_in_,
-        )
-        middles = every[:, width] if self.constant_ else np.zeros(len(every))
-        self.coef_ = every[:, :width] if several else every[0, :width]
-        self.intercept_ = middles if several else float(middles[0])
-
-    def _every(self, part: Callable[[LeastSquares], Floats], *, shifted: bool = False) -> Floats:
-        """Something about all coefficients, the intercept's last, in the units of the data: one row per target."""
-        rows = []
+        weights, intercepts, width = [], [], self.n_features_in_
         for target in range(len(self.target_range_)):
-            scale, shift = self._units(self.n_features_in_, target)
-            rows.append(part(self._solved(target, range(self.n_features_in_))[0]) * scale + shifted * shift)
-        return np.array(rows)
+            middle, half = self._scale(target)
+            coef = self._coefficients(target).coef * (half * self._sent_units(width))
+            weights.append(coef[:width])
+            intercepts.append(coef[width] + middle if self.constant_ else 0.0)
+        every, middles = self._in_columns_units(np.array(weights), np.array(intercepts))
+        several = len(weights) > 1
+        self.coef_, self.intercept_ = every if several else every[0], middles if several else float(middles[0])
+
+    def _coefficients(self, target: int) -> Coefficients:
+        """Those of rows as they are sent, on all columns."""
+        every = range(self.n_features_in_)
+        return self._zoomed(self._bounds(every, target)) if self._in_rounds else self._solved(target, every)[0]
+
+    def _errors(self) -> Floats:
+        """Standard errors of all coefficients, the intercept's last, in the units of the data: one row per target."""
+        solutions = [self._coefficients(target) for target in range(len(self.target_range_))]
+        return np.array([self._std_in_units(solution, self._scale(target)[1]) for target, solution in enumerate(solutions)])
 
     @property
     def std_(self) -> Floats:
         """Standard errors of coef_; infinity where the data do not decide a coefficient and `coef_bound` is not given."""
-        errors = self._every(lambda solution: solution.std)[:, : self.n_features_in_]
+        errors = self._errors()[:, : self.n_features_in_]
         return errors if len(self.target_range_) > 1 else errors[0]
 
     @property
     def intercept_std_(self) -> Floats | float:
         """Standard error of the intercept; 0 without one."""
-        errors = self._every(lambda solution: solution.std)[:, -1] * bool(self.constant_)
+        errors = self._errors()[:, -1] * bool(self.constant_)
         return errors if len(self.target_range_) > 1 else float(errors[0])
 
     def _r2(self, solution: LeastSquares, moments: MomentSums, target: int) -> tuple[float | None, float | None]:
@@ -469,36 +548,34 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, PrivateEstimator
             else (None, None)
         )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
 
 # Logistic regression with standard errors and intervals: three groups of people, one private round each.
 
-_FEWEST = 8
+# The fewest people that three groups can be made of.
+FEWEST = 8
 # Mean of p(1 - p) that a forecast takes for granted: a little less than 1/4, its largest.
 _CURVED = 0.2
 
 
-@documented("coef_", "intercept_", "std_", "intercept_std_", "classes_", "feature_norm_", "rounds_")
+@documented("coef_", "intercept_", "std_", "intercept_std_", "classes_", "feature_norm_", "rounds_", "schedule_", "result_")
 @dataclass(kw_only=True, eq=False, repr=False)
-class ShuffleLogit(DeclaredClasses):
+class ShuffleLogit(DeclaredClasses, IntervalModel):
     """Logistic regression of two classes with standard errors and intervals, from people who keep their records.
 
-    Algorithm: everybody is in one of three groups, drawn at random, and is asked once. A quarter sends second moments, for a start;
-    a quarter and then half send what a Newton step needs: p(1 - p) x x', (y - p) x and (y - p)^2 x x'. Standard errors count
-    sampling (robustly, by the sandwich) and the privacy noise together (docs/statistics.md). Where the data do not decide a
-    coefficient its interval is (-inf, inf), or what `coef_bound` leaves; `forecast` says before anybody is asked how wide
-    intervals will be.
+    Algorithm, method="moments": everybody is in one of three groups, drawn at random, and is asked once. A quarter sends second
+    moments, for a start; a quarter and then half send what a Newton step needs: p(1 - p) x x', (y - p) x and (y - p)^2 x x'.
+    method="rounds": eight secret rounds ask the same in the coordinates and about the weights that earlier rounds found. Standard
+    errors count sampling (robustly, by the sandwich) and the privacy noise together (docs/statistics-theory.md). Where the data do
+    not decide a coefficient its interval is (-inf, inf), or what `coef_bound` leaves; `forecast` says before anybody is asked how
+    wide intervals will be.
 
     Choose it where coefficients are wanted; ShuffleLogisticRegression where labels and probabilities are, or columns are many.
 
     Guarantee
     ---------
-    (epsilon, delta) for each user, for the model and everything the analyzer saw: the worst of the three groups. `classes` and
-    `feature_norm` are taken as public and never read off the data, but with data_is_public=True.
+    (epsilon, delta) for each user, for the model and everything the analyzer saw: the worst of the three groups, or all secret
+    rounds together. `classes`, `feature_range` and `feature_norm` are taken as public and never read off the data, but with
+    data_is_public=True. In rounds it rests on secret lots; groups keep it whoever knows when each user answered.
 
     Examples
     --------
@@ -512,104 +589,11 @@ class ShuffleLogit(DeclaredClasses):
     >>> bool(low < 2 < high)
     True
     >>> print(model.summary())  # doctest: +ELLIPSIS
-    Logistic regression in three groups, 20,000 people; epsilon = 2...
+    Logistic regression in ..., 20,000 people; epsilon = 2...
     """
 
-    feature_norm: float | Literal["auto"] | None = "auto"
-    fit_intercept: bool = True
-    intercept_scaling: float = 1.0
-    coef_bound: float | None = None
-
-    def fit(self, X: Any, y: Any, groups: Any = None, **refused: Any) -> Self:
-        """Ask every user once, in one of three groups.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (rows, features)
-            The rows.
-        y : array-like of shape (rows,)
-            Their labels.
-        groups : array-like of shape (rows,), optional
-            Whose the rows are: those with the same entry are one user. Every row is a user unless given.
-        **refused : object
-            `sample_weight` is refused with the reason, anything else as unknown.
-
-        Returns
-        -------
-        self
-            Fitted.
-
-        Raises
-        ------
-        ArgumentError
-            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
-        """
-        self._forget()
-        warn_of_undeclared_norm(self.feature_norm)
-        if self.invalid == "blank":
-            X = validated(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
-            rows, targets = self.records(X, target_column(X, y))
-            self._declare(X.shape[1], None, None)
-            return self._train(self._population(rows, targets, groups, refused))
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_min_samples=2)
-        self._declare(X.shape[1], y, lambda: float(max(row_norms(X.astype(np.float64)).max(), 1e-12)))
-        return self._train(self._population(self._rows(X), self._targets(y), groups, refused))
-
-    def fit_population(self, population: Population, features: int, *, read_off: tuple[str, ...] = ()) -> Self:
-        """Ask people whose records are not in memory. Public facts must be declared.
-
-        Parameters
-        ----------
-        population : Population
-            The people, wherever they are; their records are as `records` makes them.
-        features : int
-            Columns of X, without the constant.
-        read_off : tuple of str, optional
-            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
-
-        Returns
-        -------
-        self
-            Fitted.
-
-        Raises
-        ------
-        ArgumentError
-            As in `fit`, and for what is not a population.
-        """
-        self._forget()
-        require_population(population)
-        warn_of_undeclared_norm(self.feature_norm)
-        self._declare(features, None, None)
-        self.check_request(population.users)
-        self.read_off_data_ = read_off
-        return self._train(population)
-
-    def records(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        """Do what each user does to its own record, by public facts alone.
-
-        Parameters
-        ----------
-        X : ndarray or sparse array of shape (rows, features)
-            Rows as they come.
-        y : array-like of shape (rows,)
-            Labels as they come.
-
-        Returns
-        -------
-        tuple of arrays
-            Rows of norm at most 1 with their constant, and -1 or 1; zeros for a record that is not valid and counts as blank.
-
-        Raises
-        ------
-        ArgumentError
-            Where a public fact was not declared, or a record is not valid and `invalid` is "refuse".
-        """
-        declared = copy.copy(self)
-        declared._declare(X.shape[1], None, None)
-        if self.invalid == "blank":
-            return blanked(X, y, declared._rows, declared._targets)
-        return declared._rows(X), declared._targets(np.asarray(y))
+    _most_features: ClassVar[int | None] = 900
+    _rule: ClassVar[type[Zoom]] = ZoomLogit
 
     def decision_function(self, X: Any) -> Floats:
         """Return the log-odds of the second class.
@@ -617,7 +601,7 @@ class ShuffleLogit(DeclaredClasses):
         Parameters
         ----------
         X : array-like or sparse array of shape (rows, features)
-            Rows; longer ones are scaled down to feature_norm, as in training.
+            Rows; clipped to feature_range and scaled down to feature_norm, as in training.
 
         Returns
         -------
@@ -630,8 +614,8 @@ class ShuffleLogit(DeclaredClasses):
             Before `fit`.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return np.asarray(clip_rows(X, self.feature_norm_) @ self.coef_[0] + self.intercept_[0])
+        coef, intercept = self._scaled_weights()
+        return np.asarray(self._taken(X) @ coef[0] + intercept[0])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the likelier class.
@@ -694,46 +678,22 @@ class ShuffleLogit(DeclaredClasses):
             To be read or printed.
         """
         check_is_fitted(self)
-        (solution, settled), scale = self._solution(), self._units()
-        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
-        stated = self._promise()
-        promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
-        return RegressionTable(
-            names=(*map(str, names), *(["(intercept)"] if self.constant_ else [])),
-            **shown(solution.combined(np.diag(scale)), level),
-            r2=None,
-            users=self.n_users_,
-            promise=promise if self.guarantee_ else f"NOT PRIVATE ({self._why_not_private()})",
-            method="Logistic regression in three groups",
-            settled=settled,
-        )
+        (solution, settled), every = self._solution(), range(self.n_features_in_)
+        solution = solution.combined(self._unit_matrix(every))
+        if self.coef_bound is not None and solution.limits is not None:  # declared of the units of the data
+            solution = replace(solution, limits=np.clip(solution.limits, -self.coef_bound, self.coef_bound))
+        how = "eight secret rounds" if self._in_rounds else "three groups"
+        said = {
+            "method": f"Logistic regression in {how}",
+            "of": f"log-odds of {self.classes_[1]} against {self.classes_[0]}",
+            "caveat": self._caveat() if self._in_rounds else "",
+        }
+        return self._table(solution, every, level, r2=None, settled=settled, **said)
 
-    def forecast(self, users: int, features: int) -> WidthForecast:
-        """Forecast how wide intervals will be, from public facts alone. No data is touched.
+    def _alone(self, users: int) -> float:
+        return 1.96 * math.sqrt(3 / (_CURVED * users))
 
-        Parameters
-        ----------
-        users : int
-            How many people would be asked.
-        features : int
-            Columns of X, without the constant.
-
-        Returns
-        -------
-        WidthForecast
-            To be printed. It takes both classes for about equally frequent.
-
-        Raises
-        ------
-        ArgumentError
-            Where a parameter is out of range, or a public fact was not declared.
-        """
-        declared = copy.copy(self)
-        declared._declare(features, None, None)
-        declared.check_request(users)
-        return declared._forecast(declared._planned(users))
-
-    def _forecast(self, planned: GroupPlans) -> WidthForecast:
+    def _forecast_moments(self, planned: Any) -> WidthForecast:
         plan, slopes = planned.plans[-1], self.n_features_in_
         blank = SumEstimate(sum=np.zeros(plan.dim), users=plan.users, noise_std=plan.noise_std, guarantee=None)
         sums = self._shapes()[-1].decode(blank)
@@ -748,42 +708,23 @@ class ShuffleLogit(DeclaredClasses):
 
     def check_request(self, users: int) -> None:  # as of every estimator
         super().check_request(users)
-        whole("users", users, at_least=_FEWEST, remedy="Three groups of people are needed.")
+        whole("users", users, at_least=FEWEST, remedy="Three groups of people are needed.")
 
-    def check_learned(self) -> None:
-        """Refuse coefficients that do not follow from the rounds beside them, and plans for vectors of another range."""
-        if "rounds_" not in vars(self):
-            return
-        for plan, query in zip(self.rounds_.planned.plans, self._shapes(), strict=True):
-            require_range(plan, query.dim, query.norm, min(query.diameter, 2 * query.norm))
-        again = copy.copy(self)
-        again._set_coefficients()
-        for name in ("coef_", "intercept_"):
-            stored, derived = np.asarray(getattr(self, name)), np.asarray(getattr(again, name))
-            if stored.shape != derived.shape or not np.allclose(stored, derived, rtol=1e-9):
-                raise ArgumentError(name, stored.shape, "what follows from the rounds beside it", "Do not use this file.")
-
-    @property
-    def n_users_(self) -> int:
-        """How many people were asked."""
-        return self.rounds_.users
-
-    @property
-    def guarantee_(self) -> Guarantee | Any:
-        """What the rounds reveal about one user; None where they were seeded."""
-        return self._covering(self.rounds_.guarantee)
+    def _check_moments(self, planned: Any) -> None:
+        for plan, query in zip(planned.plans, self._shapes(), strict=True):
+            check_once(plan, query)
 
     @property
     def std_(self) -> Floats:
         """Standard errors of coef_; infinity where the data do not decide a coefficient and `coef_bound` is not given."""
-        return np.asarray((self._solved().std * self._units())[np.newaxis, : self.n_features_in_])
+        return self._std_in_units(self._solution()[0])[np.newaxis, : self.n_features_in_]
 
     @property
     def intercept_std_(self) -> Floats:
         """Standard error of the intercept; 0 without one."""
-        return np.asarray((self._solved().std * self._units())[-1:] * bool(self.constant_))
+        return self._std_in_units(self._solution()[0])[-1:] * bool(self.constant_)
 
-    def _asked_how(self) -> tuple[str, str]:
+    def _asked_by_moments(self) -> tuple[str, str]:
         how = "Each user is asked once, in one of three groups drawn at random"
         return "three groups", f"{how}, for the noisy sum of products of its features and label."
 
@@ -791,35 +732,21 @@ class ShuffleLogit(DeclaredClasses):
         return [
             "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
             "rows of at most feature_norm); summary() has their standard errors, for sampling and noise together.",
-            str(self._forecast(self.rounds_.planned)) if hasattr(self, "rounds_") else FORECAST_FIRST,
+            str(self._forecast(self._planned())) if hasattr(self, "promise_") else FORECAST_FIRST,
         ]
 
-    def _declare(self, features: int, y: NDArray[Any] | None, read_norm: Callable[[], float] | None) -> None:
-        """Set the public facts: as declared, or read off the data where that is public."""
-        self.n_features_in_ = whole("features", features, at_least=1, at_most=900, remedy="Products of more columns are too many.")
+    def _declare_target(self, y: NDArray[Any] | None) -> None:
         self._declare_classes(y)
-        norm = self._read_off("feature_norm", _norm_of(self.feature_norm), _NORM, read_norm)
-        self.feature_norm_ = real("feature_norm", norm, above=1e-100, at_most=1e100, remedy=_NORM)
-        remedy = "It is the constant beside a row of norm 1; 1 is usual. Use fit_intercept=False for no intercept."
-        scaling = real("intercept_scaling", self.intercept_scaling, above=0, at_most=1e6, remedy=remedy)
-        check_coef_bound(self.coef_bound)
-        self.constant_ = scaling if self.fit_intercept else 0.0
-
-    def _rows(self, X: Any) -> Any:
-        return sent_rows(X, self.feature_norm_, self.constant_)
 
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(2.0 * self._class_indices(y) - 1.0)  # NaN where a label that is none counts as blank
 
-    def _columns(self) -> int:
-        return self.n_features_in_ + bool(self.constant_)
-
-    def _shapes(self) -> tuple[Statistic, ...]:
+    def _shapes(self) -> tuple[Query, ...]:
         """What the three groups are asked, but for the weights."""
         anywhere = Newton((0.0,) * self._columns())
         return Moments(self._columns()), anywhere, anywhere
 
-    def _planned(self, users: int) -> GroupPlans:
+    def _plan_moments(self, users: int) -> GroupPlans:
         quarter = users // 4
         return plan_groups(
             self._shapes(),
@@ -831,16 +758,9 @@ class ShuffleLogit(DeclaredClasses):
             calibration=self.calibration,
         )
 
-    def _train(self, population: Population) -> Self:
-        shapes, planned = self._shapes(), self._planned(population.users)
-        self._forecast(planned).warn()
-        population.prepare(Newton((0.0,) * self._columns()).check_records)
-        self._charge(population, planned.guarantee)
-        questions = (lambda _: shapes[0], self._next, self._next)
-        self.rounds_: GroupRounds = ask_groups(planned, questions, population, self.random_state)
-        self._set_coefficients()
-        self.promise_ = self._promise()
-        return self
+    def _prepared_moments(self, population: Population, planned: Any) -> AbstractContextManager[Ready]:
+        first, test = self._shapes()[0], Newton((0.0,) * self._columns()).test
+        return group_rounds(planned, (lambda _: first, self._next, self._next), test, population, self.random_state)
 
     def _next(self, estimates: Sequence[SumEstimate]) -> Newton:
         """What the next group is asked: a Newton step from where the earlier ones led."""
@@ -850,29 +770,34 @@ class ShuffleLogit(DeclaredClasses):
             weights = Newton(tuple(weights.tolist())).decode(estimate).step().coef
         return Newton(tuple(weights.tolist()))
 
-    def _solved(self) -> Coefficients:
-        return self._solution()[0]
-
     def _solution(self) -> tuple[Coefficients, bool]:
         """The coefficients, and whether the last step was as short as noise explains: otherwise nothing is decided."""
-        *earlier, last = self.rounds_.estimates
-        sums = self._next(earlier).decode(last)
-        bounds = None if self.coef_bound is None else self.coef_bound / self._units()
-        step = sums.step(bounds)
-        if sums.settled(step):
+        if self._in_rounds:
+            zoom, seen = self._seen()
+            step, settled = zoom.estimate(seen, self._bounds()), zoom.settled(seen)
+        else:
+            *earlier, last = self.rounds_.estimates
+            sums = self._next(earlier).decode(last)
+            step = sums.step(self._bounds())
+            settled = sums.settled(step)
+        if settled:
             return step, True
         return replace(step, determined=np.zeros_like(step.determined), bias=np.full(len(step.coef), np.inf)), False
 
-    def _units(self) -> Floats:
-        return coefficient_units(self.n_features_in_, self.feature_norm_, self.constant_)
+    def _bounds(self) -> Floats | None:
+        """What coef_bound means for the coefficients of rows as they are sent; the intercept is then that at the middles."""
+        if self.coef_bound is None:
+            return None
+        middle, half = self._centres()
+        bounds = self.coef_bound * np.append(half, [1 + float(np.abs(middle).sum())] * bool(self.constant_))
+        return np.asarray(bounds / self._sent_units(self.n_features_in_))
 
     def _set_coefficients(self) -> None:
-        coef = self._solved().coef * self._units()
-        self.coef_ = coef[np.newaxis, : self.n_features_in_]
-        self.intercept_ = coef[-1:] if self.constant_ else np.zeros(1)
+        coef = self._solution()[0].coef * self._sent_units(self.n_features_in_)
+        intercept = coef[-1:] if self.constant_ else np.zeros(1)
+        self.coef_, self.intercept_ = self._in_columns_units(coef[np.newaxis, : self.n_features_in_], intercept)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.classifier_tags.multi_class = False
         return tags

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import Figures
 from ..privacy._rounding import round_up
 from ..statistics.moments import Coefficients
 from ..validation import ArgumentError, real
-from ._base import (
-    Floats,
-    warn_caller,
-)
+from ._base import warn_caller
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class RegressionTable:
+class RegressionTable(Figures):
     """The table that statisticians know: one row per coefficient, in the units of the data.
 
     Parameters
@@ -54,6 +54,10 @@ class RegressionTable:
         What a declared bound leaves of coefficients that the data do not decide, as in `croupier.statistics.moments.Coefficients`.
     settled : bool, default True
         False where a logistic regression's last step is longer than noise explains: nothing is then decided, whatever the noise.
+    caveat : str, default ""
+        What else is to be said of the intervals.
+    of : str, default ""
+        What coefficients are in, per unit of their column: the target's units, or log-odds of one class against the other.
     """
 
     names: tuple[str, ...]
@@ -72,6 +76,8 @@ class RegressionTable:
     bias: Floats | None = None
     limits: Floats | None = None
     settled: bool = True
+    caveat: str = ""
+    of: str = ""
 
     @property
     def r2_text(self) -> str:
@@ -79,7 +85,7 @@ class RegressionTable:
         if self.r2 is None:
             return ""
         bar = "" if self.r2_std is None else f" +- {1.96 * self.r2_std:.2g}"
-        return f"R^2, estimated from the same round: {self.r2:.3f}{bar}"
+        return f"R^2, estimated from the same answers: {self.r2:.3f}{bar}"
 
     def transformed(self, matrix: Floats, names: Sequence[str]) -> RegressionTable:
         """Return the same regression for linear combinations of its coefficients, as in other units."""
@@ -109,24 +115,43 @@ class RegressionTable:
         ]
         return {
             "method": self.method,
+            "of": self.of or None,
             "users": self.users,
             "promise": self.promise,
             "level": self.level,
             "r2": self.r2,
             "r2_std": self.r2_std,
             "rows": rows,
+            "caveat": self.caveat or None,
         }
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return one row per coefficient.
+
+        Returns
+        -------
+        list of dict
+            "name", "coef", "std", "low", "high" and "p".
+        """
+        rows = zip(self.names, self.coef, self.std, self.intervals, self.p_values, strict=True)
+        return [
+            {"name": name, "coef": float(coef), "std": float(std), "low": float(low), "high": float(high), "p": float(p)}
+            for name, coef, std, (low, high), p in rows
+        ]
 
     def __str__(self) -> str:
         width = max(12, *(len(name) for name in self.names))
         head = f"{'':{width}} {'coef':>11} {'std err':>10} {'z':>8} {'P>|z|':>7}   {self.level:.4g} interval"
-        lines = [f"{self.method}, {self.users:,} people; {self.promise}", head]
+        of = f"{self.of}, " if self.of else ""
+        lines = [f"{self.method}, {of}{self.users:,} people; {self.promise}", head]
         for name, coef, std, ends, p in zip(self.names, self.coef, self.std, self.intervals, self.p_values, strict=True):
-            z = f"{coef / std:.2f}" if np.isfinite(std) else "-"
+            z = f"{coef / std:.2f}" if np.isfinite(std) and std > 0 else "-"  # 0 where nothing was seen
             interval = f"({ends[0]:.4g}, {ends[1]:.4g})" if np.isinf(ends).all() else f"[{ends[0]:.4g}, {ends[1]:.4g}]"
             lines.append(f"{name:{width}} {coef:>11.4g} {std:>10.4g} {z:>8} {p:>7.3f}   {interval}")
         if self.undecided_text:
             lines.append(self.undecided_text)
+        if self.caveat:
+            lines.append(self.caveat)
         if self.r2 is not None:
             lines.append(self.r2_text)
         return "\n".join(lines)
@@ -178,6 +203,10 @@ class WideIntervalsWarning(UserWarning):
     """By a forecast from public facts, before anybody is asked, intervals will exclude nothing: too few people for this budget."""
 
 
+class CutResidualsWarning(UserWarning):
+    """Many residuals were cut by a regression in rounds: it is then not quite that of least squares."""
+
+
 # A slope whose effect, from the middle to the end of a column's range, is as large as this says all there is to say: half of the
 # target's range, or log-odds that lead from a probability of 1/2 to one of 0.98.
 _LARGEST = {"linear": 1.0, "logistic": 4.0}
@@ -204,7 +233,14 @@ class WidthForecast:
         Of a slope's 95 % interval, times half of its column's range; in halves of the target's range, or in log-odds. Infinity
         where the data will not decide slopes.
     least_spread : float
-        A direction of the columns whose standard deviation is below this part of an even spread's gets (-inf, inf).
+        A direction of the columns whose standard deviation is below this part of an even spread's gets (-inf, inf). In rounds 0:
+        they zoom in on such a direction.
+    method : {"moments", "rounds"}, default "moments"
+        How people would be asked.
+    ratio : float, optional
+        In rounds: the width over that without privacy.
+    approximate : bool, default False
+        In rounds: whether so few people answer for so many columns that intervals held the truth less often in trials.
 
     Attributes
     ----------
@@ -218,6 +254,9 @@ class WidthForecast:
     epsilon: float
     half_width: float
     least_spread: float
+    method: str = "moments"
+    ratio: float | None = None
+    approximate: bool = False
 
     @property
     def useless(self) -> bool:
@@ -235,6 +274,10 @@ class WidthForecast:
             size = f"{self.half_width:.2g} in log-odds"
         verdict = " No slope that is possible lies outside such an interval." if self.useless else ""
         typical = f"{asked}: 95 % intervals of about +- {size} for a column from the middle to the end of its range, {ideal}."
+        if self.ratio is not None:
+            size = f"Eight secret rounds make them about {self.ratio:.2g} times as wide as without privacy"
+            rest = "Columns that go together cost little." if not self.approximate else "So few people: they are approximate."
+            return f"{typical}{verdict} Narrower columns get wider intervals. {size}. {rest}"
         hidden = f"With less than {100 * self.least_spread:.0f} % of that spread, as of columns that go together, (-inf, inf)."
         return f"{typical}{verdict} Narrower columns get wider intervals. {hidden}"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,19 @@ from sklearn.base import RegressorMixin
 from ..invalid import numbers_or_nan
 from ..optimizer import Schedule
 from ..optimizer.planning import METHODS
-from ..optimizer.result import Round
+from ..optimizer.rules import LEAST_ROUNDS, MOST_COLUMNS
 from ..population import Population
-from ..privacy import Guarantee, NoCertificateError, SumPlan
+from ..privacy import NoCertificateError, SumPlan
 from ..problem import Huber, Loss, Pinball, Squared
 from ..protocol import SumEstimate
 from ..statistics import Moments
 from ..statistics.moments import MomentSums, raised_spectrum
-from ..validation import ArgumentError, Found, one_of, real, whole
-from ._base import Floats, ask_once, check_once, plan_once, require_numbers, warn_caller
+from ..validation import ArgumentError, Found, one_of, real
+from ._base import check_once, plan_once, require_numbers, warn_caller
 from ._linear import LinearModel
 from ._parameters import documented
+from ._rounds import Ready, one_round, require_once
+from ._rows import Floats
 from .warnings import MostlyNoiseWarning, warn_of_few_people, warn_of_pressing
 
 
@@ -39,7 +41,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     target_range: tuple[float, float] | None = None
     radius: float | None = 2.0
 
-    _numeric_target = True
+    _target_checks: ClassVar[dict[str, Any]] = {"y_numeric": True}
 
     def _declare_target(self, y: NDArray[Any] | None) -> None:
         how = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
@@ -63,14 +65,13 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             y = np.where(np.isfinite(y), y, np.nan)
         return np.asarray((np.clip(y, low, high) - middle) / half)
 
-    def _scale(self, intercept: bool | None = None) -> tuple[float, float]:
-        """Middle and half-width of the range; without an intercept, about 0. As the parameters say, unless it is given."""
+    def _scale(self) -> tuple[float, float]:
+        """Middle and half-width of the range; without an intercept, about 0."""
         low, high = self.target_range_
-        centred = self.fit_intercept if intercept is None else intercept
-        return ((low + high) / 2, (high - low) / 2) if centred else (0.0, max(abs(low), abs(high)))
+        return ((low + high) / 2, (high - low) / 2) if self.constant_ else (0.0, max(abs(low), abs(high)))
 
     def _set_weights(self, weights: Floats, intercepts: Floats) -> None:
-        middle, half = self._scale(bool(self.constant_))  # of the fit, whatever was set since
+        middle, half = self._scale()
         self.coef_, self.intercept_ = weights[0] * half, float(middle + half * intercepts[0])
 
     def predict(self, X: Any) -> Floats:
@@ -135,7 +136,7 @@ class ShuffleHuberRegressor(LinearRegressor):
 @documented("coef_", "intercept_", "target_range_", "feature_norm_", "schedule_", "result_")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShuffleQuantileRegressor(LinearRegressor):
-    """A quantile of a bounded target, the median unless told otherwise, from people who keep their records.
+    """A quantile of a bounded target, the median by default, from people who keep their records.
 
     Algorithm: AC-SA on the Moreau envelope of the pinball loss.
 
@@ -172,10 +173,18 @@ class ShuffleQuantileRegressor(LinearRegressor):
 # The rule, from `python -m benchmarks ridge_choice`: moments where the noise's edge is at most so many mean eigenvalues.
 LARGEST_EDGE = {"sequential": 1.0, "full": 0.25}
 _MOST_COLUMNS = 128
-# In rounds, unless a radius is given.
-_RADIUS = 2.0
+# In rounds, unless a radius is given: steps of plain rounds are in proportion to it, others only end within it.
+_RADIUS, _WHITENED_RADIUS = 2.0, 50.0
 # What rounds alone have: parameters, and their values where nothing is asked of them.
-_OF_ROUNDS = {"rounds": None, "clip": None, "curvature": None, "rule": "practical", "lots": "auto", "callbacks": ()}
+_OF_ROUNDS = {
+    "rounds": None,
+    "clip": None,
+    "curvature": None,
+    "max_inflation": None,
+    "rule": "practical",
+    "lots": "auto",
+    "callbacks": (),
+}
 
 
 @dataclass(frozen=True)
@@ -196,11 +205,11 @@ class ShuffleRidge(LinearRegressor):
     Algorithm: the minimum over weights of at most `radius` of the mean over users of (prediction - target)^2 / 2 + (l2 / 2)
     |weights|^2, rows and target scaled to norm 1 and [-1, 1]; scikit-learn's Ridge(alpha) on such rows is l2 = alpha / users.
     Either everybody sends second moments once, and the noisy equations are solved with eigenvalues raised to the edge of the noise;
-    or AC-SA trains in rounds. method="auto" takes moments where they were measured to be better: for at most 128 columns with the
-    constant, where the edge of their noise is at most 1 (with interactivity="full" 1/4) of the mean eigenvalue that rows of norm 1
-    can have. That follows from users, columns, epsilon, delta, honest and neighbours, and no data is touched. What only rounds
-    have (a checkpoint, callbacks, `rounds`, `clip`, `curvature`, rule="bound", chosen `lots`, a calibration of the paper, a
-    deployed task) takes rounds.
+    or it is trained in rounds. method="auto" takes rounds that begin with second moments and descend on whitened rows
+    (rule="whitened") wherever it can: sequential, with secret lots, without l2, for at most 600 columns. Otherwise, it takes one
+    round of moments for at most 128 columns with the constant, where the edge of their noise is at most 1 (with
+    interactivity="full" 1/4) of the mean eigenvalue that rows of norm 1 can have, and AC-SA in rounds elsewhere, and where
+    something is asked for that only rounds have. All of that follows from public facts, and no data is touched.
 
     Choose it where the mean is wanted; where coefficients are to have standard errors, ShuffleLinearRegression; where targets do
     not fill their range, ShuffleHuberRegressor, which needs less noise.
@@ -222,7 +231,7 @@ class ShuffleRidge(LinearRegressor):
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2)) / 1.5
     >>> model = ShuffleRidge(epsilon=2.0, target_range=(0, 100)).fit(X, 50 + 30 * X[:, 0])
     >>> model.method_, bool(abs(model.predict([[0.5, 0.0]])[0] - 65) < 5)
-    ('moments', True)
+    ('rounds', True)
     """
 
     radius: float | None = None
@@ -250,16 +259,7 @@ class ShuffleRidge(LinearRegressor):
         ArgumentError
             Where a parameter is outside its range, or method="moments" stands beside what only rounds have.
         """
-        whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
-        declared = copy.copy(self)
-        declared.__dict__.pop("constant_", None)  # of an earlier fit
-        declared.n_features_in_ = whole("features", features, at_least=1, remedy="Count the columns without the constant.")
-        return "rounds" if declared._moments_plan(users) is None else "moments"
-
-    def schedule_for(self, users: int, features: int) -> Schedule:  # of rounds, whichever way method="auto" would take
-        if self.method == "moments":
-            raise ArgumentError("method", self.method, "'rounds' or 'auto' for a schedule", "One round of moments has none.")
-        return super().schedule_for(users, features)
+        return "rounds" if isinstance(self.plan(users, features), Schedule) else "moments"
 
     def check_learned(self) -> None:
         """Refuse coefficients that do not follow from what was released, and a plan for vectors of another range."""
@@ -267,28 +267,18 @@ class ShuffleRidge(LinearRegressor):
             raise ArgumentError(
                 "result_", Found("is given"), "left out beside estimate_: one way was taken", "Do not use this file."
             )
-        if "estimate_" in vars(self):
-            check_once(self.plan_, self._query())
-            self._check_theta()
         super().check_learned()
+
+    def _check_plans(self, planned: Any) -> None:
+        if isinstance(planned, SumPlan):
+            check_once(planned, self._query())
+        else:
+            super()._check_plans(planned)
 
     @property
     def method_(self) -> str:
         """Which was taken: "moments" or "rounds"."""
         return "moments" if "estimate_" in vars(self) else "rounds" if self.result_ else ""
-
-    @property
-    def n_users_(self) -> int:
-        """How many people the model was trained on."""
-        return int(self._released().users)
-
-    @property
-    def guarantee_(self) -> Guarantee | Any:
-        """What the fit reveals about one user; None where it was seeded."""
-        return self._covering(self._released().guarantee)
-
-    def _released(self) -> Any:
-        return vars(self).get("estimate_") or self.result_
 
     def __getattr__(self, name: str) -> Any:
         if name in ("result_", "schedule_") and "estimate_" in vars(self):
@@ -296,31 +286,37 @@ class ShuffleRidge(LinearRegressor):
             raise AttributeError(f"this {type(self).__name__} has no result_ and no schedule_: {text}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _train(
-        self,
-        population: Population,
-        checkpoint: str | os.PathLike[str] | None,
-        on_round: Callable[[Round], None] | None = None,
-    ) -> Self:
-        remote = hasattr(population, "turnout")  # of a deployed task, whose clients know of rounds alone
-        plan = self._moments_plan(population.users, checkpoint=checkpoint, deployed=remote)
-        if plan is None:
-            return super()._train(population, checkpoint, on_round)
-        self.constant_, query = self._constant(), self._query()
-        ratio = self._edge_ratio(plan, query)
-        warn_of_few_people(population.users, query.features, self.epsilon)
+    def _plan(self, users: int, *, checkpoint: Any = None, turnout: float | None = None) -> Any:
+        plan = self._moments_plan(users, checkpoint=checkpoint, deployed=turnout is not None)
+        return super()._plan(users, checkpoint=checkpoint, turnout=turnout) if plan is None else plan
+
+    def _planned(self) -> Any:
+        return self.plan_ if "estimate_" in vars(self) else super()._planned()
+
+    def _prepared(self, population: Population, planned: Any, checkpoint: Any) -> AbstractContextManager[Ready]:
+        if isinstance(planned, Schedule):
+            return super()._prepared(population, planned, checkpoint)
+        require_once(checkpoint)
+        self.solved_with_ = (real("l2", self.l2, at_least=0, remedy="0 is none."), self.radius)  # whatever is set later
+        return one_round(self._query(), population, planned, self.random_state)
+
+    def _warn_of_plan(self, planned: Any, users: int) -> None:
+        if isinstance(planned, Schedule):
+            super()._warn_of_plan(planned, users)
+            return
+        ratio = self._edge_ratio(planned, self._query())
+        warn_of_few_people(users, self._query().features, self.epsilon)
         if ratio > LARGEST_EDGE[self.interactivity]:
             text = (
                 f"the edge of the noise is {ratio:.2g} mean eigenvalues of the rows: in what was measured, method='rounds' is then"
             )
             warn_caller(f"{text} better. The guarantee holds, the model may say little.", MostlyNoiseWarning)
-        self.plan_, self.estimate_ = plan, ask_once(self, query, population, plan)
-        self.solved_with_ = (real("l2", self.l2, at_least=0, remedy="0 is none."), self.radius)
-        self._set_theta()
-        if self.radius is not None and float(np.linalg.norm(self._theta())) >= self._radius() * (1 - 1e-9):
+
+    def _warn_of_result(self) -> None:
+        if "result_" in vars(self):
+            super()._warn_of_result()
+        elif self.radius is not None and float(np.linalg.norm(self._theta())) >= self._radius() * (1 - 1e-9):
             warn_of_pressing(self._radius())
-        self.promise_ = self._promise()
-        return self
 
     def _moments_plan(self, users: int, *, checkpoint: Any = None, deployed: bool = False) -> SumPlan | None:
         """The plan of one round of moments; None where rounds are to be taken. No data is touched."""
@@ -329,7 +325,7 @@ class ShuffleRidge(LinearRegressor):
         one_of("method", self.method, ("auto", "moments", "rounds", *algorithms), remedy)
         remedy = "'sequential' asks each user once, 'full' asks all users in every round."
         interactivity = one_of("interactivity", self.interactivity, tuple(LARGEST_EDGE), remedy)
-        self._problem(self.n_features_in_, self._constant())  # refuses a radius or l2 that is none
+        self._problem()  # refuses a radius or l2 that is none
         if self.method not in ("auto", "moments"):
             return None
         of_rounds = self._of_rounds()
@@ -339,7 +335,7 @@ class ShuffleRidge(LinearRegressor):
             for name, value in of_rounds.items():
                 raise ArgumentError(name, value, "left out with method='moments'", "Only rounds have it: take method='rounds'.")
             return plan_once(self, self._query(), users)
-        if of_rounds or self._columns() > _MOST_COLUMNS:
+        if of_rounds or self._columns() > _MOST_COLUMNS or self._whitens():
             return None
         try:
             plan = plan_once(self, self._query(), users)
@@ -354,15 +350,10 @@ class ShuffleRidge(LinearRegressor):
         return of_rounds | ({} if self.calibration == "tight" else {"calibration": self.calibration})
 
     def _columns(self) -> int:
-        return self.n_features_in_ + bool(self._row_constant())
+        return self.n_features_in_ + bool(self.constant_)
 
     def _query(self) -> _LongMoments:
-        return _LongMoments(self._columns(), length=math.hypot(1.0, self._row_constant()))
-
-    def _row_constant(self) -> float:
-        """The entry that rows had for the intercept in the fit; before it, what they would have."""
-        fitted: float | None = vars(self).get("constant_")
-        return self._constant() if fitted is None else fitted
+        return _LongMoments(self._columns(), length=math.hypot(1.0, self.constant_))
 
     @staticmethod
     def _edge_ratio(plan: SumPlan, query: Moments) -> float:
@@ -378,11 +369,20 @@ class ShuffleRidge(LinearRegressor):
         return _solved(self._query().decode(self.estimate_), l2 / length**2, bound) / length
 
     def _radius(self) -> float:
-        return _RADIUS if self.radius is None else super()._radius()
+        if self.radius is None:
+            return _WHITENED_RADIUS if self._whitens() else _RADIUS
+        return super()._radius()
 
-    def _schedule_options(self, users: int) -> dict[str, Any]:
-        options = super()._schedule_options(users)
-        return options | ({"method": "auto"} if self.method == "rounds" else {})
+    def _whitens(self) -> bool:
+        """Whether rounds begin with second moments (rule R): by public facts alone, whoever takes part."""
+        asked = (self.rule in ("practical", "whitened"), self.method in ("auto", "rounds"), self.interactivity == "sequential")
+        few = self.rounds is not None and self.rounds < LEAST_ROUNDS and self.rule != "whitened"
+        usual = not few and self.lots != "open" and self.calibration == "tight" and not self._exclusions and not self.l2
+        free = self.rule == "whitened" or (self.clip is None and self.curvature is None and self._columns() <= MOST_COLUMNS)
+        return all(asked) and usual and free
+
+    def _algorithm(self) -> str:
+        return "auto" if self.method == "rounds" else self.method
 
     def _asked_how(self) -> tuple[str, str]:
         if "estimate_" in vars(self) or ("result_" not in vars(self) and self.method == "moments"):
@@ -397,6 +397,8 @@ class ShuffleRidge(LinearRegressor):
                 "" if self.method == "moments" else f", and up to {LARGEST_EDGE[self.interactivity]:g} it was measured to be better"
             )
             return [f"Made from one round of second moments: {rule}{limit}. method='rounds' trains by gradients instead."]
+        if "result_" in vars(self) and (chosen := self._chosen_rule()):
+            return chosen
         if self.method != "auto":
             return []
         if "result_" not in vars(self):

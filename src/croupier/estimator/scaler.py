@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,34 +11,37 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..invalid import finite_rows, zeroed
-from ..population.dealing import Batch
-from ..population.population import Question
-from ..privacy import Guarantee, plan_sum
+from ..population import Population, Query
+from ..privacy import SumPlan, plan_sum
 from ..privacy.plan import MOST_COORDINATES
 from ..problem.problem import clip_rows
-from ..protocol.randomness import Secret
+from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, real
-from ._base import RANGES, Floats, PrivateEstimator, centres, checked_ranges_of_features, validated
+from ._base import PrivateEstimator, checked_rows, validated
 from ._parameters import documented
+from ._rounds import Ready, one_round, require_once
+from ._rows import RANGES, Floats, centres, checked_ranges_of_features
 from .files import require_range
 
 # A variance this many of its noise's standard deviations from 0 can be told from that of a constant column.
 _TELLING = 3.0
-# Squared diameter of the curve (u, 2 u^2 - 1) over [-1, 1], (71 + 8 sqrt 2) / 16 (docs/statistics.md), and its squared norm.
+# Squared diameter of the curve (u, 2 u^2 - 1) over [-1, 1], (71 + 8 sqrt 2) / 16 (docs/statistics-theory.md), and its squared norm.
 _CURVE_DIAMETER, _CURVE_NORM = (71 + 8 * math.sqrt(2)) / 16, 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnMoments:
+class ColumnMoments(Query):
     """(u, 2 u^2 - 1) per feature, u the feature scaled from its declared range to [-1, 1]; zero for a row that is not finite.
 
     Parameters
     ----------
     middle, half : ndarray of shape (features,)
         Middle and half the width of the declared ranges.
+    blanks : bool, default False
+        Whether rows that are not finite are its own, and count as zeros.
 
     Attributes
     ----------
@@ -46,11 +50,17 @@ class ColumnMoments:
     norm : float
         Bound on the l2 norm of a vector: u^2 + (2 u^2 - 1)^2 is at most 2 for each feature.
     diameter : float
-        Bound on the l2 distance of two vectors (docs/statistics.md), for any records.
+        Bound on the l2 distance of two vectors (docs/statistics-theory.md), for any records.
     """
 
     middle: Floats
     half: Floats
+    blanks: bool = False
+
+    def check_records(self, X: Any, y: Any) -> None:
+        """Refuse rows of another length than there are ranges."""
+        if X.shape[1] != len(self.middle):
+            raise ArgumentError("X.shape", X.shape, f"(users, {len(self.middle)})", "Say how many features there are.")
 
     @property
     def dim(self) -> int:
@@ -67,11 +77,17 @@ class ColumnMoments:
         """0.802 of twice the norm."""
         return math.sqrt(_CURVE_DIAMETER * len(self.middle))
 
-    def __call__(self, rows: Floats, _: Any) -> Floats:
+    def __call__(self, X: Any, y: Any) -> Floats:
         """Give one vector per row."""
-        valid = finite_rows(rows)  # where blanks are refused, all are
-        u = np.clip((zeroed(rows, valid) - self.middle) / self.half, -1, 1)
+        valid = finite_rows(X)  # where blanks are refused, all are
+        u = np.clip((zeroed(X, valid) - self.middle) / self.half, -1, 1)
         return np.asarray(zeroed(np.hstack([u, 2 * u**2 - 1]), valid))
+
+    def decode(self, estimate: SumEstimate) -> tuple[Floats, Floats]:
+        """Means and variances in the columns' units, a variance at least what can be told from 0."""
+        mean, doubled = np.split(np.clip(estimate.mean, -1, 1), 2)
+        floor = _TELLING * estimate.mean_noise_std * np.sqrt(4 * mean**2 + 0.25)  # of (1 + doubled) / 2 - mean^2, to first order
+        return self.middle + self.half * mean, self.half**2 * np.maximum((1 + doubled) / 2 - mean**2, floor)
 
 
 @documented("mean_", "var_", "scale_", "plan_", "estimate_")
@@ -119,7 +135,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         y : object, optional
             Not looked at; pipelines pass it.
         groups : array-like of shape (rows,), optional
-            Whose the rows are: those with the same entry are one user. Every row is a user unless given.
+            Whose the rows are: those with the same entry are one user. Default: every row is a user.
         **refused : object
             `sample_weight` is refused with the reason, anything else as unknown.
 
@@ -135,15 +151,36 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         BudgetExceededError
             Where `account` has no room for this fit.
         """
-        self._forget()
-        X = self._checked(X, reset=True)
-        middle, half = self._declared_range(X)
-        population = self._population(X, None, groups, refused)
-        moments = ColumnMoments(middle, half)
-        self.plan_ = plan_sum(
+        return super().fit(X, y, groups, **refused)
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        return self._checked(X, reset=True), None
+
+    def _sent(self, X: Any, y: Any) -> tuple[Any, None]:
+        return X, None  # its query knows ranges, and what is blank
+
+    def _declare_target(self, y: Any) -> None:
+        """There is none."""
+
+    def _declare_rows(self, X: Any) -> None:
+        declared = self._read_off("feature_range", self.feature_range, RANGES, None if X is None else lambda: _range_of(X))
+        self.feature_range_ = checked_ranges_of_features(declared, self.n_features_in_)
+
+    def _rows(self, X: Any) -> Any:
+        return X
+
+    def _targets(self, y: Any) -> Any:
+        return y
+
+    def _query(self) -> ColumnMoments:
+        return ColumnMoments(*centres(self.feature_range_), blanks=self.invalid == "blank")
+
+    def _plan(self, users: int, *, checkpoint: Any = None, turnout: float | None = None) -> SumPlan:
+        moments = self._query()
+        return plan_sum(
             epsilon=self.epsilon,
-            delta=self._delta(population.users),
-            users=population.users,
+            delta=self._delta(users),
+            users=users,
             dim=moments.dim,
             norm=moments.norm,
             diameter=self._diameter(moments),
@@ -151,17 +188,22 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
             neighbours=self.neighbours,
             calibration=self.calibration,
         )
-        self._charge(population, self.plan_.guarantee)
-        secret = Secret.fresh() if self.random_state is None else Secret.of_seed(self.random_state)
-        self.estimate_ = population.answer(Question(moments, Batch.everyone(population.users), self.plan_, secret))
-        mean, doubled = np.split(np.clip(self.estimate_.mean, -1, 1), 2)
-        noise = self.estimate_.mean_noise_std
-        floor = _TELLING * noise * np.sqrt(4 * mean**2 + 0.25)  # of (1 + doubled) / 2 - mean^2, to first order
-        self.mean_ = middle + half * mean
-        self.var_ = half**2 * np.maximum((1 + doubled) / 2 - mean**2, floor)
+
+    def _prepared(self, population: Population, planned: Any, checkpoint: Any) -> AbstractContextManager[Ready]:
+        require_once(checkpoint)
+        return one_round(self._query(), population, planned, self.random_state)
+
+    def _set_coefficients(self) -> None:
+        self.mean_, self.var_ = self._query().decode(self.estimate_)
         self.scale_ = np.sqrt(self.var_)
-        self.promise_ = self._promise()
-        return self
+
+    def _learned(self) -> tuple[Floats, ...]:
+        middle, half = centres(self.feature_range_)
+        return (self.mean_ - middle) / half, self.var_ / half**2, self.scale_ / half
+
+    def _check_plans(self, planned: Any) -> None:
+        asked = self._query()
+        require_range(planned, asked.dim, asked.norm, self._diameter(asked))
 
     def transform(self, X: Any) -> Any:
         """Standardise rows by the means and variances that were learned.
@@ -195,34 +237,12 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         if issparse(X) and self.with_mean:
             remedy = "A mean taken from zeros makes them dense: use with_mean=False."
             raise ArgumentError("X", Found("is sparse"), "dense where with_mean=True", remedy)
-        options = {"dtype": np.float64, "ensure_min_samples": 2 if reset else 1, "reset": reset}
+        options: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if reset else 1, "reset": reset}
         if self.invalid == "blank":  # gaps go on to the next step, which counts their rows as blank
             numbers = validated(self, X, **options)
             finite = finite_rows(numbers)
             return numbers if finite.all() or issparse(numbers) else np.where(finite[:, np.newaxis], numbers, np.nan)
-        return validate_data(self, X, accept_sparse="csr", **options)
-
-    def _declared_range(self, X: Any) -> tuple[Floats, Floats]:
-        read = None if self.invalid == "blank" else lambda: _range_of(X)
-        declared = self._read_off("feature_range", self.feature_range, RANGES, read)
-        return centres(checked_ranges_of_features(declared, self.n_features_in_))
-
-    @property
-    def n_users_(self) -> int:
-        """How many people the figures are of."""
-        return self.estimate_.users
-
-    @property
-    def guarantee_(self) -> Guarantee | Any:
-        """What means and variances reveal about one user; None where they were seeded."""
-        return self._covering(self.estimate_.guarantee)
-
-    def check_learned(self) -> None:
-        """Refuse a plan for vectors of another range than the scaler's."""
-        if "estimate_" in vars(self):
-            columns = np.ones(self.n_features_in_)
-            asked = ColumnMoments(columns, columns)
-            require_range(self.plan_, asked.dim, asked.norm, self._diameter(asked))
+        return checked_rows(self, X, **options)
 
     def _diameter(self, moments: ColumnMoments) -> float | None:
         """The diameter that the plan counts on, where a proof knows what to do with it; None for twice the norm."""

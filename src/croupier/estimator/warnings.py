@@ -46,18 +46,6 @@ def warn_of_undeclared_rows(norm: object, ranges: object) -> None:
         )
 
 
-def warn_of_undeclared_norm(norm: object) -> None:
-    """The same where there are no ranges: a slope of rows that were cut to length 1 is not that of the columns."""
-    if isinstance(norm, str):
-        warn_caller(
-            "feature_norm is not declared: every row longer than 1 is scaled down to length 1, so that slopes of raw columns "
-            "such as ages or incomes say nothing. Scale columns by public ranges to about [-1, 1], and declare how long rows can "
-            "be, sqrt(columns) say; for rows of length about 1, feature_norm=1.0. This is said of any rows: "
-            "nothing was read off them.",
-            FeatureNormWarning,
-        )
-
-
 def people_needed(weights: int, epsilon: float) -> int:
     """How many people one pass of training needs to be worth having, by the rule of thumb of docs/choosing.md."""
     return math.ceil(_PEOPLE_TIMES * _PEOPLE_FACTOR * math.sqrt(weights) / epsilon)
@@ -65,8 +53,9 @@ def people_needed(weights: int, epsilon: float) -> int:
 
 def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
     """Warn, from public facts alone and before anybody is asked, where people are too few for this budget."""
-    noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in chosen.phases))
-    share = noise / sum(p.rounds * p.mean_of for p in chosen.phases)
+    phases = [phase for phase in chosen.phases if not phase.opens]
+    noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in phases))
+    share = noise / sum(p.rounds * p.mean_of for p in phases)
     if share > _MOSTLY_NOISE:
         warn_caller(
             f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "
@@ -74,7 +63,7 @@ def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
             MostlyNoiseWarning,
         )
         return
-    warn_of_few_people(users, chosen.phases[0].plan.dim, epsilon)
+    warn_of_few_people(users, phases[0].plan.dim, epsilon)
 
 
 def warn_of_few_people(users: int, weights: int, epsilon: float) -> None:
@@ -82,8 +71,8 @@ def warn_of_few_people(users: int, weights: int, epsilon: float) -> None:
     needed = people_needed(weights, epsilon)
     if users < needed:
         warn_caller(
-            f"{users:,} users are few for {weights:,} weights: by the rule of thumb, 300 sqrt(weights) / epsilon, a model is "
-            f"worth having from about {needed:,} on. The guarantee holds, but the model may be poor, and another with every fit. "
+            f"{users:,} users are few for {weights:,} weights: by the rule of thumb, 300 sqrt(weights) / epsilon, you "
+            f"need about {needed:,}. The guarantee holds, but the model may be poor, and will differ from fit to fit. "
             f"Ask more users, use fewer features, or spend a larger epsilon.",
             FewPeopleWarning,
         )

@@ -1,11 +1,10 @@
 """What people look at: tables, the HTML report, and the baselines that figures stand beside."""
 
 from .baselines import central, local
-from .compare import Comparison, compare
+from .compare import compare
 from .html import html_report
 
 __all__ = [
-    "Comparison",
     "central",
     "compare",
     "html_report",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 from string import Template
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from .. import __version__
 from ..privacy import Guarantee
 from ..privacy import _statements as words
+from ..privacy._rounding import round_up
 
 WIDTH, HEIGHT = 480, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 34, 52
@@ -42,7 +44,7 @@ class Axis:
         low = 0.0 if 0 <= low < 0.6 * high else low
         room = 0.06 * ((high - low) or abs(high) or 1.0)
         low, high = (low if low == 0 else low - room), high + room
-        return cls(label, low, high, False, ticks or _linear_ticks(low, high))
+        return cls(label, low, high, False, ticks or linear_ticks(low, high))
 
     def place(self, value: float) -> float:
         """From 0 at the low end to 1 at the high end."""
@@ -83,6 +85,17 @@ class Figure:
                 self.parts.append(
                     f'<circle class="dot {style}" cx="{across:.1f}" cy="{down:.1f}" r="{4 if len(xs) < 40 else 2.5}"/>'
                 )
+
+    def bars(self, edges: Sequence[float], heights: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> None:
+        """A bar between every two edges, from 0 up to its height, with an error bar from low to high in its middle."""
+        foot = self._down(0.0)
+        for (left, right), height, low, high in zip(pairwise(edges), heights, lows, highs, strict=True):
+            start, end, top = self._across(left), self._across(right), self._down(max(height, 0.0))
+            middle, down, up = (start + end) / 2, self._down(low), self._down(high)
+            self.parts.append(f'<path class="bar" d="M{start + 0.5:.1f} {foot:.1f} V{top:.1f} H{end - 0.5:.1f} V{foot:.1f} Z"/>')
+            self.parts.append(
+                f'<path class="error" d="M{middle:.1f} {down:.1f} V{up:.1f} m-3 0 h6 M{middle - 3:.1f} {down:.1f} h6"/>'
+            )
 
     def rule(self, y: float, text: str) -> None:
         """A dashed horizontal line with its name above it, at the right."""
@@ -153,6 +166,60 @@ class Figure:
         )
 
 
+@dataclass(frozen=True)
+class Row:
+    """One line of `rows_picture`: its name, a value with the ends of its error bar, and what stands at the right."""
+
+    name: str
+    value: float | None
+    low: float
+    high: float
+    text: str = ""
+
+
+# Sizes of `rows_picture`: a row, the column of names, the room for the axis below and for texts at the right.
+_ROW, _NAMES, _BELOW, _TEXTS = 22, 150, 46, 96
+_LONGEST_NAME = 18
+
+
+def rows_picture(identity: str, title: str, rows: Sequence[Row], axis: Axis, *, bars: bool) -> str:
+    """Named values below each other on one axis: bars from 0, or dots about a line at 0, with their error bars."""
+    top, bottom = 8, 8 + _ROW * len(rows)
+    height = bottom + _BELOW
+    right = WIDTH - (_TEXTS if any(row.text for row in rows) else _RIGHT)
+
+    def across(value: float) -> float:
+        return _NAMES + axis.place(value) * (right - _NAMES)
+
+    parts = [
+        f'<path class="grid" d="M{across(tick):.1f} {top} V{bottom}"/>'
+        f'<text class="tick" x="{across(tick):.1f}" y="{bottom + 16}" text-anchor="middle">{number(tick)}</text>'
+        for tick in axis.ticks
+    ]
+    zero = across(0.0)
+    for place, row in enumerate(rows):
+        down = top + _ROW * (place + 0.5)
+        name = row.name if len(row.name) <= _LONGEST_NAME else row.name[: _LONGEST_NAME - 1] + "…"
+        parts.append(f'<text class="label" x="{_NAMES - 8}" y="{down + 4:.1f}" text-anchor="end">{escape(name)}</text>')
+        start, end = across(row.low), across(row.high)
+        if bars and row.value is not None:
+            parts.append(f'<path class="bar" d="M{zero:.1f} {down - 7:.1f} H{across(row.value):.1f} v14 H{zero:.1f} Z"/>')
+        if bars and row.low < row.high:
+            parts.append(f'<path class="error" d="M{start:.1f} {down:.1f} H{end:.1f} m0 -3 v6 M{start:.1f} {down - 3:.1f} v6"/>')
+        elif not bars:
+            parts.append(f'<path class="line main" d="M{start:.1f} {down:.1f} H{end:.1f}"/>')
+        if not bars and row.value is not None:
+            parts.append(f'<circle class="dot main" cx="{across(row.value):.1f}" cy="{down:.1f}" r="4"/>')
+        if row.text:
+            parts.append(f'<text class="tick" x="{WIDTH}" y="{down + 4:.1f}" text-anchor="end">{escape(row.text)}</text>')
+    parts.append(f'<path class="rule" d="M{zero:.1f} {top} V{bottom}"/>')
+    parts.append(f'<text class="name" x="{right}" y="{height - 8}" text-anchor="end">{escape(axis.label)}</text>')
+    return (
+        f'<svg class="rows" role="img" viewBox="0 0 {WIDTH} {height}" aria-labelledby="{identity}">'
+        f'<title id="{identity}">{escape(title)}</title>{"".join(parts)}</svg>'
+    )
+
+
 def thinned(xs: Sequence[float], ys: Sequence[float]) -> tuple[list[float], list[float]]:
     """The points, or means of neighbouring ones where there are too many to draw."""
     size = math.ceil(len(xs) / _MOST_POINTS)
@@ -167,7 +234,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _linear_ticks(low: float, high: float) -> tuple[float, ...]:
+def linear_ticks(low: float, high: float) -> tuple[float, ...]:
     """About five round numbers between the ends."""
     rough = (high - low) / 4
     unit = 10.0 ** math.floor(math.log10(rough))
@@ -183,7 +250,7 @@ def _log_ticks(low: float, high: float) -> tuple[float, ...]:
         inside = tuple(tick for power in powers for factor in factors if low <= (tick := factor * 10.0**power) <= high)
         if len(inside) >= 3:
             return inside[:: math.ceil(len(inside) / 7)]
-    return tuple(tick for tick in _linear_ticks(low, high) if tick > 0)
+    return tuple(tick for tick in linear_ticks(low, high) if tick > 0)
 
 
 # Pieces of the report's HTML: figures, tables, and values as text.
@@ -206,9 +273,22 @@ def figure_item(name: str, value: str, what: str) -> str:
     return f"<li>{escape(name)}<b>{escape(value)}</b><span>{escape(what)}</span></li>"
 
 
+def epsilon_items(epsilon: float, delta: float, guarantee: Guarantee | None) -> str:
+    """The cards of epsilon and delta; where lots are secret, what an observer of arrival times learns stands beside the first."""
+    first = figure_item("epsilon", round_up(epsilon), f"smaller is more private; {words.SCALE}")
+    if guarantee is not None and guarantee.watched is not None:
+        known = words.watched_epsilon(guarantee, delta)
+        first = (
+            f'<li class="two"><div>epsilon<b>{round_up(epsilon)}</b><span>to anyone who does not know when each person answered; '
+            f"{escape(words.SCALE)}</span></div>\n<div>epsilon, if watched<b>{known or 'none'}</b>"
+            f"<span>to an attacker who also knows when each person answered</span></div></li>"
+        )
+    return f"{first}\n{figure_item('delta', round_up(delta), 'chance that more is revealed')}"
+
+
 def crowd_item(people: int, least: int) -> str:
     """How many people there are, and of how many a round is that hides whoever answers in it: `least` at least."""
-    apart = "in the crowd that hides each of them"
+    apart = "whose answers are mixed together"
     return figure_item("people", f"{people:,}", apart if least >= people else f"in all; at least {least:,} {apart}")
 
 

@@ -120,7 +120,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3)) / 3
     >>> model = ShuffleLogisticRegression(classes=[False, True]).fit(X, X[:, 0] > 0)
     >>> [method.name for method in compare(model, X, X[:, 0] > 0).methods]
-    ['one answer for all', 'without privacy', 'this model']
+    ['best constant answer', 'without privacy', 'this model']
     """
     model, X = _without_names(model, X)
     X, y = _some(X, np.asarray(y), _MOST_ROWS)
@@ -134,7 +134,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     constant.fit(rows[train], y[train])
     promise = getattr(model, "promise_", None)
     methods = (
-        Method("one answer for all", scores(constant, rows[test], y[test], like=model), kind="reference"),
+        Method("best constant answer", scores(constant, rows[test], y[test], like=model), kind="reference"),
         Method("without privacy", scores(plain, rows[test], y[test], like=model), trust="a curator", kind="reference"),
         Method(
             "this model",
@@ -200,9 +200,11 @@ def scores(model: Any, X: Any, y: NDArray[Any], *, like: Any = None) -> dict[str
 def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]:
     """Scores at points that rounds asked about, but for the very first, where nothing has been learned."""
     model, X = _without_names(model, X)
-    if not hasattr(model, "result_"):  # not trained in rounds
+    if not hasattr(model, "result_") or not hasattr(model, "_set_theta"):  # not trained in rounds, or not by gradients
         return ()
-    history = model.result_.history[1:] or model.result_.history
+    result = model.result_
+    asked = [entry for entry in result.history if not result.schedule.phases[entry.phase - 1].opens]
+    history = asked[1:] or asked or result.history
     places = sorted({round(i * (len(history) - 1) / (_MOST_ROUNDS - 1)) for i in range(_MOST_ROUNDS)})
     return tuple((history[i].index, next(iter(scores(_at(model, history[i].theta), X, y).values()))) for i in places)
 

@@ -18,7 +18,7 @@ from ..privacy import _statements as words
 from ..privacy._rounding import round_up
 from ..statistics import Description
 from ..statistics.columns import LevelSummary, NumberSummary
-from ._svg import Axis, Figure, figure_item, number, premise_text, unbroken, wide_table
+from ._svg import Axis, Figure, Row, figure_item, linear_ticks, number, premise_text, rows_picture, unbroken, wide_table
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Bars of a histogram, and levels that are drawn.
@@ -50,7 +50,7 @@ def description_table(description: Description) -> Group:
 def describe_page(description: Description, *, title: str = "A private look at a table") -> str:
     """Show a description as one self-contained HTML page: a picture and the figures of every column."""
     template = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
-    sections = [_promise(description), *column_sections(description)]
+    sections = [_promise(description), _overview(description), *column_sections(description)]
     alarm = "" if description.guarantee else f'<p class="alarm">{escape(words.not_private(words.SEEDED))}</p>'
     private = "Everything on it comes out of one private round, which the promise covers: showing it costs nothing."
     return template.substitute(
@@ -65,9 +65,13 @@ def describe_page(description: Description, *, title: str = "A private look at a
 
 def column_sections(description: Description) -> list[str]:
     """Every column's picture and figures, as HTML."""
-    sections = []
+    sections, scale = [], _common_scale(description)
     for place, (name, summary) in enumerate(description.columns.items()):
-        body = _level_section(summary) if isinstance(summary, LevelSummary) else _number_section(f"column{place}", name, summary)
+        body = (
+            _level_section(f"column{place}", name, summary, scale)
+            if isinstance(summary, LevelSummary)
+            else _number_section(f"column{place}", name, summary)
+        )
         hint = description.hints.get(name)
         note = f'<p class="note">{escape(hint)}: another guess would tell more.</p>' if hint else ""
         sections.append(f"<h2>{escape(name)}</h2>\n{note}{body}")
@@ -87,6 +91,36 @@ happen to be in the table.</p>
 </ul>"""
 
 
+def _overview(description: Description) -> str:
+    """All columns at a glance: numbers in one table, levels in another."""
+    numbers, levels = [], []
+    for name, summary in description.columns.items():
+        missing = share_text(summary.missing.value, summary.missing.std)
+        if isinstance(summary, LevelSummary):
+            level, score = max(summary.levels.items(), key=lambda item: item[1].value)
+            other = share_text(summary.other.value, summary.other.std)
+            most = f"{escape(level)} {share_text(score.value, score.std)}"
+            cells = {"levels": f"{len(summary.levels):,}", "most frequent": most, "none of them": other, "missing": missing}
+            levels.append((escape(name), cells, False))
+        else:
+            low, middle, high = (short(summary.quantile(q)) for q in (0.05, 0.5, 0.95))
+            cells = {"5 %": low, "median": middle, "95 %": high, "mean": mean_text(summary), "missing": missing}
+            numbers.append((escape(name), cells, False))
+    tables = [wide_table("column", rows, left=()) for rows in (numbers, levels) if rows]
+    return "<h2>All columns at a glance</h2>\n" + "\n".join(tables)
+
+
+def _common_scale(description: Description) -> Axis:
+    """One axis for the levels of all columns, so that bars of different columns compare."""
+    tops = [
+        score.value + 1.96 * score.std
+        for summary in description.columns.values()
+        if isinstance(summary, LevelSummary)
+        for score in (*summary.levels.values(), summary.other, summary.missing)
+    ]
+    return Axis.over("% of people, the same scale for all columns", [0.0, 100 * max(tops, default=1.0)])
+
+
 def _number_section(identity: str, name: str, summary: NumberSummary) -> str:
     rows = []
     for q in _QUANTILES:
@@ -96,37 +130,33 @@ def _number_section(identity: str, name: str, summary: NumberSummary) -> str:
         ("mean, outermost clipped", {"value": mean_text(summary).split(" +-")[0], "95 % interval": mean_interval(summary)}, False)
     )
     missing = share_text(summary.missing.value, summary.missing.std)
-    caption = f"Shares of the people; the band is the 95 % error bar. Missing: {missing}."
+    caption = f"Shares of the people; thin lines are 95 % error bars. Missing: {missing}."
     picture = f"<figure>\n{_histogram(identity, name, summary).render()}\n<figcaption>{caption}</figcaption>\n</figure>\n"
     return picture + wide_table("share", rows, left=())
 
 
 def _histogram(identity: str, name: str, summary: NumberSummary) -> Figure:
-    """Shares of the people in some ranges, as steps with a band for their error."""
+    """Shares of the people in some ranges, as bars with error bars."""
     edges, shares, errors, log = histogram_bars(summary)
     unit = float(f"{(edges[-1] - edges[0]) / (len(edges) - 1):.1g}")
     widths = [1.0 if log else (high - low) / unit for low, high in pairwise(edges)]
     shares, errors = ([value / width for value, width in zip(values, widths, strict=True)] for values in (shares, errors))
     tops = [share + error for share, error in zip(shares, errors, strict=True)]
     at = [math.asinh(edge) if log else edge for edge in edges]
-    steps = [x for low, high in pairwise(at) for x in (low, high)]
-    heights = [100 * share for share in shares for _ in range(2)]
-    lows = [100 * max(share - error, 0.0) for share, error in zip(shares, errors, strict=True) for _ in range(2)]
-    highs = [100 * top for top in tops for _ in range(2)]
-    axis = Axis.over(name, [at[0], at[-1]])
+    heights, highs = [100 * share for share in shares], [100 * max(top, 0.0) for top in tops]
+    lows = [100 * max(share - error, 0.0) for share, error in zip(shares, errors, strict=True)]
     room = 0.02 * (at[-1] - at[0])
-    ticks = _ratio_ticks(edges[0], edges[-1]) if log else axis.ticks
+    ticks = _ratio_ticks(edges[0], edges[-1]) if log else linear_ticks(at[0], at[-1])
     figure = Figure(
         name=identity,
         title=f"Distribution of {name}",
         description="; ".join(f"{short(summary.quantile(q))} at {q:.0%}" for q in _QUANTILES),
         x=Axis(name, at[0] - room, at[-1] + room, False, tuple(t for t in ticks if at[0] - room <= t <= at[-1] + room)),
-        y=Axis.over("per cent of the people" if log else f"per cent of the people per {short(unit)}", [0.0, *highs]),
+        y=Axis.over("% of people" if log else f"% of people (bins of {short(unit)})", [0.0, *highs]),
     )
     if log:
         figure.x_text = {math.asinh(value): number(value) for value in map(math.sinh, ticks)}
-    figure.band(steps, lows, highs)
-    figure.line([at[0], *steps, at[-1]], [0.0, *heights, 0.0])
+    figure.bars(at, heights, lows, highs)
     middle = summary.quantile(0.5)
     figure.upright(math.asinh(middle) if log else middle, f"median {short(middle)}")
     return figure
@@ -164,17 +194,22 @@ def histogram_bars(summary: NumberSummary) -> tuple[list[float], list[float], li
     return edges.tolist(), shares, errors, log
 
 
-def _level_section(summary: LevelSummary) -> str:
+def _level_section(identity: str, name: str, summary: LevelSummary, scale: Axis) -> str:
     scores = sorted(summary.levels.items(), key=lambda item: -item[1].value)
     shown = [*scores[:_MOST_LEVELS], ("none of the levels", summary.other), ("missing", summary.missing)]
-    most = max(score.value for _, score in shown) or 1.0
-    items = [
-        f"<li><b>{escape(level)}</b>: {share_text(score.value, score.std)}"
-        f'<span class="bar" style="width:{max(0.4, 100 * score.value / most):.2f}%"></span></li>'
+    rows = [
+        Row(
+            level,
+            100 * max(score.value, 0.0),
+            100 * max(score.value - 1.96 * score.std, 0.0),
+            100 * max(score.value + 1.96 * score.std, 0.0),
+            share_text(score.value, score.std),
+        )
         for level, score in shown
     ]
-    more = f"<p>{len(scores) - _MOST_LEVELS} rarer levels are left out.</p>" if len(scores) > _MOST_LEVELS else ""
-    return f'<ul class="scale">\n{"".join(items)}\n</ul>{more}'
+    more = f" {len(scores) - _MOST_LEVELS} rarer levels are left out." if len(scores) > _MOST_LEVELS else ""
+    picture = rows_picture(identity, f"Shares of {name}", rows, scale, bars=True)
+    return f"<figure>\n{picture}\n<figcaption>Thin lines are 95 % error bars.{more}</figcaption>\n</figure>"
 
 
 def _ratio_ticks(low: float, high: float) -> tuple[float, ...]:
@@ -194,6 +229,14 @@ def short(value: float) -> str:
     return number(value) if value else "0"
 
 
+def with_error(value: float, error: float) -> str:
+    """A value with its error: the error to two digits, the value to as many decimals."""
+    if not 0 < error < math.inf:
+        return f"{short(value)} +- {short(error)}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:,.{decimals}f} +- {error:,.{decimals}f}" if decimals <= 6 else f"{value:.4g} +- {error:.2g}"
+
+
 def interval_text(summary: NumberSummary, q: float) -> str:
     """The 95 per cent interval of a quantile."""
     low, high = summary.interval(q)
@@ -203,7 +246,7 @@ def interval_text(summary: NumberSummary, q: float) -> str:
 def mean_text(summary: NumberSummary) -> str:
     """The mean of the middle 99 per cent with its 95 per cent error."""
     score = summary.middle_mean
-    return f"{short(score.value)} +- {short(1.96 * score.std)}"
+    return with_error(score.value, 1.96 * score.std)
 
 
 def mean_interval(summary: NumberSummary) -> str:

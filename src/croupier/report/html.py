@@ -25,6 +25,7 @@ from ._svg import (
     Figure,
     bytes_text,
     crowd_item,
+    epsilon_items,
     facts_table,
     figure_item,
     ours_class,
@@ -36,7 +37,7 @@ from ._svg import (
 )
 from .baselines import alone_request, central, local
 from .compare import Comparison, Method, public_comparison
-from .intervals import intervals_page, summaries_of, without_rounds
+from .intervals import intervals_page, summaries_of, weights_section, without_rounds
 
 # The report's figures: how training went, and what another epsilon would mean.
 
@@ -46,8 +47,9 @@ _EPSILON_TICKS = (0.1, 0.3, 1.0, 3.0, 8.0)
 
 
 def gradient_figure(result: Result) -> str:
-    """The length of every round's mean gradient, and of the noise alone."""
-    history = result.history
+    """The length of every round's mean gradient, and of the noise alone; not of rounds that ask about rows."""
+    asked = [entry for entry in result.history if not result.schedule.phases[entry.phase - 1].opens]
+    history = asked or result.history
     rounds = [float(entry.index) for entry in history]
     phases = [result.schedule.phases[entry.phase - 1] for entry in history]
     mean_of = [phase.mean_of if phase.lots else float(entry.users) for phase, entry in zip(phases, history, strict=True)]
@@ -68,7 +70,7 @@ def gradient_figure(result: Result) -> str:
     figure.dots(rounds, norms)
     figure.label(rounds[-1], low[-1], "noise alone", anchor="end", shift=16)
     early = min(range(len(norms)), key=lambda i: (-norms[i], i))
-    figure.label(rounds[early], norms[early], "one dot a round", anchor="start" if early < len(norms) / 2 else "end", shift=-9)
+    figure.label(rounds[early], norms[early], "one dot per round", anchor="start" if early < len(norms) / 2 else "end", shift=-9)
     where = sum(norm <= top for norm, top in zip(norms, high, strict=True))
     return _captioned(
         figure,
@@ -130,11 +132,13 @@ def _references(comparison: Comparison) -> list[Method]:
 def plans_over_epsilon(phase: Phase, chosen: float) -> dict[float, SumPlan]:
     """The plan of a round at other epsilons, where one can be certified; at the chosen one, the plan itself."""
     plan, lots = phase.plan, phase.lots
-    request = {name: getattr(plan, name) for name in REQUEST_FIELDS if name != "scalar"}
+    request = {name: getattr(plan, name) for name in REQUEST_FIELDS if name not in ("scalar", "range", "blocks")}
+    request |= {"rotation": None if plan.range is None else "gradients"}
     plans = {chosen: plan}
     if lots is not None:
         whole_run = {name: getattr(lots, name) for name in ("delta", "users", "rounds", "honest", "neighbours")}
-        request = {name: request[name] for name in ("dim", "norm", "max_inflation", "max_bits")} | whole_run
+        request = {name: request[name] for name in ("dim", "norm", "max_inflation", "max_bits", "rotation")} | whole_run
+        request |= {"blocks": plan.blocks}
     for epsilon in _EPSILONS:
         if epsilon == chosen:
             continue
@@ -188,7 +192,7 @@ def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int) -> s
         title="Bits that a person sends over epsilon",
         description=f"{here:,.0f} bits at epsilon {round_up(epsilon)}, between {min(bits):,.0f} and {max(bits):,.0f} elsewhere.",
         x=_epsilon_axis(list(plans)),
-        y=Axis.over("bits a person sends", [0.0, *bits]),
+        y=Axis.over("bits per person", [0.0, *bits]),
     )
     figure.line(list(plans), bits)
     before = bits[max(0, list(plans).index(epsilon) - 1)]
@@ -311,6 +315,7 @@ def html_report(
     sections = [
         _promise(shown),
         _how_good(comparison),
+        "" if isinstance(model, Result) else weights_section(model, shown.facts),
         _training(shown, comparison),
         _noise(shown),
         _trade_off(shown, comparison),
@@ -400,7 +405,7 @@ class _Shown:
 
     @property
     def subtitle(self) -> str:
-        how_often = "all of them asked in every round" if self.full else "each asked once at most"
+        how_often = "all of them asked in every round" if self.full else "each asked at most once"
         cut = f" of {self.result.schedule.rounds:,} planned" if self.result.stopped else ""
         return f"{self.name}, learned from {self.result.users:,} people, {how_often}, in {self.result.rounds:,} rounds{cut}."
 
@@ -425,7 +430,7 @@ def _footer(shown: _Shown, comparison: Comparison | None) -> str:
     """Why the page may be shown to anybody, or may not."""
     if shown.guarantee is None:
         return "What it says about training comes from a model that is not private: treat the page as you treat the data."
-    but = ", but for the comparison on data declared public" if comparison else ""
+    but = ", except for the comparison on data declared public" if comparison else ""
     return f"What it says about training is drawn from what the analyzer saw and the promise covers: showing it costs nothing{but}."
 
 
@@ -436,9 +441,8 @@ def _promise(shown: _Shown) -> str:
 <p>{unbroken(promise.headline)} {unbroken(promise.meaning)}</p>
 <p>{unbroken(promise.guess)} {escape(words.IN_GENERAL)}</p>{_if_watched(promise)}
 <ul class="figures">
-{figure_item("epsilon", round_up(shown.epsilon), f"smaller is more private; {words.SCALE}")}
-{figure_item("delta", round_up(shown.delta), "chance that more is revealed")}
-{figure_item("best guess", promise.claim.best_guess, "of somebody who knows all the others; 50 % is chance")}
+{epsilon_items(shown.epsilon, shown.delta, shown.planned)}
+{figure_item("best guess", promise.claim.best_guess, "of an attacker who knows all the others; 50 % is chance")}
 {crowd_item(shown.result.users, shown.least)}
 {figure_item("rounds", f"{shown.result.rounds:,}", "each person in " + ("all of them" if shown.full else "one at most"))}
 {figure_item("bits", f"{shown.result.bits_per_user:,}", "sent by a person, at most: " + bytes_text(shown.result.bits_per_user))}
@@ -452,9 +456,9 @@ def _if_watched(promise: words.PromiseWords) -> str:
 def _how_good(comparison: Comparison | None) -> str:
     if comparison is None:
         return (
-            '<h2>How good is it?</h2>\n<p class="note">Not said here. Scores on people whose data is private are about these '
-            "people, and no guarantee covers them. With data that everyone may see, this page compares the model with one made "
-            "without privacy.</p>"
+            '<h2>How good is it?</h2>\n<p class="note">Not reported: scores measured on private records would themselves leak '
+            "information. Use <code>croupier evaluate --epsilon</code>, or <code>--data</code> with public data; then this page "
+            "compares the model with one made without privacy.</p>"
         )
     names = list(comparison.methods[0].scores)
     extra = [
@@ -462,7 +466,7 @@ def _how_good(comparison: Comparison | None) -> str:
         for column, used in (
             ("epsilon", any(method.epsilon is not None for method in comparison.methods)),
             ("must trust", True),
-            ("bits a person", any(method.bits_per_user is not None for method in comparison.methods)),
+            ("bits per person", any(method.bits_per_user is not None for method in comparison.methods)),
             ("seconds", any(method.seconds is not None for method in comparison.methods)),
         )
         if used
@@ -482,7 +486,7 @@ def _cells(method: Method) -> dict[str, str]:
     return {name: score_text(name, value) for name, value in method.scores.items()} | {
         "epsilon": "-" if method.epsilon is None else round_up(method.epsilon),
         "must trust": escape(method.trust),
-        "bits a person": "-" if method.bits_per_user is None else f"{method.bits_per_user:,}",
+        "bits per person": "-" if method.bits_per_user is None else f"{method.bits_per_user:,}",
         "seconds": "-" if method.seconds is None else f"{method.seconds:.1f}",
     }
 
@@ -518,9 +522,9 @@ bits, or by everybody alone. The noise in one coordinate of a round's sum of gra
 <ul class="scale">
 {"".join(items)}
 </ul>
-<p>Each person sends {plan.bits_per_coordinate:,} bits a coordinate and {plan.bits_per_user:,} in a round,
+<p>Each person sends {plan.bits_per_coordinate:,} bits per coordinate and {plan.bits_per_user:,} per round,
 {shown.result.bits_per_user:,} in the whole training at most. A curator would be sent the record itself, and the local model
-{64 * plan.dim:,} bits in a round as numbers of 64 bits.</p>"""
+{64 * plan.dim:,} bits per round as numbers of 64 bits.</p>"""
 
 
 def _trade_off(shown: _Shown, comparison: Comparison | None) -> str:
@@ -551,7 +555,7 @@ def _assumed(shown: _Shown) -> str:
         f"<b>The records.</b> {escape(words.RECORDS.get(shown.invalid, words.RECORDS['refuse']))}",
         f"<b>The machines.</b> {escape(words.MACHINES)}",
         "<b>The public facts</b> below were chosen without looking at the data"
-        + (", but for those named at the top." if shown.not_covered else "."),
+        + (", except for those named at the top." if shown.not_covered else "."),
         f"<b>Once.</b> {escape(words.ONCE)}",
     ]
     return "<h2>What is assumed</h2>\n<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>"

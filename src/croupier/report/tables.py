@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 
 from ..privacy import LotsPlan, SumPlan
 from ..privacy._rounding import round_up
 from ..privacy._statements import SEEDED, crowd, guarantee_line, honest_users, not_private, watched_line
-from ..table.schema import Category, Column, Schema
+from ..table.encode import Encoder
+from ..table.schema import Category, Column, Image, Schema
 from .baselines import Baseline
 
 if TYPE_CHECKING:
@@ -30,9 +33,10 @@ def plan_table(plan: SumPlan) -> Table:
         "honest users": honest_users(plan.honest_users, plan.users),
         "calibration": f"{plan.calibration}, by {plan.theorem}",
         "encoding": f"{plan.levels:,} levels + {plan.noise_bits:,} noise bits with probability {plan.noise_probability:.6g}",
-        "sent by a user": f"{plan.bits_per_coordinate:,} bits a coordinate, {plan.bits_per_user:,} bits a round",
+        "sent by a user": f"{plan.bits_per_coordinate:,} bits per coordinate{_rotated(plan)}, {plan.bits_per_user:,} per round",
         "one cheat": _influence(plan),
-        "noise of the sum": f"{plan.noise_std:.5g} a coordinate, {plan.inflation:.4g} x the central {plan.central_noise_std:.5g}",
+        "noise of the sum": f"{plan.noise_std:.5g} per coordinate, {plan.inflation:.4g} x the central {plan.central_noise_std:.5g}",
+        **_bias(plan),
         "certified": certified(plan),
     }
     for name, value in rows.items():
@@ -41,10 +45,30 @@ def plan_table(plan: SumPlan) -> Table:
 
 
 def _influence(plan: SumPlan) -> str:
-    """How far one user who sends what it likes, within what counts can be, moves the sum: (g + b) steps in every coordinate."""
-    coordinate = 2 * plan.bits_per_coordinate / plan.levels
-    whole = coordinate * math.sqrt(plan.dim)
+    """How far one user who sends what it likes, within what counts can be, moves the sum: (g + b) steps in every coordinate.
+
+    After a rotation all of that may be turned into one coordinate; with blocks it weighs as many times as there are blocks.
+    """
+    whole = plan.bits_per_coordinate * plan.step(plan.levels) / plan.norm * math.sqrt(plan.coordinates) * plan.blocks
+    coordinate = whole / math.sqrt(plan.dim) if plan.range is None else whole
     return f"moves a coordinate by up to {coordinate:.3g} x the norm, the sum by {whole:.3g} x; a record by 2 x"
+
+
+def _rotated(plan: SumPlan) -> str:
+    """Of how many coordinates, after a rotation."""
+    if plan.range is None:
+        return ""
+    return f" of {plan.coordinates:,} after a rotation" + ("" if plan.blocks == 1 else f", one of {plan.blocks} blocks")
+
+
+def _bias(plan: SumPlan) -> dict[str, str]:
+    """What a rotation's box moves the sum by."""
+    if plan.range is None:
+        return {}
+    if not plan.bias_bound:
+        return {"bias": "none: no coordinate is ever clipped"}
+    each = f"{plan.bias_bound:.3g} at most in any coordinate, {plan.bias_rms:.3g} over all of them"
+    return {"bias": f"{each}: root mean squares over rotations, of vectors at the bound"}
 
 
 def proof_table(proof: Proof) -> Table:
@@ -83,15 +107,26 @@ def lots_table(plan: LotsPlan) -> Table:
         "honest users": f"{crowd(plan.honest)}; in a round, {one.honest_users:,} of {plan.size:,} reports",
         "reports in a round": f"{plan.size:,}, blanks included; {plan.users_in_round:,.4g} users on average",
         "encoding": f"{one.levels:,} levels + {one.noise_bits:,} noise bits with probability {one.noise_probability:.6g}",
-        "sent by a user": f"{one.bits_per_coordinate:,} bits a coordinate, {plan.bits_per_user:,} bits in all",
+        "sent by a user": f"{one.bits_per_coordinate:,} bits per coordinate{_rotated(one)}, {plan.bits_per_user:,} bits in all",
+        **_opening(plan),
         "one cheat": _influence(one),
-        "noise of a round": f"{plan.noise_std:.5g} a coordinate; with open lots at least {plan.open_noise_std:.5g}",
-        "certified": f"{promise}, to whoever does not know the lots",
-        "if watched": f"{watched_line(plan.guarantee, plan.delta)}, to somebody who also knows when each user answered",
+        "noise of a round": f"{plan.noise_std:.5g} per coordinate; with open lots at least {plan.open_noise_std:.5g}",
+        **_bias(one),
+        "certified": f"{promise}, to anyone who does not know the lots",
+        "if watched": f"{watched_line(plan.guarantee, plan.delta)}, to an attacker who also knows when each user answered",
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _opening(plan: LotsPlan) -> dict[str, str]:
+    """What users send in the first rounds, where these ask other questions."""
+    return {
+        f"in rounds {first + 1:,} to {first + stage.rounds:,}": f"{stage.plan.bits_per_coordinate:,} bits per coordinate"
+        f"{_rotated(stage.plan) or f' of {stage.plan.dim:,}'}, {stage.plan.bits_per_user:,} bits in all"
+        for first, stage in zip(accumulate((s.rounds for s in plan.opening), initial=0), plan.opening, strict=False)
+    }
 
 
 def certified(plan: SumPlan) -> str:
@@ -112,7 +147,9 @@ def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], ce
             table.add_row(name, "-", "-", "-", plan)
         else:
             trust = "a shuffler" if plan.honest == 1 else f"a shuffler, {crowd(plan.honest, 'users')}"
-            table.add_row(name, f"{plan.noise_std:.5g}", f"{plan.inflation:.4g}", f"{plan.bits_per_coordinate:,}", trust)
+            table.add_row(
+                name, f"{plan.noise_std:.5g}", f"{plan.inflation:.4g}", f"{round(plan.bits_per_user / plan.dim):,}", trust
+            )
     for base in baselines:
         ratio = base.noise_std / central_noise_std
         table.add_row(base.name, f"{base.noise_std:.5g}", f"{ratio:.4g}", f"{base.bits_per_coordinate:,}", base.trust)
@@ -135,7 +172,7 @@ def promise_lines(estimator: Any) -> list[str]:
         lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
         if guarantee.watched is not None:
             known = watched_line(guarantee, estimator.promise_.delta)
-            lines.append(f"That is with secret lots. To somebody who also knows when each user answered: {known}.")
+            lines.append(f"That is with secret lots. To an attacker who also knows when each user answered: {known}.")
     if result is not None and result.stopped:
         lines.append(
             f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
@@ -143,6 +180,30 @@ def promise_lines(estimator: Any) -> list[str]:
     if result is not None and result.stopped and guarantee is not None:
         lines.append("The guarantee counts all planned rounds, so it holds even if what was shown made you stop.")
     return lines
+
+
+# Coefficients without error bars that a terminal shows, the largest first; a report draws more.
+_MOST_LINES = 20
+
+
+def coefficient_lines(estimator: Any, schema: Schema) -> list[str]:
+    """Return the coefficients of a model without intervals, one line per column, headed by what they speak for."""
+    names, weights = Encoder(schema).names, np.atleast_2d(getattr(estimator, "coef_", np.zeros((0, 0))))
+    if weights.shape[1] != len(names):  # of a map's features: they have no names
+        return []
+    kept = np.argsort(-np.abs(weights).max(axis=0), kind="stable")[:_MOST_LINES].tolist()
+    width = max(len(names[i]) for i in kept)
+    rows = f": {facts}" if (facts := schema_facts(schema).get("rows")) else ""
+    classes = [str(one) for one in getattr(estimator, "classes_", [schema.target.column])]
+    of = classes[1] if len(classes) == 2 else classes[0]
+    if len(weights) > 1:
+        told = [f"{classes[int(weights[:, i].argmax())]} {weights[:, i].max():+.3g}" for i in kept]
+        head = f"The class that each column speaks for most, per unit of a row{rows}"
+    else:
+        told = [f"{weights[0, i]:+.4g}" for i in kept]
+        head = f"Coefficients towards {of}{f' (against {classes[0]})' if len(classes) == 2 else ''}, per unit of a row{rows}"
+    more = [f"{len(names) - len(kept):,} smaller ones are not shown."] if len(kept) < len(names) else []
+    return [f"{head}. They have no error bars.", *(f"  {names[i]:{width}} {one}" for i, one in zip(kept, told, strict=True)), *more]
 
 
 def described_lines(schema: Schema, estimator: Any) -> list[str]:
@@ -156,10 +217,22 @@ def described_lines(schema: Schema, estimator: Any) -> list[str]:
 def schema_facts(schema: Schema) -> dict[str, str]:
     """Return the public facts about every column, as the report shows them."""
     origin = {} if schema.described is None else {"ranges": schema.described.origin}
-    return origin | {f"column {name}": _fact(column) for name, column in schema.columns.items()}
+    columns = {f"column {name}": _fact(column) for name, column in schema.columns.items()}
+    steps = [] if schema.features is None else schema.features["steps"]
+    made = "numbers run from -1 to 1 over their range, levels are 0 or 1"
+    mapped = bool(steps) or any(isinstance(column, Image) for column in schema.columns.values())
+    rows = {} if mapped else {"rows": made + ("; each row is then divided by its length" if schema.rows == "unit" else "")}
+    return origin | columns | rows | ({"features": ", then ".join(_step(step) for step in steps)} if steps else {})
+
+
+def _step(step: dict[str, Any]) -> str:
+    parameters = ", ".join(f"{name} {value}" for name, value in step.items() if name != "kind")
+    return f"{step['kind']} ({parameters})"
 
 
 def _fact(column: Column) -> str:
+    if isinstance(column, Image):
+        return f"pictures of {column.shape[0]} x {column.shape[1]} pixels, {column.low:g} to {column.high:g}"
     if isinstance(column, Category):
         some = ", ".join(column.levels[:12])
         more = "" if len(column.levels) <= 12 else f" and {len(column.levels) - 12} more"

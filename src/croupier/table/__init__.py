@@ -5,16 +5,11 @@ from .describe import describe_table, schema_from
 from .draft import draft
 from .fit import fit_table
 from .model import TableModel
-from .population import TableWarning
-from .schema import Category, Numeric, Schema, Target
+from .schema import Schema
 
 __all__ = [
-    "Category",
-    "Numeric",
     "Schema",
     "TableModel",
-    "TableWarning",
-    "Target",
     "describe_table",
     "draft",
     "evaluate_table",

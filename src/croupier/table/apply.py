@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..estimator import PrivacyAccount
-from ..statistics import Evaluation, evaluate
+from ..estimator.choosing import MOST, Choice, Contest, chosen, scores_of
+from ..statistics import Evaluation, ask, evaluate
 from ..validation import ArgumentError, Found
 from .encode import Encoder
 from .model import TableModel
@@ -190,6 +191,45 @@ def evaluate_privately(
         groups=groups,
         account=account,
     )
+
+
+def choose_table(
+    models: Mapping[str, TableModel],
+    source: Source,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    honest: float = 1.0,
+    account: PrivacyAccount | None = None,
+    seed: int | None = None,
+    watcher: Watcher | None = None,
+) -> Choice:
+    """Ask the people in a file, once, which of some models is best for them; the models were fitted on others."""
+    if not 2 <= len(models) <= MOST:
+        raise ArgumentError("MODEL", len(models), f"2 to {MOST}", "There is nothing to choose among fewer.")
+    encoders = {name: Encoder(model.schema) for name, model in models.items()}
+    first = next(iter(encoders.values()))
+    types: dict[str, Any] = {}
+    for name, encoder in encoders.items():
+        if encoder.schema.target != first.schema.target or encoder.schema.user != first.schema.user:
+            raise ArgumentError("MODEL", name, "models of one target and one user column", "Fit them with the same schema.")
+        types |= encoder.types(target=True, user=True)
+    source.require(list(types))
+    scores, users = [], []
+    with (watcher or Watcher()).reading(source.path.name) as tell:
+        for piece in source.pieces(types):
+            truth = first.targets(piece)
+            rows = [scores_of(model.estimator, encoders[name].rows(piece), truth) for name, model in models.items()]
+            scores.append(np.column_stack(rows))
+            users.append(first.users(piece))
+            tell(len(piece))
+    if not scores:
+        raise ArgumentError("DATA", Found(f"has no rows ({source.path})"), "at least two people", "Check the file.")
+    groups = None if users[0] is None else np.concatenate([labels for labels in users if labels is not None])
+    query = Contest(tuple(models))
+    table = np.concatenate(scores)
+    answer = ask(query, table, epsilon=epsilon, delta=delta, honest=honest, groups=groups, account=account, seed=seed)
+    return chosen({name: model.estimator for name, model in models.items()}, answer)
 
 
 def read_table(schema: Schema, source: Source, *, watcher: Watcher | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:

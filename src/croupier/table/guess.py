@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from ..statistics import LevelGuess, NumberGuess
-from ..statistics.columns import WIDEST
+from ..statistics.columns import WIDEST, LevelGuess, NumberGuess
 from ..validation import ArgumentError, FileError, Found
 from .read import Source, other_separator, shown
 from .schema import Keys, Label, as_text
@@ -42,9 +41,11 @@ class TableGuess:
     classes : tuple, optional
         All labels of the target, where it is one of several classes.
     user : str, optional
-        The column that says whose a row is.
+        The column that identifies the person each row belongs to.
     left_out : tuple of str
         Columns that are not described, each with the reason.
+    undeclared : tuple of str
+        Columns of a CSV file that are taken for numbers since nothing at all was said of them.
     """
 
     columns: Mapping[str, Guess]
@@ -52,6 +53,7 @@ class TableGuess:
     classes: tuple[Label, ...] | None = None
     user: str | None = None
     left_out: tuple[str, ...] = field(default=())
+    undeclared: tuple[str, ...] = field(default=())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TableGuess:
@@ -152,9 +154,11 @@ def guess_for(
         _require_separated(source)
     columns: dict[str, Guess] = dict(guess.columns) if guess else {}
     left_out: list[str] = []
+    undeclared: list[str] = []
     for name, kind in {} if guess else _types(source).items():
         if name not in (user, *leave_out):
             by_type = _by_type(kind)
+            undeclared += [name] if kind is None and name not in (*ranges, *levels, *whole) else []
             if by_type is not None:
                 columns[name] = by_type
             elif name not in (*ranges, *levels, *whole):
@@ -172,7 +176,7 @@ def guess_for(
     classes = guess.classes if guess and column == guess.target else None
     if classes is None and isinstance(known, LevelGuess):
         classes = known.levels
-    return TableGuess(columns, column, classes, user, tuple(left_out)).checked()
+    return TableGuess(columns, column, classes, user, tuple(left_out), tuple(undeclared)).checked()
 
 
 def _require_separated(source: Source) -> None:

@@ -23,12 +23,12 @@ from ..estimator import (
     ShuffleRidge,
 )
 from ..estimator._linear import LinearModel
+from ..estimator.inference import FEWEST
 from ..estimator.intervals import RegressionTable
 from ..files import write_whole
-from ..privacy import default_delta
 from ..validation import ArgumentError, Found, one_of, real
-from .encode import Encoder, features_of
-from .schema import Category, Numeric, Schema
+from .encode import Encoder
+from .schema import Category, Image, Numeric, Schema, features_of
 
 # Regressions with intervals on a table: which there are, how records become their rows, and coefficients in the schema's units.
 
@@ -46,6 +46,9 @@ def interval_schema(schema: Schema) -> Schema:
     Rows are left as they are, since a row that is divided by its own length is not linear in its columns. A category of two levels
     or more without a reference gets its first level for one: all levels and the intercept together would not be determined.
     """
+    if schema.features is not None:
+        remedy = "Coefficients of a map say nothing about columns; leave features out, or choose another task."
+        raise ArgumentError("features", Found("is stated in the schema"), "left out for a regression with intervals", remedy)
     columns = {
         name: replace(column, reference=column.levels[0])
         if isinstance(column, Category) and column.reference is None and len(column.levels) > 1
@@ -53,52 +56,6 @@ def interval_schema(schema: Schema) -> Schema:
         for name, column in schema.columns.items()
     }
     return replace(schema, rows="as-is", columns=columns)
-
-
-@dataclass(frozen=True)
-class IntervalRequest:
-    """Which regression with intervals is wanted.
-
-    Parameters
-    ----------
-    task : {"linear", "logit"}
-        One of `INTERVALS`.
-    parameters : dict
-        The estimator's, but for those that follow from the schema, and for delta.
-    delta : float or None
-        Of the guarantee; None takes 1e-6, or 0.1 / users if that is less.
-    """
-
-    task: str
-    parameters: dict[str, Any]
-    delta: float | None
-
-    def estimator(self, facts: Schema, users: int | None = None) -> ShuffleLinearRegression | ShuffleLogit:
-        """The estimator for so many users, its public facts from the schema."""
-        kind = INTERVALS[self.task]
-        known = {field.name for field in fields(kind)}
-        public = self._public(facts, users)
-        for name, value in self.parameters.items():
-            if name in public:
-                raise ArgumentError(name, value, "left out", "It follows from the schema.")
-            if name not in known:
-                remedy = "Everybody is asked once: there are no rounds to be trained in."
-                raise ArgumentError(name, value, f"left out for the task {self.task!r}", remedy)
-        if self.delta is not None:
-            real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
-        estimator = kind(**self.parameters, **public)
-        estimator.check_request(users or 8)
-        return estimator
-
-    def _public(self, facts: Schema, users: int | None) -> dict[str, Any]:
-        """The parameters that follow from the schema and the number of users."""
-        public: dict[str, Any] = {"delta": default_delta(users or 2) if self.delta is None or users is None else self.delta}
-        public["feature_norm"] = Encoder(facts).norm
-        if facts.target.classes is not None:
-            public["classes"] = list(facts.target.classes)
-        else:
-            public |= {"target_range": facts.target.range, "exclusive": exclusive_columns(facts)}
-        return public
 
 
 def exclusive_columns(schema: Schema) -> tuple[tuple[int, ...], ...]:
@@ -151,6 +108,8 @@ def _units(schema: Schema) -> Iterator[_Unit]:
     for name, column in schema.columns.items():
         if isinstance(column, Numeric):
             yield from _units_of_number(name, column)
+        elif isinstance(column, Image):
+            yield from (_Unit(pixel, column.low, column.high - column.low) for pixel in features_of(name, column))
         else:
             among = "" if column.unknown == "refuse" else " or unlisted"
             against = f" (against {column.reference}{among})" if column.reference is not None else ""
@@ -248,8 +207,10 @@ class TableModel:
             remedy = "Fit with task='linear' or task='logit' for standard errors."
             raise ArgumentError("task", self.task, " or ".join(map(repr, INTERVALS)), remedy)
         table, target = in_schema_units(self.estimator.summary(level), self.schema), self.schema.target.column
-        what = f"log-odds of {target} = {self.estimator.classes_[1]}" if self.classifies else target
-        return replace(table, method=f"{table.method}, {what}")
+        if not self.classifies:
+            return replace(table, of=target)
+        other, one = self.estimator.classes_
+        return replace(table, of=f"log-odds of {target} = {one} against {other}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file, which is there in full or not at all.
@@ -343,6 +304,7 @@ class TableModel:
             fits = fits and np.array_equal(np.unique(target.classes), getattr(estimator, "classes_", []))
         else:
             fits = fits and np.ravel(getattr(estimator, "target_range_", ())).tolist() == list(target.range or ())
+        fits = fits and getattr(estimator, "feature_range_", None) is None
         if type(estimator) in INTERVALS.values():
             fits = fits and self.schema.rows == "as-is" and estimator.feature_norm_ == Encoder(self.schema).norm
         if not fits:
@@ -354,35 +316,35 @@ class TableModel:
 
 @dataclass(frozen=True)
 class Request:
-    """Which estimator is wanted.
-
-    Parameters
-    ----------
-    task : str
-        One of `TASKS`.
-    parameters : dict
-        The estimator's, but for those that follow from the schema, and for delta.
-    delta : float or None
-        Of the guarantee; None takes 1e-6, or 0.1 / users if that is less.
-    """
+    """Which estimator is wanted: a task, one of `TASKS` or `INTERVALS`; its parameters, but for those that follow from the schema;
+    and delta, where None takes the default for so many users."""
 
     task: str
     parameters: dict[str, Any]
     delta: float | None
 
-    def estimator(self, facts: Schema, users: int | None = None) -> LinearModel:
-        """The estimator for so many users, its public facts from the schema."""
+    def estimator(self, facts: Schema, users: int | None = None) -> TableEstimator:
+        """The estimator, its public facts from the schema; where users are known, delta too."""
+        kind = (TASKS | INTERVALS)[self.task]
         if self.delta is not None:
             real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
-        for name in {"feature_norm", "feature_range"} & set(self.parameters):
-            raise ArgumentError(name, self.parameters[name], "left out", "It follows from the schema.")
-        target = facts.target
-        public = {"classes": list(target.classes)} if target.classes is not None else {"target_range": target.range}
-        delta = default_delta(users or 2) if self.delta is None or users is None else self.delta
-        norm = Encoder(facts).norm
-        estimator = TASKS[self.task](**self.parameters, **public, delta=delta, feature_norm=norm)
-        estimator.check_request(users or 2)
-        return estimator
+        public: dict[str, Any] = {"delta": self.delta, "feature_norm": Encoder(facts).norm}
+        if facts.target.classes is not None:
+            public["classes"] = list(facts.target.classes)
+        else:
+            public["target_range"] = facts.target.range
+        if kind is ShuffleLinearRegression:
+            public["exclusive"] = exclusive_columns(facts)
+        known = {field.name for field in fields(kind)}
+        for name, value in self.parameters.items():
+            if name in (*public, "feature_range"):
+                raise ArgumentError(name, value, "left out", "It follows from the schema.")
+            if name not in known and self.task in INTERVALS:
+                remedy = "Its rounds, where it has any, are planned by the forecast: method='moments' or 'rounds' chooses."
+                raise ArgumentError(name, value, f"left out for the task {self.task!r}", remedy)
+        estimator: TableEstimator = kind(**self.parameters, **public)
+        estimator.check_request(users or FEWEST)
+        return estimator if users is None else estimator.set_params(delta=estimator._delta(users))
 
 
 def task_for(facts: Schema, task: str | None = None) -> str:
@@ -391,7 +353,7 @@ def task_for(facts: Schema, task: str | None = None) -> str:
     return fitting[0] if task is None else one_of("task", task, fitting, f"The schema's target has {_kind(facts)}.")
 
 
-def request_for(facts: Schema, task: str | None, parameters: dict[str, Any], delta: float | None) -> Request | IntervalRequest:
+def request_for(facts: Schema, task: str | None, parameters: dict[str, Any], delta: float | None) -> Request:
     """Which estimator is wanted of a table: trained in rounds, or a regression with intervals."""
     classes = facts.target.classes
     fitting = "linear" if classes is None else "logit"
@@ -402,7 +364,7 @@ def request_for(facts: Schema, task: str | None, parameters: dict[str, Any], del
     if task != fitting or (classes is not None and len(classes) != 2):
         allowed = f"{fitting!r} for this target" if classes is None or len(classes) == 2 else "one for more than two classes"
         raise ArgumentError("task", task, allowed, f"The schema's target has {_kind(facts)}.")
-    return IntervalRequest(task, parameters, delta)
+    return Request(task, parameters, delta)
 
 
 def _fitting(facts: Schema) -> tuple[str, ...]:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from ..estimator.intervals import WidthForecast
 from ..optimizer import Schedule
 from ..optimizer.result import Round
-from ..population import ArrayPopulation, Population, RayPopulation, UnreachableError
+from ..population import ArrayPopulation, Population, RayPopulation
 from ..population.blocks import BlockPopulation
 from ..population.parquet import row_group_runs
+from ..population.population import UnreachableError
 from ..validation import ArgumentError, Found, one_of
 from .encode import Encoder, not_aside_by_name, not_aside_by_place, others
 from .model import TableEstimator
@@ -122,14 +123,12 @@ class Watcher:
         """Before anybody is asked, in a regression with intervals. What it raises ends the fit; nothing was spent."""
 
     def training(self, schedule: Schedule, delta: float) -> AbstractContextManager[None]:
-        """Around all rounds."""
+        """Around all rounds: records are checked, and the run is charged."""
         return nullcontext()
 
-    def before_round(self) -> None:
-        """Before users are asked. Raise `croupier.optimizer.StopTraining` to end training, and keep the model so far."""
-
     def after_round(self, done: Round) -> None:
-        """After a round was answered, also by an earlier process. Raise `StopTraining` to end training here."""
+        """After a round was answered, also by an earlier process. Raise `croupier.optimizer.StopTraining` to end training here,
+        and keep the model so far."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +140,11 @@ class Engine:
     name : {"local", "ray"}, default "local"
         This machine, where rows are kept on disk; or a Ray cluster, whose workers read the files.
     work_dir : Path, optional
-        Local only: the folder for the rows; the system's for temporary files unless given.
+        Local only: the folder for the rows; default: the system's for temporary files.
     address : str, optional
-        Ray only: that of a running cluster; a local one is started unless given.
+        Ray only: that of a running cluster; default: a local one is started.
     workers : int, optional
-        Ray only: how many; one per CPU unless given.
+        Ray only: how many; default: one per CPU.
     """
 
     name: str = "local"
@@ -203,7 +202,7 @@ class TableBlock:
     maker : TableEstimator
         Prepares rows and targets, by public facts alone.
     dialect : Dialect, optional
-        How a CSV file writes them: with commas, in UTF-8, unless given.
+        How a CSV file writes them; default: with commas, in UTF-8.
     first : int, default 0
         The place of its first row among all rows, from 0.
     """
@@ -240,7 +239,7 @@ class TableBlock:
 
 def piece_rows(encoder: Encoder) -> int:
     """How many records are encoded together, so that they fit into memory."""
-    return max(1, _PIECE_ENTRIES // len(encoder.names))
+    return max(1, _PIECE_ENTRIES // max(encoder.entries, len(encoder.names)))
 
 
 def _stored(source: Source, encoder: Encoder, maker: TableEstimator, store: RowStore, watcher: Watcher) -> ArrayPopulation:

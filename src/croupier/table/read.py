@@ -21,6 +21,7 @@ from pyarrow import compute, parquet
 
 from ..invalid import taken
 from ..validation import ArgumentError, FileError, FileRecordError, one_of
+from .pictures import LABEL, PICTURE, picture_batches, picture_files
 
 # How a CSV file writes its values: what separates them, the decimal mark, the encoding.
 
@@ -37,7 +38,7 @@ class Dialect:
     Parameters
     ----------
     separator : str, optional
-        One character; "tab" is the tabulator. A comma unless given, in `.tsv` files a tabulator.
+        One character; "tab" is the tabulator. Default: a comma, in `.tsv` files a tabulator.
     decimal : str, default "."
         The decimal mark of numbers: "." or ",".
     encoding : str, default "utf-8"
@@ -165,27 +166,6 @@ def count_records(file: Path, block_bytes: int, dialect: Dialect) -> tuple[int, 
 
     A quotation without an end would make one value of the lines after it, and nobody would notice the rows that are missing. So a
     file in which a quotation may have swallowed rows is refused, and `require_count` compares this count with what was read.
-
-    Parameters
-    ----------
-    file : Path
-        A CSV file, compressed or not.
-    block_bytes : int
-        How much is looked at together; also the longest record.
-    dialect : Dialect
-        What separates values, and the encoding.
-
-    Returns
-    -------
-    records : int
-        Lines that are not empty, but for the header; values over several lines count as one.
-    over_lines : bool
-        Whether there are such values.
-
-    Raises
-    ------
-    FileError
-        With the row in which the first open quotation begins, counted from 1 without the header.
 
     Ensures
     -------
@@ -414,21 +394,25 @@ def _files(path: Path) -> list[Path]:
             raise FileError(address, "an address", "a file or folder", "Download it first.", text)
         raise FileError(str(path), "no such file or folder", "there", "Check the path.", f"{path}: no such file or folder exists.")
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if _kind(file) and file.is_file() and not file.name.startswith("."))
+        files = sorted(file for file in path.iterdir() if file.is_file() and _kind(file) and not file.name.startswith("."))
         kinds = {_kind(file) for file in files}
+        if not kinds and picture_files(path):
+            return [path]  # read as one table of pictures and their folders' names
         if len(kinds) != 1:
-            mixture = "CSV and Parquet together" if kinds else "neither CSV nor Parquet in it"
+            mixture = "CSV and Parquet together" if kinds else "neither CSV nor Parquet nor PNG in it"
             raise FileError(str(path), mixture, "a folder of files of one kind", f"Their names end with {endings}.")
         return files
     if path.suffix.lower() in _WORKBOOKS:
         raise workbook(path)
     if _kind(path) is None:
-        remedy = "Rename it, or write it as CSV or Parquet."
+        remedy = "Save it as CSV or Parquet."
         raise FileError(str(path), "a file of another kind", f"one whose name ends with one of {endings}", remedy)
     return [path]
 
 
 def _kind(file: Path) -> str | None:
+    if file.is_dir():
+        return "png"
     return next((kind for ending, kind in _ENDINGS.items() if file.name.lower().endswith(ending)), None)
 
 
@@ -436,6 +420,8 @@ def _names(file: Path, dialect: Dialect) -> list[str]:
     try:
         if _kind(file) == "parquet":
             return list(parquet.read_schema(file).names)
+        if _kind(file) == "png":
+            return [PICTURE, LABEL]
         refuse_other_content(file)
         return _header(file, dialect)
     except (pa.ArrowException, OSError, UnicodeError) as problem:
@@ -451,7 +437,10 @@ def _batches(
                 yield from stored.iter_batches(
                     batch_size=most, row_groups=row_groups, columns=types and list(types), use_threads=False
                 )
+        elif _kind(file) == "png":
+            yield from picture_batches(file, None if types is None else list(types), most)
         else:
+            _refuse_pictures(file, types)
             refuse_other_content(file)
             records, over_lines = count_records(file, _BLOCK_BYTES, dialect)
             rows = 0
@@ -465,6 +454,14 @@ def _batches(
             require_count(file, rows, records)
     except (pa.ArrowException, OSError, UnicodeError) as problem:
         raise broken(file, problem, _columns(file, dialect), dialect) from None
+
+
+def _refuse_pictures(file: Path, types: dict[str, Any] | None) -> None:
+    """Refuse a picture in a cell of CSV."""
+    for name, kind in (types or {}).items():
+        if pa.types.is_list(kind):
+            remedy = "Give a Parquet file or a folder of PNG files; or state one column per pixel in place of the picture."
+            raise FileError(f"{file}, column {name!r}", "a picture in CSV", "in Parquet or a folder", remedy)
 
 
 def _columns(file: Path, dialect: Dialect) -> list[str]:

@@ -1,4 +1,4 @@
-"""The public facts about a table: ranges, levels, the target, whose a row is. Written down in TOML, never read off private data."""
+"""The public facts about a table: ranges, levels, target, whom each row belongs to. In TOML, never read off private data."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..features import FeatureMap
 from ..privacy._rounding import round_up
 from ..statistics.holdout import HoldOut, Part
 from ..validation import ArgumentError, FileError, Found, one_of, real, whole
@@ -21,6 +22,7 @@ from ..validation import ArgumentError, FileError, Found, one_of, real, whole
 __all__ = [
     "Category",
     "Column",
+    "Image",
     "Label",
     "Numeric",
     "Schema",
@@ -89,6 +91,8 @@ def value_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return "[" + ", ".join(value_text(entry) for entry in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key_text(name)} = {value_text(entry)}" for name, entry in value.items()) + "}"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return _text(value) if isinstance(value, str) else repr(value)
@@ -127,6 +131,13 @@ class Numeric:
     scale: str = "linear"
 
 
+def outwards(low: float, high: float) -> tuple[float, float]:
+    """The range rounded outwards to two digits of its width: a round figure, and none of somebody's."""
+    unit = 10.0 ** (math.floor(math.log10(high - low)) - 1)
+    digits = max(0, -round(math.log10(unit)))
+    return round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)
+
+
 @dataclass(frozen=True)
 class Category:
     """One of the declared levels, as text.
@@ -151,7 +162,29 @@ class Category:
     reference: str | None = None
 
 
-Column = Numeric | Category
+@dataclass(frozen=True)
+class Image:
+    """A grey picture: a list of its pixels line by line, or a PNG file. Pixels are mapped to [0, 1], clipped there; none is black.
+
+    Parameters
+    ----------
+    shape : pair of int
+        Height and width, in pixels.
+    low, high : float, default 0 and 255
+        The values of black and of white.
+
+    Examples
+    --------
+    >>> Image((28, 28))
+    Image(shape=(28, 28), low=0.0, high=255.0)
+    """
+
+    shape: tuple[int, int]
+    low: float = 0.0
+    high: float = 255.0
+
+
+Column = Numeric | Category | Image
 
 
 def column_from(name: str, values: Any) -> Column:
@@ -162,15 +195,19 @@ def column_from(name: str, values: Any) -> Column:
         levels = labels_from(f"{name}.levels", keys.need("levels"), at_least=1)
         unknown = one_of(f"{name}.unknown", keys.get("unknown", "zero"), UNKNOWN, "'zero' counts it as none of the levels.")
         column = _category(name, tuple(as_text(level) for level in levels), unknown, keys.get("reference", None))
+    elif "shape" in values:
+        column = Image(
+            _shape(f"{name}.shape", keys.need("shape")), *range_from(name, [keys.get("low", 0.0), keys.get("high", 255.0)])
+        )
     elif "low" in values or "high" in values:
         low, high = range_from(name, [keys.need("low"), keys.need("high")])
         scale = one_of(f"{name}.scale", keys.get("scale", "linear"), ("linear", "log"), "'log' is for amounts and counts.")
         column = Numeric(low, high, _flag(f"{name}.missing", keys.get("missing", False)), scale)
     else:
-        for key in ("low", "high", "levels"):
+        for key in ("low", "high", "levels", "shape"):
             keys.get(key, None)
         keys.nothing_else()
-        raise ArgumentError(name, values, "low and high of a number, or levels of a category", PUBLIC)
+        raise ArgumentError(name, values, "low and high of a number, levels of a category, or the shape of a picture", PUBLIC)
     keys.nothing_else()
     return column
 
@@ -210,6 +247,14 @@ def range_from(name: str, ends: Any) -> tuple[float, float]:
     return low, high
 
 
+def _shape(name: str, sides: Any) -> tuple[int, int]:
+    """Read [height, width]."""
+    if not isinstance(sides, list | tuple) or len(sides) != 2:
+        raise ArgumentError(name, sides, "[height, width]", PUBLIC)
+    height, width = (whole(name, side, at_least=1, at_most=1024, remedy="Give pixels.") for side in sides)
+    return height, width
+
+
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ArgumentError(name, value, "true or false", "true adds a feature that says where the number is missing.")
@@ -223,6 +268,9 @@ def as_text(value: Label) -> str:
 
 def column_facts(column: Column) -> dict[str, Any]:
     """Return the facts in plain values; what is as usual is left out."""
+    if isinstance(column, Image):
+        usual = (column.low, column.high) == (0, 255)
+        return {"shape": list(column.shape)} | ({} if usual else {"low": column.low, "high": column.high})
     if isinstance(column, Category):
         unknown = {} if column.unknown == "zero" else {"unknown": column.unknown}
         reference = {} if column.reference is None else {"reference": column.reference}
@@ -230,6 +278,15 @@ def column_facts(column: Column) -> dict[str, Any]:
     facts: dict[str, Any] = {"low": column.low, "high": column.high}
     facts |= {"missing": True} if column.missing else {}
     return facts | ({} if column.scale == "linear" else {"scale": column.scale})
+
+
+def features_of(name: str, column: Column) -> tuple[str, ...]:
+    """The entries of a row that a column becomes: a number, with whether it is missing; levels, except the reference; pixels."""
+    if isinstance(column, Image):
+        return tuple(f"{name}[{row},{place}]" for row in range(column.shape[0]) for place in range(column.shape[1]))
+    if isinstance(column, Category):
+        return tuple(f"{name}={level}" for level in column.levels if level != column.reference)
+    return (name, f"{name} missing") if column.missing else (name,)
 
 
 # Where a schema comes from that was read off the data privately, and who was set aside for it.
@@ -311,11 +368,13 @@ class Described:
         if not self.private:
             return ["The schema was described with a seed: NOT PRIVATE, and no guarantee covers it."]
         if self.aside is None and promise is None:
-            return [f"The schema was described at {own}; nothing is promised to whoever is in the fit, too, which is NOT private."]
+            return [
+                f"The schema was described at {own}; nothing is promised to people who are in the fit too, which is NOT private."
+            ]
         if self.aside is None and promise is not None:
             epsilon, delta = promise
             both = f"epsilon {round_up(self.epsilon + epsilon)}, delta {round_up(self.delta + delta)}"
-            return [f"The schema was described at {own}; whoever is in both has at most {both} altogether."]
+            return [f"The schema was described at {own}; anyone who is in both has at most {both} altogether."]
         by = "place in the file, whose order must not have changed" if self.rows is not None else "name"
         others = "the others have only what this fit promises" if promise else "nothing is promised to the others: NOT private"
         return [
@@ -375,11 +434,13 @@ class Schema:
     target : Target
         What is to be predicted.
     user : str, optional
-        The column that says whose a row is; without it every row is a person.
+        The column that identifies the person each row belongs to; without it every row is a person.
     rows : {"unit", "as-is"}, default "unit"
         Whether every row is divided by its own length, or left as it is.
     described : Described, optional
         The private release that its ranges come from, if it was one.
+    features : dict, optional
+        A public map of the columns' entries, as `croupier.features.FeatureMap.to_dict` states it; rows are what it makes of them.
 
     Examples
     --------
@@ -396,6 +457,7 @@ class Schema:
     user: str | None = None
     rows: str = "unit"
     described: Described | None = None
+    features: Mapping[str, Any] | None = None
 
     def with_user(self, user: str | None) -> Schema:
         """Return the same with another user column.
@@ -528,6 +590,9 @@ class Schema:
             described=None
             if (release := keys.get("described", None)) is None
             else Described.from_dict(release, f"{name}: described"),
+            features=None
+            if (stated := keys.get("features", None)) is None
+            else FeatureMap.from_dict(stated, f"{name}: features").to_dict(),
         )
         keys.nothing_else()
         return _checked(schema, name)
@@ -548,6 +613,7 @@ class Schema:
         plain: dict[str, Any] = {"version": VERSION, "rows": self.rows}
         plain |= {"user": self.user} if self.user is not None else {}
         plain |= {} if self.described is None else {"described": self.described.to_dict()}
+        plain |= {} if self.features is None else {"features": dict(self.features)}
         return plain | {"target": target, "columns": {name: column_facts(column) for name, column in self.columns.items()}}
 
     def to_toml(self, notes: Mapping[str, str] | None = None) -> str:
@@ -566,6 +632,7 @@ class Schema:
         notes = notes or {}
         plain = self.to_dict()
         tables = {"described": plain.pop("described")} if self.described is not None else {}
+        tables |= {"features": plain.pop("features")} if self.features is not None else {}
         tables |= {"target": plain.pop("target")}
         tables |= {f"columns.{key_text(name)}": facts for name, facts in plain.pop("columns").items()}
         comments = {("target" if name == self.target.column else f"columns.{key_text(name)}"): note for name, note in notes.items()}
@@ -604,4 +671,14 @@ def _checked(schema: Schema, name: str = "schema") -> Schema:
         schema.described.require_user(f"{name}: user", schema.user, "another" if schema.user is None else None)
     if not schema.columns:
         raise ArgumentError(f"{name}: columns", Found("is empty"), "at least one feature", PUBLIC)
+    if schema.features is not None:
+        if schema.rows != "unit":
+            remedy = "Rows have length 1 after a map: leave rows out."
+            raise ArgumentError(f"{name}: rows", schema.rows, "'unit' where features are given", remedy)
+        entries = sum(len(features_of(column, facts)) for column, facts in schema.columns.items())
+        try:
+            FeatureMap.from_dict(schema.features).outputs(entries)
+        except ArgumentError as problem:
+            remedy = f"The columns have {entries} entries. {problem.remedy}"
+            raise ArgumentError(f"{name}: features: {problem.name}", problem.value, problem.allowed, remedy) from None
     return schema
