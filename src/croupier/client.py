@@ -6,9 +6,9 @@ client = Client("https://shuffler.example", token, analyzer_key, folder="~/.crou
 client.take_part(x, y)       # once, or after each `client.round()` that is new
 """
 
-from .service.client.budget import BudgetLimit, DeviceBudget
+from .service.client.budget import DeviceBudget
 from .service.client.client import Client
 from .service.net.http import ServerError
 from .service.wire.outcomes import RefusedTaskError
 
-__all__ = ["BudgetLimit", "Client", "DeviceBudget", "RefusedTaskError", "ServerError"]
+__all__ = ["Client", "DeviceBudget", "RefusedTaskError", "ServerError"]

@@ -17,6 +17,7 @@ import croupier as cr
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import Secret
 from croupier.service.wire.documents import TASK, Document, sha256
+from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.task import Task, TaskRound
 
 USERS, DIM = 8, 2
@@ -45,7 +46,8 @@ class Roles:
 
     @staticmethod
     def task(transport: str = "masked-sum", interactivity: str = "sequential", **changed: Any) -> Task:
-        values = {"users": USERS, "problem": PROBLEM, "schedule": small_schedule(interactivity)}
+        query = TrainingQuery(changed.pop("problem", PROBLEM), changed.pop("records", None))
+        values = {"users": USERS, "query": query, "schedule": small_schedule(interactivity)}
         return Task(**{**values, "transport": transport, "shuffler": Roles.shuffler.public_key(), **changed})
 
     @staticmethod

@@ -79,11 +79,11 @@ def bring(shuffler: ShufflerRole, population: RemotePopulation) -> bytes:
 
 def settle(shuffler: ShufflerRole, population: RemotePopulation) -> None:
     """Where reports are checked: bring the exclusions to the shuffler, and its release to the analyzer."""
-    if (name := shuffler.releases.waiting()) is not None:
-        shuffler.releases.take(shuffler.task, soon(lambda: population.exclusions(name)))
-    if (ready := shuffler.releases.ready()) is not None:
+    if (name := shuffler.awaiting_exclusions()) is not None:
+        shuffler.exclude(soon(lambda: population.exclusions(name)))
+    if (ready := shuffler.waiting_release()) is not None:
         population.take_release(ready[1])
-        shuffler.releases.arrived(ready[0])
+        shuffler.released(ready[0])
 
 
 def wrong(world: World, document: Document) -> tuple[dict[str, tuple[bytes, str]], list[bytes]]:

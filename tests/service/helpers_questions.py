@@ -43,6 +43,7 @@ def questions(place: Path) -> Path:
     }
     common = (
         f'users = {USERS}\nepsilon = 8\ndelta = 1e-2\nshuffler_key = "{key.public_key().public_bytes_raw().hex()}"\npace = 0.1\n'
+        'transport = "masked-sum"\n'
     )
     for kind, words in kinds.items():
         (place / f"{kind}-task.toml").write_text(

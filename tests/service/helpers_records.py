@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import croupier as cr
+from croupier.service.wire.queries import TrainingQuery
+
 UNSORTED = """
 rows = "as-is"
 [target]
@@ -40,3 +45,12 @@ def person(user: int, labels: list) -> str:
     town, smokes = ["Bonn", "Aachen", "Ulm", "Paris"][user % 4], ["true", "false"][user % 2]
     values = [town, 10**user % 999_983, labels[user % 3 % 2], "0AB"[user % 3], 20 + 5 * user, smokes, weight]
     return "town,income,ill,blood,age,smokes,weight\n" + ",".join(map(str, values)) + "\n"
+
+
+def reading(words: Any) -> TrainingQuery:
+    """The query that reads records by these words, of a problem with as many weights as they make."""
+    features = len(words["features"]) if isinstance(words, dict) and isinstance(words.get("features"), list) else 1
+    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=features + 1, radius=1.0))
+    query = TrainingQuery(problem, words)
+    assert query.columns
+    return query

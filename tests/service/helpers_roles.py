@@ -27,23 +27,27 @@ import croupier as cr
 from croupier.optimizer.training import run
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import RandomSource, Secret
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.population import RemotePopulation
-from croupier.service.net import database as tables
 from croupier.service.net.database import Database
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document
 from croupier.service.wire.outcomes import RefusedError
+from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS, SealedReport
 from croupier.validation import how_to_install
 
 DIM = 5
-PATIENCE = 60.0  # seconds that a test waits before it says that something does not happen
+PATIENCE = float(
+    os.environ.get("CROUPIER_PATIENCE", "60")
+)  # seconds that a test waits before it says that something does not happen
 
 
 def seats(store: Database) -> list[str]:
     """Names of clients in the order of the rounds that they were drawn for."""
-    lots = tables.lots.c
+    lots = shuffler_tables.lots.c
     with store.look() as connection:
         return list(connection.execute(select(lots.client).order_by(lots.first, lots.client)).scalars())
 
@@ -62,6 +66,7 @@ class World:
         *,
         transport="masked-sum",
         users=12,
+        dim=DIM,
         databases=None,
         patience=None,
         premise=None,
@@ -72,9 +77,9 @@ class World:
     ) -> None:
         self.folder, self.users = folder, users
         generator = np.random.default_rng(users)
-        self.X = generator.normal(size=(users, DIM)) / DIM
+        self.X = generator.normal(size=(users, dim)) / dim
         self.y = (self.X[:, 0] > 0).astype(float)
-        domain = cr.domains.Ball(dim=DIM, radius=5.0)
+        domain = cr.domains.Ball(dim=dim, radius=5.0)
         problem = cr.Problem(loss=cr.losses.Logistic(), domain=domain, feature_norm=3.0)
         options = {"epsilon": 8.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1e9}
         chosen = cr.schedule(problem, users, **options | asked, lots="open" if secret is None else "secret")
@@ -82,16 +87,16 @@ class World:
             chosen = replace(chosen, honest=premise)
         self.analyzer_key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         about = {"patience": patience, "pace": pace, "secret": secret, "enroller": enroller}
-        self.task = Task(transport, users, problem, chosen, self.shuffler_key.public_key(), **about)
+        self.task = Task(transport, users, TrainingQuery(problem), chosen, self.shuffler_key.public_key(), **about)
         self.databases = databases or {role: f"sqlite:///{folder / role}.db" for role in ("shuffler", "analyzer")}
         self.stores: list[Database] = []
         kept = self.store("shuffler")
         self.names = [f"name-of-user-{user}" for user in range(users)]
-        self.tokens = [tables.enrol(kept, name) for name in self.names]
+        self.tokens = [shuffler_tables.enrol(kept, name) for name in self.names]
         kept.close()
 
     def store(self, role: str) -> Database:
-        opened = Database(self.databases[role], tables.SHUFFLER if role == "shuffler" else tables.ANALYZER)
+        opened = Database(self.databases[role], shuffler_tables.SHUFFLER if role == "shuffler" else analyzer_tables.ANALYZER)
         self.stores.append(opened)
         return opened
 
@@ -125,8 +130,8 @@ class World:
     def bits(self, user: int, document):
         """What a user says in a round."""
         made = self.read(document)
-        gradient = made.gradient(self.task, self.X[user : user + 1], self.y[user : user + 1])
-        return VectorSum(self.plan(document)).randomize(gradient, randomness(user, made.number))
+        gradient = made.vector(self.task, self.X[user : user + 1], self.y[user : user + 1])
+        return VectorSum(self.plan(document), seed=document.digest).randomize(gradient, randomness(user, made.number))
 
     def report(self, user: int, document) -> bytes:
         key = self.read(document).key
@@ -151,7 +156,7 @@ class World:
         Who is left out has come, so that no blank is in its place.
         """
         population = _InMemory(self, members, blanks, frozenset(left_out))
-        return run(self.task.problem, population, self.task.schedule, start=np.zeros(self.task.problem.dim)).theta
+        return run(self.task.query.problem, population, self.task.schedule, start=np.zeros(self.task.query.problem.dim)).theta
 
     def files(self, role: str) -> bytes:
         """All that the role's database has on disk, the log included."""
@@ -184,7 +189,11 @@ class _InMemory:
 
     def answer(self, question):
         self.number += 1
-        X, y, protocol = self.world.X, self.world.y, VectorSum(question.plan)
+        X, y, seed = self.world.X, self.world.y, None
+        if question.plan.range is not None:  # as the round that was asked, whose document is kept
+            ((stored,),) = self.world.rows("analyzer", f"SELECT document FROM asked WHERE number = {self.number}")
+            seed = Document.from_bytes(stored).digest
+        protocol = VectorSum(question.plan, seed=seed)
         reports = [
             protocol.randomize(question.query(X[user : user + 1], y[user : user + 1])[0], randomness(user, self.number))
             for user in self.members[self.number - 1]
@@ -208,7 +217,9 @@ class Training:
     def _run(self) -> None:
         task, journal = self.world.task, self.world.folder / "run.journal"
         try:
-            self.theta = run(task.problem, self.population, task.schedule, start=np.zeros(DIM), checkpoint=journal).theta
+            self.theta = run(
+                task.query.problem, self.population, task.schedule, start=np.zeros(task.query.dim), checkpoint=journal
+            ).theta
         except BaseException as error:  # the test's to look at
             self.error = error
 

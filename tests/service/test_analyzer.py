@@ -30,9 +30,11 @@ from croupier.population.dealing import Batch as Users
 from croupier.population.dealing import Order
 from croupier.population.population import Question
 from croupier.protocol.randomness import Secret
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.net import database as tables
 from croupier.service.net.database import Database
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.documents import Document, WireError
 from croupier.service.wire.outcomes import TooManyBadReportsError
@@ -100,7 +102,14 @@ def test_a_batch_again_is_acknowledged_and_changes_nothing(make_world, transport
     world = make_world(transport=transport, users=12)
     first, second = (
         cr.schedule(
-            world.task.problem, users, epsilon=epsilon, delta=1e-2, method="acsa", rounds=users // 4, max_inflation=1e9, lots="open"
+            world.task.query.problem,
+            users,
+            epsilon=epsilon,
+            delta=1e-2,
+            method="acsa",
+            rounds=users // 4,
+            max_inflation=1e9,
+            lots="open",
         )
         for users, epsilon in ((8, 8.0), (4, 2.0))
     )
@@ -185,9 +194,11 @@ def test_the_analyzer_asks_nothing_that_its_task_does_not_say(make_world):
     users = Users(Order(Secret.of_seed(1), 12), 0, 4, 0, 0)
     with pytest.raises(ArgumentError, match="gradients of the task's problem"):
         population.answer(Question(lambda X, y: X, users, plan, Secret.of_seed(1)))
-    other = cr.schedule(world.task.problem, 12, epsilon=9.0, delta=1e-2, rounds=3, method="acsa", max_inflation=1e9, lots="open")
+    other = cr.schedule(
+        world.task.query.problem, 12, epsilon=9.0, delta=1e-2, rounds=3, method="acsa", max_inflation=1e9, lots="open"
+    )
     with pytest.raises(ArgumentError, match="a round of the task's schedule"):
-        run(world.task.problem, population, other, start=np.zeros(DIM))
+        run(world.task.query.problem, population, other, start=np.zeros(DIM))
     assert world.rows("analyzer", "SELECT count(*) FROM asked") == [(0,)]
 
 
@@ -334,16 +345,16 @@ class Deployment:
         return None
 
     def _settle(self) -> None:
-        releases, population = self.shuffler.releases, self.training.population
-        if (name := releases.waiting()) is not None:
+        shuffler, population = self.shuffler, self.training.population
+        if (name := shuffler.awaiting_exclusions()) is not None:
             if (found := soon(lambda: population.exclusions(name) or self.training.ended)) is True:
                 raise Killed
             self.commitments.add(found.to_bytes())
-            releases.take(self.world.task, found)
-        if (ready := releases.ready()) is not None:
+            shuffler.exclude(found)
+        if (ready := shuffler.waiting_release()) is not None:
             self.released.add(ready[1])
             population.take_release(ready[1])
-            releases.arrived(ready[0])
+            shuffler.released(ready[0])
 
     def _bury(self) -> None:
         if self.executioner.role == "shuffler":
@@ -361,7 +372,10 @@ class Deployment:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("role", ["shuffler", "analyzer"])
-@pytest.mark.parametrize(("transport", "interactivity", "users"), [("masked-sum", "sequential", 6), ("messages", "full", 2)])
+@pytest.mark.parametrize(
+    ("transport", "interactivity", "users"),
+    [("masked-sum", "sequential", 6), pytest.param("messages", "full", 2, marks=pytest.mark.slow)],
+)
 def test_a_role_killed_at_any_change_of_its_database_loses_nothing_and_counts_nobody_twice(
     make_world, role, after, transport, interactivity, users
 ):
@@ -390,7 +404,7 @@ def test_a_role_killed_at_any_change_of_its_database_loses_nothing_and_counts_no
     assert at - 1 == ({"analyzer": 3, "shuffler": 4}[role] + more) * 3
 
 
-@pytest.mark.parametrize(("role", "metadata"), [("shuffler", tables.SHUFFLER), ("analyzer", tables.ANALYZER)])
+@pytest.mark.parametrize(("role", "metadata"), [("shuffler", shuffler_tables.SHUFFLER), ("analyzer", analyzer_tables.ANALYZER)])
 def test_a_database_of_another_version_is_refused_and_left_as_it_is(make_world, role, metadata):
     world = make_world()
     world.store(role).close()
@@ -543,6 +557,7 @@ def test_what_somebody_reads_is_wiped_later(make_world, caplog):
     assert not any(piece in world.files("shuffler") for piece in own)
 
 
+@pytest.mark.process
 def test_workers_of_a_killed_parent_end():
     """A pool's workers watch their parent: one that is killed cannot tell them."""
     program = (

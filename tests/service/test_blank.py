@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from helpers_records import TARGETS, UNSORTED, person
+from helpers_records import TARGETS, UNSORTED, person, reading
 
 from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.client.client import blanked_mean, checked_mean
-from croupier.service.client.records import Reader, words_of_records
 from croupier.service.wire.documents import WireError, canonical
+from croupier.service.wire.queries import records_to_dict
 from croupier.service.wire.task import TaskRound
 from croupier.table import Schema
 from croupier.table.model import Request
@@ -35,9 +35,9 @@ def loaded(folder, *lines):
 
 def test_a_task_file_may_say_what_becomes_of_records_that_are_not_valid(tmp_path):
     plain, refusing, blanking = (loaded(tmp_path, *lines) for lines in ((), ('invalid = "refuse"',), ('invalid = "blank"',)))
-    assert [made.task().blanks for made in (plain, refusing, blanking)] == [False, False, True]
-    assert blanking.task().records["parameters"]["invalid"] == "blank"
-    assert "invalid" not in plain.task().records["parameters"]  # tasks that do not say it are what they were
+    assert [made.task().query.blanks for made in (plain, refusing, blanking)] == [False, False, True]
+    assert blanking.task().query.records["parameters"]["invalid"] == "blank"
+    assert "invalid" not in plain.task().query.records["parameters"]  # tasks that do not say it are what they were
     assert len({made.task().id for made in (plain, refusing, blanking)}) == 3  # clients see what they agree to
     assert blanking.estimator.invalid == "blank"  # so that the model says what was assumed
     with pytest.raises(ArgumentError, match="invalid = 'ignore'"):
@@ -45,11 +45,11 @@ def test_a_task_file_may_say_what_becomes_of_records_that_are_not_valid(tmp_path
 
 
 def test_a_word_that_is_not_known_is_refused_by_clients():
-    words = words_of_records(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0, "invalid": "blank"}, None))
-    Reader(words)
+    words = records_to_dict(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0, "invalid": "blank"}, None))
+    reading(words)
     words["parameters"] = {"epsilon": 1.0, "invalid": "guess"}
     with pytest.raises(WireError, match="invalid"):
-        Reader(words)
+        reading(words)
 
 
 @pytest.fixture
@@ -58,16 +58,16 @@ def asked(tmp_path):
 
     def make(*lines):
         task = loaded(tmp_path, 'interactivity = "full"', *lines).task()
-        theta = np.linspace(1.0, 2.0, task.problem.dim)
+        theta = np.linspace(1.0, 2.0, task.query.dim)
         task_round = TaskRound(task.id, "a", 1, 1, theta, X25519PrivateKey.generate().public_key())
-        return SimpleNamespace(task=task, round=task_round, reader=Reader(json.loads(canonical(task.records))))
+        return SimpleNamespace(task=task, round=task_round, reader=task.query)
 
     return make
 
 
 def mean_of(made, file, text, how=blanked_mean):
     file.write_text("age,ill\n" + text)
-    return how(made.task, made.round, lambda: made.reader.of_file(file))
+    return how(made.task, made.round, lambda: made.reader.read_file(file))
 
 
 @pytest.mark.parametrize("bad", BAD_VALUES)
@@ -109,7 +109,7 @@ def test_every_kind_of_target_and_column_has_blanks(tmp_path, kind):
     target, labels = TARGETS[kind]
     facts = Schema.from_toml(UNSORTED.format(target=target))
     task = "regress-huber" if kind == "range" else "classify"
-    reader = Reader(json.loads(canonical(words_of_records(facts, Request(task, {"epsilon": 1.0, "invalid": "blank"}, None)))))
+    reader = reading(json.loads(canonical(records_to_dict(facts, Request(task, {"epsilon": 1.0, "invalid": "blank"}, None)))))
     head, record = person(1, labels).splitlines()
     values = record.split(",")
     columns = head.split(",")
@@ -117,7 +117,7 @@ def test_every_kind_of_target_and_column_has_blanks(tmp_path, kind):
         bad = [*values]
         bad[columns.index(name)] = "?"
         (tmp_path / "me.csv").write_text("\n".join([head, ",".join(bad), record]) + "\n")
-        rows, targets = reader.of_file(tmp_path / "me.csv")
+        rows, targets = reader.read_file(tmp_path / "me.csv")
         assert not rows[0].any(), name
         assert targets[0] == 0
         assert rows[1].any()

@@ -325,7 +325,7 @@ def test_the_ledger_adds_up_what_an_observer_of_arrival_times_learns(tmp_path, r
     for task in values["tasks"]:
         assert float(task["epsilon if watched"]) >= watched_promise().watched.epsilon(1e-6) > float(task["epsilon"])
     text = run("--ledger", "--budget-file", budget.path)
-    assert f"knows when you answered, the shuffler included: epsilon {values['epsilon if watched']} at delta 1e-06" in text
+    assert f"knows when you answered, even if the shuffler tells: epsilon {values['epsilon if watched']} at delta 1e-06" in text
 
 
 @pytest.mark.parametrize("name", [None, 7, ["x"], {"a": 1}, True])

@@ -30,27 +30,30 @@ from croupier.optimizer.training import run
 from croupier.privacy._filter import gaussian_bound
 from croupier.privacy._rounding import exact, round_up
 from croupier.protocol import Counts, VectorSum
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.client import client as client_module
 from croupier.service.client import client as means
 from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.client import Client
-from croupier.service.client.records import Reader, words_of_records
 from croupier.service.client.state import Memory
 from croupier.service.net import database as tables
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served, development_certificate
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document, WireError
 from croupier.service.wire.outcomes import RefusedTaskError, Sent
-from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.queries import records_to_dict
+from croupier.service.wire.task import Start, Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS, SealedReport
 from croupier.table import Schema
 from croupier.table.model import Request
 from croupier.table.read import Source
 
 join_module = importlib.import_module("croupier.cli.join")
+join_tasks = importlib.import_module("croupier.cli.join_tasks")
 X, Y = np.array([0.6, -0.3]), 1.0
 # What the small task reveals is less than this.
 ENOUGH = {"max_epsilon": 20.0, "max_delta": 1e-2}
@@ -129,13 +132,15 @@ class Service:
 
     def __init__(self, folder: Path, roles: Any, task: Task) -> None:
         self.folder, self.roles, self.task = folder, roles, task
-        self.store = tables.Database(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
+        self.store = tables.Database(f"sqlite:///{folder / 'shuffler.db'}", shuffler_tables.SHUFFLER)
         self.shuffler = ShufflerRole(self.store, roles.shuffler, roles.analyzer.public_key())
         self.app = shuffler_app(self.shuffler)
-        self.tokens = {name: tables.enrol(self.store, name) for name in (f"seat {number}" for number in range(task.users))}
+        self.tokens = {name: shuffler_tables.enrol(self.store, name) for name in (f"seat {number}" for number in range(task.users))}
         self.shuffler.take_task(task.document(roles.analyzer))
         with self.store.look() as connection:
-            self.seats = list(connection.execute(select(tables.lots.c.client).order_by(tables.lots.c.first)).scalars())
+            self.seats = list(
+                connection.execute(select(shuffler_tables.lots.c.client).order_by(shuffler_tables.lots.c.first)).scalars()
+            )
         self.people: dict[str, str] = {}  # who has which seat
 
     def show(self, made: TaskRound) -> None:
@@ -185,7 +190,7 @@ class Service:
     @property
     def stored(self) -> int:
         with self.store.begin() as connection:
-            return connection.execute(select(func.count()).select_from(tables.reports)).scalar_one()
+            return connection.execute(select(func.count()).select_from(shuffler_tables.reports)).scalar_one()
 
     def __enter__(self) -> Service:
         self.served = Served(self.app).__enter__()
@@ -253,7 +258,7 @@ def test_what_is_sent_is_the_randomized_gradient(service, roles, plan):
     document = service.open()
     service.client().take_part(X, Y, random=SeededRandom(3))
     report = SealedReport.from_bytes(service.proxy.reports[0])
-    gradient = service.task.problem.gradients(np.array([0.5, -1.25]), X[np.newaxis], np.array([Y]))[0]
+    gradient = service.task.query.problem.gradients(np.array([0.5, -1.25]), X[np.newaxis], np.array([Y]))[0]
     expected = VectorSum(plan).randomize(gradient, SeededRandom(3)).bits.sum(axis=1)
     assert counted([report], plan, roles.seal) == expected.tolist()
     assert report.round == document.digest
@@ -265,10 +270,10 @@ def test_a_run_over_the_network_ends_where_one_in_memory_does(tmp_path, roles, t
     task = roles.task(transport)
     rng = np.random.default_rng(0)
     rows, targets = rng.normal(size=(8, 2)) / 3, rng.integers(0, 2, size=8).astype(float)
-    kept = tables.Database(f"sqlite:///{tmp_path / 'analyzer.db'}", tables.ANALYZER)
+    kept = tables.Database(f"sqlite:///{tmp_path / 'analyzer.db'}", analyzer_tables.ANALYZER)
     population = RemotePopulation(task, kept, roles.analyzer)
     with Service(tmp_path, roles, task) as service, ThreadPoolExecutor(1) as pool:
-        training = pool.submit(run, task.problem, population, task.schedule, start=np.zeros(2))
+        training = pool.submit(run, task.query.problem, population, task.schedule, start=np.zeros(2))
         try:
             for users in (range(4), range(4, 8)):
                 service.shuffler.open(_waited_for(population.current, training))
@@ -279,7 +284,7 @@ def test_a_run_over_the_network_ends_where_one_in_memory_does(tmp_path, roles, t
         finally:
             population.stop()
     kept.close()
-    assert np.array_equal(result.theta, run(task.problem, _InMemory(rows, targets), task.schedule, start=np.zeros(2)).theta)
+    assert np.array_equal(result.theta, run(task.query.problem, _InMemory(rows, targets), task.schedule, start=np.zeros(2)).theta)
 
 
 class _InMemory:
@@ -534,11 +539,14 @@ def test_a_round_of_another_phase_than_the_first_is_refused(tmp_path, roles):
 
 def test_a_round_of_another_key_is_refused(service, roles):
     service.open()
-    forged = roles.round().document(roles.stranger).to_bytes()
-    answer = f"HTTP/1.0 200 OK\r\nContent-Length: {len(forged)}\r\n\r\n".encode() + forged
-    service.proxy.answer = lambda method, path: answer if path == "/v1/round" else FORWARD
-    with pytest.raises(WireError, match="signature"):
-        service.client().take_part(X, Y)
+    forged = roles.round().document(roles.stranger)
+    together = Start(service.task.document(roles.analyzer), forged).to_bytes()
+    for path, data in (("/v1/round", forged.to_bytes()), ("/v1/start", together)):
+        answer = f"HTTP/1.0 200 OK\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+        others = {"/v1/start": says(404)}  # a shuffler of before has no such path
+        service.proxy.answer = lambda method, asked, own={**others, path: answer}: own.get(asked, FORWARD)
+        with pytest.raises(WireError, match="signature"):
+            service.client().take_part(X, Y)
     assert service.proxy.reports == []
 
 
@@ -623,13 +631,13 @@ def test_an_answer_that_is_not_http_is_no_answer(service, answer):
     assert problem.value.status is None
 
 
-@pytest.mark.parametrize("path", ["/v1/task", "/v1/round"])
+@pytest.mark.parametrize("path", ["/v1/start", "/v1/task", "/v1/round"])
 @pytest.mark.parametrize("length", [0, 50])
 def test_an_answer_that_is_cut_off_is_no_answer(service, path, length):
     """A server that ends in the middle: what has come is not taken for a document, nor for the word that there is no round."""
     service.open()
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + bytes(length)
-    service.proxy.answer = lambda method, asked: answer if asked == path else FORWARD
+    service.proxy.answer = lambda method, asked: {"/v1/start": says(404), path: answer}.get(asked, FORWARD)
     with pytest.raises(ServerError, match="cut off") as problem:
         service.client().take_part(X, Y)
     assert problem.value.status is None
@@ -710,6 +718,7 @@ def test_while_it_waits_a_folder_holds_the_sealed_report_besides(service):
     assert stat.S_IMODE((service.folder / "ann").stat().st_mode) == 0o700
 
 
+@pytest.mark.process
 def test_the_client_needs_no_server_software():
     """In a process where the parts for servers cannot be imported."""
     program = """
@@ -735,7 +744,9 @@ def test_a_promise_about_other_neighbours_is_refused(tmp_path, roles):
     """Zero-out neighbours differ by half as much: the same epsilon is a weaker promise."""
     asked = {"epsilon": 20.0, "delta": 1e-2, "max_inflation": 3.0, "rounds": 2, "method": "acsa", "neighbours": "zero-out"}
     task = roles.task()
-    with Service(tmp_path, roles, replace(task, schedule=cr.schedule(task.problem, task.users, **asked, lots="open"))) as service:
+    with Service(
+        tmp_path, roles, replace(task, schedule=cr.schedule(task.query.problem, task.users, **asked, lots="open"))
+    ) as service:
         service.open()
         with pytest.raises(RefusedTaskError, match="zero-out neighbours"):
             service.client().take_part(X, Y)
@@ -829,10 +840,11 @@ def joined(tmp_path, roles, monkeypatch):
         monkeypatch.setattr(means, "wait_for", clock.wait)
         monkeypatch.setattr(Source, "pieces", pieces)
         monkeypatch.setattr(join_module, "say", lambda console, text: said.append(text))
-        monkeypatch.setattr(join_module, "Client", Timed)
+        monkeypatch.setattr(join_tasks, "time", clock)
+        monkeypatch.setattr(join_tasks, "Client", Timed)
         monkeypatch.setattr(Timed, "clock", clock, raising=False)
         monkeypatch.setattr(Timed, "requests", requests, raising=False)
-        with Service(folder, roles, roles.task(records=words_of_records(facts, request))) as service:
+        with Service(folder, roles, roles.task(records=records_to_dict(facts, request))) as service:
             service.open()
             given = {"token": service.tokens[service.seats[0]], "folder": folder / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
                 "budget_file": folder / "b.json",
@@ -842,7 +854,7 @@ def joined(tmp_path, roles, monkeypatch):
             }
             key = roles.analyzer.public_key().public_bytes_raw().hex()
             try:
-                join_module.join(folder / "me.csv", service.url, key, **given)
+                join_module.join(folder / "me.csv", service.url, [key], **given)
             finally:
                 clock.end.set()
             assert service.stored == 1
@@ -855,7 +867,7 @@ def test_when_a_client_asks_and_answers_does_not_depend_on_how_long_its_records_
     """7 ms for one row, 105 ms for a million, longer than the pace, and for ever: the same requests at the same times."""
     heard = {ready: joined(str(number), ready) for number, ready in enumerate((0.007, 0.105, 14.9, 15.1, 1e9))}
     times = [requests for requests, _ in heard.values()]
-    assert times == [[(0.0, "/v1/task"), (10.0, "/v1/round"), (20.0, "/v1/report")]] * 5
+    assert times == [[(0.0, "/v1/start"), (20.0, "/v1/report")]] * 5
     blank = {ready: any("blank" in text for text in said) for ready, (_, said) in heard.items()}
     assert blank == {0.007: False, 0.105: False, 14.9: False, 15.1: True, 1e9: True}
 
@@ -886,10 +898,10 @@ def test_in_a_task_that_blanks_a_file_that_is_not_valid_is_answered_like_any_oth
     facts = Schema.from_toml(FACTS)
     request = Request("classify", {"epsilon": 20.0, "invalid": "blank"}, None)
     (tmp_path / "me.csv").write_text(text)
-    with Service(tmp_path, roles, roles.task(records=words_of_records(facts, request), pace=0.2)) as service:
+    with Service(tmp_path, roles, roles.task(records=records_to_dict(facts, request), pace=2.0)) as service:
         service.open()
-        reader = Reader(service.client().task().records)
-        sent = service.client(at_once=False).answer(lambda: reader.of_file(tmp_path / "me.csv"), random=SeededRandom(3))
+        reader = service.client().task().query
+        sent = service.client(at_once=False).answer(lambda: reader.read_file(tmp_path / "me.csv"), random=SeededRandom(3))
         assert (sent.round, sent.first_time, sent.blank) == (1, True, "ill\n30" not in text and "thirty" not in text)
         report = SealedReport.from_bytes(service.proxy.reports[0])
         expected = VectorSum(plan).randomize(np.zeros(2), SeededRandom(3)).bits.sum(axis=1)
@@ -901,7 +913,7 @@ def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user
     facts, request, said = Schema.from_toml(FACTS), Request("classify", {"epsilon": 20.0, "invalid": "blank"}, None), []
     (tmp_path / "me.csv").write_text("age\n30\n")
     monkeypatch.setattr(join_module, "say", lambda console, text: said.append(text))
-    with Service(tmp_path, roles, roles.task(records=words_of_records(facts, request), pace=0.5)) as service:
+    with Service(tmp_path, roles, roles.task(records=records_to_dict(facts, request), pace=0.5)) as service:
         service.open()
         key = roles.analyzer.public_key().public_bytes_raw().hex()
         given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
@@ -910,17 +922,18 @@ def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user
             "budget_delta": 1e-2,
             "period": "365d",
         }
-        join_module.join(tmp_path / "me.csv", service.url, key, **given)
+        join_module.join(tmp_path / "me.csv", service.url, [key], **given)
         assert service.stored == 1
-    assert said[0].startswith("Answered round 1")
-    assert "the records cannot be read" in said[1]
-    assert "'ill'" in said[1]
+    assert "This waits until it has answered, up to 60 s" in said[0]
+    assert said[1].startswith("Answered round 1")
+    assert "the records cannot be read" in said[2]
+    assert "'ill'" in said[2]
 
 
 def test_a_file_that_is_refused_is_refused_before_a_round_is_asked_for(tmp_path, roles, monkeypatch):
     facts, request = Schema.from_toml(FACTS), Request("classify", {"epsilon": 20.0}, None)
     (tmp_path / "me.csv").write_text("age,ill\n30,perhaps\n")
-    with Service(tmp_path, roles, roles.task(records=words_of_records(facts, request), pace=1.0)) as service:
+    with Service(tmp_path, roles, roles.task(records=records_to_dict(facts, request), pace=1.0)) as service:
         service.open()
         key = roles.analyzer.public_key().public_bytes_raw().hex()
         given = {"token": service.tokens[service.seats[0]], "folder": tmp_path / "ann", "ca": None, "wait": 60.0, **ENOUGH} | {
@@ -930,8 +943,8 @@ def test_a_file_that_is_refused_is_refused_before_a_round_is_asked_for(tmp_path,
             "period": "365d",
         }
         with pytest.raises(ArgumentError, match="perhaps"):  # on the terminal of whoever holds the record
-            join_module.join(tmp_path / "me.csv", service.proxy.url, key, **given)
-        assert {path for _, path, _ in service.proxy.asked} == {"/v1/task"}
+            join_module.join(tmp_path / "me.csv", service.proxy.url, [key], **given)
+        assert {path for _, path, _ in service.proxy.asked} == {"/v1/tasks", "/v1/start"}
 
 
 # --- the owner's budget
@@ -942,7 +955,7 @@ def test_an_answer_is_on_the_ledger_before_it_is_sent(service):
     ann, seen = service.client(), []
     service.proxy.answer = lambda method, path: seen.append((path, [one.answers for one in ann.budget.entries()])) or FORWARD
     ann.take_part(X, Y)
-    assert seen == [("/v1/task", []), ("/v1/round", []), ("/v1/report", [1])]
+    assert seen == [("/v1/start", []), ("/v1/report", [1])]
     (entry,) = ann.budget.entries()
     assert (entry.task, entry.guarantee) == (service.task.id, service.task.schedule.guarantee)
     assert entry.analyzer == service.roles.analyzer.public_key().public_bytes_raw().hex()
@@ -960,7 +973,7 @@ def test_a_task_beyond_the_owners_budget_is_refused_and_no_place_is_taken(servic
         budget.charge(f"other {number}", "", "ab" * 32, promise)
     with pytest.raises(RefusedTaskError, match="owner's limit"):
         service.client(budget=budget).take_part(X, Y)
-    assert [path for _, path, _ in service.proxy.asked] == ["/v1/task"]
+    assert [path for _, path, _ in service.proxy.asked] == ["/v1/start"]
     assert service.stored == 0
     budget.allow(BudgetLimit(2 * budget.limit().epsilon, 5e-2, 86400.0))
     assert service.client(budget=budget).take_part(X, Y) == Sent(1, first_time=True)

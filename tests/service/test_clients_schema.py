@@ -76,5 +76,5 @@ def test_a_model_is_evaluated_whoever_it_was_trained_on(folder):
     document = task.document(key)
     assert {"user", "described"}.isdisjoint(json.loads(document.text)["problem"]["query"]["model"]["schema"])
     read = Task.read(document, key.public_key())
-    X, y = read.problem.of_records({"age": 50.0, "cost": 100.0})
-    assert np.isfinite(read.problem.vector(X, y)).all()
+    X, y = read.query.read_records({"age": 50.0, "cost": 100.0})
+    assert np.isfinite(read.query.vector(X, y)).all()

@@ -29,16 +29,19 @@ from scipy.stats import chi2, norm
 import croupier as cr
 from croupier.optimizer.training import run
 from croupier.protocol import VectorSum
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.dashboard import MOST_POINTS, POLICY, Dashboard, Heard, curve, page, run_state
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.net import database as store
 from croupier.service.net.server import Served
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import ARRIVALS, ROUND, Document, WireError
 from croupier.service.wire.outcomes import Answered
+from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS
 
@@ -59,13 +62,15 @@ class Run:
         self.schedule = cr.schedule(self.problem, USERS, **asked, lots="open")
         self.key, self.shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         public = self.shuffler_key.public_key()
-        self.task = Task("masked-sum", USERS, self.problem, self.schedule, public, patience=patience)
-        self.population = RemotePopulation(self.task, store.Database(f"sqlite:///{folder}/a.db", store.ANALYZER), self.key)
+        self.task = Task("masked-sum", USERS, TrainingQuery(self.problem), self.schedule, public, patience=patience)
+        self.population = RemotePopulation(
+            self.task, store.Database(f"sqlite:///{folder}/a.db", analyzer_tables.ANALYZER), self.key
+        )
         self.shuffler = ShufflerRole(
-            store.Database(f"sqlite:///{folder}/s.db", store.SHUFFLER), self.shuffler_key, self.key.public_key()
+            store.Database(f"sqlite:///{folder}/s.db", shuffler_tables.SHUFFLER), self.shuffler_key, self.key.public_key()
         )
         for i in range(USERS):
-            store.enrol(self.shuffler.store, f"c{i}")
+            shuffler_tables.enrol(self.shuffler.store, f"c{i}")
         self.shuffler.take_task(self.population.document)
         self.names = seats(self.shuffler.store)
         self.counts, self.next, self.result = [], 0, None
@@ -77,7 +82,7 @@ class Run:
             self.result = run(self.problem, self.population, self.schedule, start=np.zeros(DIM), checkpoint=folder / "run")
 
     def arrive(self, people=None):
-        """So many people answer the present round; all that it wants unless given. Returns how many it has."""
+        """So many people answer the present round; default: all that it wants. Returns how many it has."""
         document = self._present()
         made = self.shuffler.open(document)
         plan = made.phase_of(self.task).plan
@@ -87,7 +92,7 @@ class Run:
         here = self.counts[-1]
         for _ in range(plan.users - here.users if people is None else people):
             i, self.next = self.next, self.next + 1
-            bits = VectorSum(plan).randomize(made.gradient(self.task, self.X[i : i + 1], self.y[i : i + 1]))
+            bits = VectorSum(plan).randomize(made.vector(self.task, self.X[i : i + 1], self.y[i : i + 1]))
             here.ones, here.users = here.ones + bits.bits.sum(axis=1), here.users + 1
             sealed = TRANSPORTS["masked-sum"].seal(bits, plan, document.digest, made.key)
             self.shuffler.receive(self.names[i], sealed.to_bytes())

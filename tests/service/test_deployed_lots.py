@@ -40,18 +40,19 @@ from croupier.protocol.randomness import Secret
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.client.client import Client
-from croupier.service.net import database as tables
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
 from croupier.service.shuffler import role as on_time
 from croupier.service.shuffler import role as shuffler
 from croupier.service.shuffler import rounds as drawing
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
-from croupier.service.wire.documents import Document, WireError, sha256
+from croupier.service.wire import task as task_words
+from croupier.service.wire.documents import Document, Exclusions, WireError, sha256
+from croupier.service.wire.enrolment import EnrollerKeys
 from croupier.service.wire.outcomes import Arrivals, RefusedTaskError
-from croupier.service.wire.reports import Exclusions
 from croupier.service.wire.task import Lot, SecretRounds, Task
 from croupier.service.wire.transports import TRANSPORTS as BY_NAME
 from croupier.service.wire.transports import Release, SealedBatch, SealedReport
@@ -134,9 +135,9 @@ def read_batch(world: World, role: ShufflerRole, private: X25519PrivateKey) -> C
     if verdict.counts is not None:
         return verdict.counts
     assert verdict.places == ()
-    role.releases.take(world.task, Exclusions(world.task.id, name, sha256(data), ()).document(world.analyzer_key))
-    release = Release.from_bytes(role.releases.ready()[1], world.shuffler_key.public_key())
-    role.releases.arrived(name)
+    role.exclude(Exclusions(world.task.id, name, sha256(data), ()).document(world.analyzer_key))
+    release = Release.from_bytes(role.waiting_release()[1], world.shuffler_key.public_key())
+    role.released(name)
     return transport.counts(release, verdict.share, plan)
 
 
@@ -294,7 +295,7 @@ def test_nobody_is_waited_for(make, clock):
     role.open(document)
     [user, *_] = of_round(world, 1)
     assert role.rounds_for([world.names[user]]) == [document]
-    assert world.rows("shuffler", "SELECT count(*) FROM places") == [(0,)]
+    assert world.rows("shuffler", "SELECT count(*) FROM reservations") == [(0,)]
     clock.now += SECRET.seconds
     role.close_late()
     assert role.current() is None
@@ -402,8 +403,8 @@ def test_bad_reports_of_secret_rounds_are_left_out_and_both_figures_hold(make, c
         members = [list(range(number, world.users, 3)) for number in range(3)]
         with role.store.begin() as connection:  # as chance could have drawn them
             for user, name in enumerate(world.names):
-                mine = tables.lots.c.client == name
-                connection.execute(update(tables.lots).where(mine).values(first=user % 3 + 1, last=user % 3 + 1))
+                mine = shuffler_tables.lots.c.client == name
+                connection.execute(update(shuffler_tables.lots).where(mine).values(first=user % 3 + 1, last=user % 3 + 1))
         cheats, away = [some[0] for some in members], members[1][1]
         devices = {user: (Cheat if user in cheats else Device)(user, world, url) for user in range(world.users) if user != away}
         for device in devices.values():
@@ -647,7 +648,9 @@ def test_nothing_that_the_analyzer_or_the_public_can_see_tells_a_lot(make, clock
         rows = {name: 1 + user % 3 for user, name in enumerate(world.names)} | {world.names[0]: lot}
         with role.store.begin() as connection:
             for name, number in rows.items():
-                connection.execute(update(tables.lots).where(tables.lots.c.client == name).values(first=number, last=number))
+                connection.execute(
+                    update(shuffler_tables.lots).where(shuffler_tables.lots.c.client == name).values(first=number, last=number)
+                )
         found.append(seen(world, clock, caplog))
     for what in found[0]:
         assert found[0][what] == found[1][what], what
@@ -729,7 +732,7 @@ def test_a_client_in_node_waits_neither_for_a_round_that_is_too_far_nor_for_none
     with served() as (world, role, client):
         later, never = of_round(world, 3)[0], of_round(world, 2)[0]
         with role.store.begin() as connection:
-            connection.execute(delete(tables.lots).where(tables.lots.c.client == world.names[never]))
+            connection.execute(delete(shuffler_tables.lots).where(shuffler_tables.lots.c.client == world.names[never]))
         devices = [{"token": world.tokens[user], "folder": str(world.folder / f"n{user}"), "rows": []} for user in (later, never)]
         where = {"shuffler": client(0)._server._parts.geturl(), "key": world.analyzer_key.public_key().public_bytes_raw().hex()}
         answers = asked("devices", **where, epsilon=8.01, delta=1e-2, devices=devices, atOnce=False, wait=20)
@@ -751,8 +754,8 @@ def test_a_client_refuses_another_lot_than_it_was_told(served):
     with served() as (world, role, client):
         told = client(0).lot().round
         with role.store.begin() as connection:
-            mine = tables.lots.c.client == world.names[0]
-            connection.execute(update(tables.lots).where(mine).values(first=told % 3 + 1, last=told % 3 + 1))
+            mine = shuffler_tables.lots.c.client == world.names[0]
+            connection.execute(update(shuffler_tables.lots).where(mine).values(first=told % 3 + 1, last=told % 3 + 1))
         with pytest.raises(RefusedTaskError, match="another lot than before"):
             client(0).lot()
 
@@ -882,10 +885,39 @@ def test_a_task_file_has_secret_lots_unless_it_says_otherwise(tmp_path):
     task = loaded(tmp_path, *words).task()
     assert task.secret == SecretRounds(60.0, cover=True)
     assert task.schedule.phases[0].lots.turnout == 0.5
+    task = loaded(tmp_path, 'lots = "secret"', "patience = 90").task()
+    assert (task.secret, task.patience) == (SecretRounds(90.0), None)
     for lines in (['lots = "open"'], ['interactivity = "full"'], ["patience = 10", "honest = 0.9"]):
         task = loaded(tmp_path, *lines).task()
         assert task.secret is None
         assert not task.schedule.secret_lots
+
+
+def test_a_task_that_names_no_transport_is_verified_as_long_as_its_reports_are_short(tmp_path, monkeypatch):
+    short = loaded(tmp_path)
+    assert short.task().transport == "verified-sum"
+    assert short.estimator._transport == "verified"
+    length = short.task().most_report_bytes()
+    for most, chosen in ((length, "verified-sum"), (length - 1, "masked-sum")):
+        monkeypatch.setattr(task_words, "MOST_DEFAULT_BYTES", most)
+        assert loaded(tmp_path).task().transport == chosen
+    assert loaded(tmp_path, 'transport = "messages"').task().transport == "messages"
+
+
+def test_secret_lots_with_an_enroller_need_keys_that_the_plan_names_beforehand(tmp_path):
+    with pytest.raises(ArgumentError, match=r"enroller-keys --slots 5 --blanks \d+ --shuffler-key KEY") as missing:
+        loaded(tmp_path, 'lots = "secret"', 'enroller = "keys.json"').task()
+    blanks = int(re.search(r"--blanks (\d+)", str(missing.value))[1])
+    moduli = tuple((1 << 2047) + 2 * number + 1 for number in range(5))
+    for slots, counted in ((1, 0), (5, blanks)):
+        keys = EnrollerKeys("https://enroller.example", moduli[:slots], counted)
+        (tmp_path / "keys.json").write_text(json.dumps(keys.to_dict()))
+        task = loaded(tmp_path, 'enroller = "keys.json"').task()
+        assert task.schedule.secret_lots == (counted > 0)  # "auto": as the keys allow
+    assert task.schedule.phases[0].lots.blanks == blanks
+    (tmp_path / "keys.json").write_text(json.dumps(EnrollerKeys("https://enroller.example", moduli, blanks + 1).to_dict()))
+    with pytest.raises(ArgumentError, match=f"{blanks}, those of a round"):
+        loaded(tmp_path, 'enroller = "keys.json"').task()
 
 
 @pytest.mark.parametrize(
@@ -895,7 +927,6 @@ def test_a_task_file_has_secret_lots_unless_it_says_otherwise(tmp_path):
         (['lots = "open"', "cover = true"], "left out where lots are open"),
         (['interactivity = "full"', "round_seconds = 60"], "left out where lots are open"),
         (['lots = "secret"', 'interactivity = "full"'], "sequential"),
-        (['lots = "secret"', "patience = 60"], "patience"),
         (["round_seconds = 39"], "at least 40"),
         (["turnout = 0"], "turnout"),
         (["cover = 1"], "cover"),

@@ -18,10 +18,10 @@ from test_typescript_questions import STORED, task_of
 import croupier as cr
 import croupier.problem as problems
 from croupier.optimizer.planning import METHODS
+from croupier.privacy._filter import bounds_of
 from croupier.service.client.budget import BudgetLimit, DeviceBudget
-from croupier.service.client.records import reader_of, words_of_records
 from croupier.service.wire.documents import Document, End, WireError, canonical, cleaned, sha256, signed_bytes
-from croupier.service.wire.queries import KINDS
+from croupier.service.wire.queries import STATISTICS, TrainingQuery, records_to_dict
 from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS
 from croupier.table import Schema
@@ -49,16 +49,17 @@ def table_task(about: str) -> dict:
     request = Request(about, parameters, 1e-2)
     estimator = request.estimator(facts, 40)
     estimator.lots, estimator._exclusions = "open", True
-    features = len(words_of_records(facts, request)["features"])
-    records = words_of_records(facts, request)
-    task = Task("masked-sum", 40, estimator.problem_for(features), estimator.schedule_for(40, features), KEY, records, pace=1.0)
+    features = len(records_to_dict(facts, request)["features"])
+    records = records_to_dict(facts, request)
+    query = TrainingQuery(estimator.problem_for(features), records)
+    task = Task("masked-sum", 40, query, estimator.plan(40, features), KEY, pace=1.0)
     return json.loads(task.document(ANALYZER).text)
 
 
 def domain_task(loss, domain, method="auto") -> dict:
     problem = cr.Problem(loss=loss, domain=domain, feature_norm=1.5, l2=0.0)
     chosen = cr.schedule(problem, 40, epsilon=8.0, delta=1e-2, rounds=1, lots="open", max_inflation=3.0, method=method)
-    return json.loads(Task("verified-sum", 40, problem, chosen, KEY).document(ANALYZER).text)
+    return json.loads(Task("verified-sum", 40, TrainingQuery(problem), chosen, KEY).document(ANALYZER).text)
 
 
 def world_task(folder, **about) -> dict:
@@ -184,7 +185,7 @@ def refused_here(document: Document, task: Task) -> str | None:
     """Why Python's client refuses a document; None where it takes it."""
     try:
         if document.kind == TASK:
-            reader_of(Task.read(document, KEY))
+            Task.read(document, KEY).query.columns  # noqa: B018
         elif document.kind == ROUND:
             TaskRound.read(document, task, KEY)
         elif document.kind == END:
@@ -289,7 +290,7 @@ def test_both_ledgers_add_up_the_same_for_an_observer_of_arrival_times(tmp_path)
     entries = []
     for number in range(2):
         budget.charge(f"{number}" * 64, "lots", "ab" * 32, task.schedule.guarantee)
-        own, watched = budget.entries()[0].bound, budget.entries()[0].watched_bound
+        own, watched = (bounds_of([budget.entries()[0].guarantee], watched=watched)[0] for watched in (False, True))
         sums = {"mu": own.mu, "slack": own.slack, "watched": {"mu": watched.mu, "slack": watched.slack}}
         entries.append({"slot": f"{number}", "task": f"{number}" * 64, "round": 1, "phase": 1, **sums})
     delta = 16 * max(own.slack, watched.slack)
@@ -318,7 +319,7 @@ def test_the_description_knows_what_the_library_has():
     assert set(shapes["domain"]["kinds"]) == named[problems.Domain] - {"Domain"}
     assert set(shapes["task"]["fields"]["transport"]["words"]) == set(TRANSPORTS)
     assert set(shapes["records"]["kinds"]) == set(TASKS)
-    assert set(shapes["question"]["kinds"]) == set(KINDS)
+    assert set(shapes["question"]["kinds"]) == set(STATISTICS)
     methods = {method for some in METHODS.values() for method in some} | {"auto", "moments", "rounds"}
     assert set(shapes["parameters"]["fields"]["method?"]["words"]) == methods
 

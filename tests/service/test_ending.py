@@ -17,7 +17,8 @@ from croupier.service.net.http import Server
 from croupier.service.net.server import Served
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import RoundClock, ShufflerRole
-from croupier.service.wire.documents import Document, End, WireError, heard, refusal, refusal_reason, require_heard
+from croupier.service.wire.documents import Document, End, WireError, acknowledgement, refusal, refusal_reason, require_heard
+from croupier.service.wire.task import Start
 
 pytestmark = pytest.mark.process
 
@@ -44,9 +45,9 @@ def test_an_end_that_says_something_else_is_refused(roles, change):
 
 
 def test_only_the_shuffler_can_say_that_it_has_heard_or_refuses(roles):
-    require_heard(heard(TASK, roles.shuffler), TASK, roles.shuffler.public_key())
+    require_heard(acknowledgement(TASK, roles.shuffler), TASK, roles.shuffler.public_key())
     with pytest.raises(WireError):
-        require_heard(heard(TASK, roles.stranger), TASK, roles.shuffler.public_key())
+        require_heard(acknowledgement(TASK, roles.stranger), TASK, roles.shuffler.public_key())
     task = roles.task()
     document = task.document(roles.analyzer)
     said = refusal(document, "too small", roles.analyzer.public_key(), roles.shuffler)
@@ -101,7 +102,7 @@ def test_a_shuffler_that_knows_of_the_end_asks_nobody_anything_also_after_a_rest
     shuffler = world.shuffler()
     with AnalyzerRelay(shuffler, "http://127.0.0.1:1"):
         soon(lambda: "out of reach" in caplog.text)
-    shuffler.ending.take(End(world.task.id, 3).document(world.analyzer_key), world.task)
+    shuffler.take_end(End(world.task.id, 3).document(world.analyzer_key))
     caplog.clear()
     with AnalyzerRelay(world.shuffler(), "http://127.0.0.1:1"):
         time.sleep(0.7)  # three errands
@@ -113,7 +114,7 @@ def test_what_a_client_is_told_of_an_end_is_the_analyzers_word(roles, tmp_path):
     key = roles.analyzer.public_key().public_bytes_raw().hex()
     client = Client("http://127.0.0.1:1", "token", key, folder=tmp_path, max_epsilon=1e6, max_delta=0.5)
     task = roles.task()
-    answers = {"/v1/task": task.document(roles.analyzer), "/v1/end": End(task.id, 2).document(roles.shuffler)}
+    answers = {"/v1/start": Start(task.document(roles.analyzer)), "/v1/end": End(task.id, 2).document(roles.shuffler)}
     client._server = type("Fake", (), {"send": lambda self, path, body=None, headers=None: answers[path].to_bytes()})()
     with pytest.raises(WireError, match="signature"):
         client.ended()

@@ -21,18 +21,29 @@ from helpers_roles import Web, postgres_server, soon, why_no_postgres
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
+from croupier.service import enroller
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.client.state import Wallet
-from croupier.service.enroller import enroller
-from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation, read_invitations, token_keys
-from croupier.service.net import database as tables
+from croupier.service.enroller import EnrollerRole, enroller_app, new_invitation, read_invitations, token_keys
 from croupier.service.net.database import Database
 from croupier.service.net.http import Server, ServerError
 from croupier.service.net.server import Served
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.wire.documents import WireError
-from croupier.service.wire.enrolment import PREFIX_BYTES, EnrollerKeys, blind_signature, check_enroller, new_signer, slots_of
+from croupier.service.wire.enrolment import (
+    PREFIX_BYTES,
+    SIGNED_BYTES,
+    EnrollerKeys,
+    TokenRequests,
+    blind_signature,
+    is_token,
+    new_signer,
+    read_requests,
+    requests_bytes,
+    slots_of,
+)
 from croupier.service.wire.outcomes import RefusedError
 from croupier.service.wire.task import Task
-from croupier.service.wire.tokens import SIGNED_BYTES, TokenRequests, is_token, read_requests, requests_bytes
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process
@@ -51,7 +62,7 @@ def invitation() -> str:
 
 @pytest.fixture
 def store(tmp_path):
-    opened = Database(f"sqlite:///{tmp_path / 'enroller.db'}", tables.ENROLLER)
+    opened = Database(f"sqlite:///{tmp_path / 'enroller.db'}", enroller.ENROLLER)
     yield opened
     opened.close()
 
@@ -92,13 +103,12 @@ def test_a_person_gets_one_token_for_its_task_and_slot(role, invitation, tmp_pat
     wallet = Wallet(tmp_path / "client", task)
     wallet.collect(Direct(role), invitation)
     token = wallet.token(1)
-    assert is_token(token, task, 1)
+    assert is_token(token, task.id, task.enroller, 1)
     other = Roles.task(name="another", enroller=keys_of())
-    assert not is_token(token, other, 1)  # another task, though the keys are the same
-    assert not is_token(token, Roles.task(), 1)  # a task without an enroller
-    assert not is_token(token[:-1], task, 1)
-    assert not is_token(b"", task, 1)
-    assert not is_token(bytes(PREFIX_BYTES) + token[PREFIX_BYTES:], task, 1)
+    assert not is_token(token, other.id, other.enroller, 1)  # another task, though the keys are the same
+    assert not is_token(token[:-1], task.id, task.enroller, 1)
+    assert not is_token(b"", task.id, task.enroller, 1)
+    assert not is_token(bytes(PREFIX_BYTES) + token[PREFIX_BYTES:], task.id, task.enroller, 1)
     assert (tmp_path / "client" / f"{task.id}.tokens").stat().st_mode & 0o777 == 0o600
 
 
@@ -114,7 +124,8 @@ def test_a_token_of_one_slot_is_none_of_another(store, invitation, tmp_path):
     wallet.collect(Direct(role), invitation)
     first, second = wallet.token(1), wallet.token(2)
     assert first[:PREFIX_BYTES] != second[:PREFIX_BYTES]
-    assert [is_token(one, task, slot) for one in (first, second) for slot in (1, 2)] == [True, False, False, True]
+    found = [is_token(one, task.id, task.enroller, slot) for one in (first, second) for slot in (1, 2)]
+    assert found == [True, False, False, True]
 
 
 def test_a_person_cannot_get_two_tokens_for_one_slot(store, invitation):
@@ -168,7 +179,7 @@ def test_an_answer_that_got_lost_is_asked_for_by_the_same_bytes(role, invitation
     server.lost = False
     wallet = Wallet(tmp_path, task)  # another process
     wallet.collect(server, invitation)
-    assert is_token(wallet.token(1), task, 1)
+    assert is_token(wallet.token(1), task.id, task.enroller, 1)
     assert not list(tmp_path.glob("*.requests"))  # nothing is left that links token and request
 
 
@@ -397,7 +408,7 @@ def test_requests_that_cannot_be_signed_are_not_committed_to(role, invitation, s
 def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitation, signed):
     """kill -9 of the enroller's process after a step; then another request of the same person is refused, and the same is not."""
     task, database = sequential_task(), f"sqlite:///{tmp_path / 'enroller.db'}"
-    store = Database(database, tables.ENROLLER)
+    store = Database(database, enroller.ENROLLER)
     EnrollerRole(store, SIGNERS[:1]).admit([invitation])
     store.close()
     folder = tmp_path / "keys"
@@ -410,16 +421,16 @@ def test_killed_at_any_moment_a_person_gets_one_set_of_tokens(tmp_path, invitati
         f"""
         import os, signal, sys
         from pathlib import Path
-        from croupier.service.net import database as store
-        from croupier.service.enroller.enroller import EnrollerRole, token_keys
-        role = EnrollerRole(store.Database({database!r}, store.ENROLLER), token_keys(Path({os.fspath(folder)!r})))
+        from croupier.service.net.database import Database
+        from croupier.service.enroller import ENROLLER, EnrollerRole, token_keys
+        role = EnrollerRole(Database({database!r}, ENROLLER), token_keys(Path({os.fspath(folder)!r})))
         requests = role.commit(role.person_of({invitation!r}), Path({os.fspath(tmp_path / "body")!r}).read_bytes())
         {"role.sign(requests)" if signed else ""}
         os.kill(os.getpid(), signal.SIGKILL)  # committed to or signed, and nobody has heard
         """
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
-    store = Database(database, tables.ENROLLER)
+    store = Database(database, enroller.ENROLLER)
     role = EnrollerRole(store, SIGNERS[:1])
     person = role.person_of(invitation)
     with pytest.raises(RefusedError, match="other requests"):
@@ -450,7 +461,7 @@ def opened_together(url: str, metadata, pool: ThreadPoolExecutor, processes: int
 def test_several_processes_that_find_no_tables_make_them_once():
     """The attack: roles that start together on a new database, of which all but one fell over."""
     with postgres_server() as new, ThreadPoolExecutor(4) as pool:
-        for place, metadata in enumerate([tables.ENROLLER, tables.SHUFFLER, tables.ANALYZER] * 3):
+        for place, metadata in enumerate([enroller.ENROLLER, shuffler_tables.SHUFFLER, analyzer_tables.ANALYZER] * 3):
             for store in opened_together(new(f"new{place}"), metadata, pool, 4):
                 assert store.trouble() == ""
                 store.close()
@@ -462,7 +473,7 @@ def test_several_enrollers_on_one_database_admit_people_and_sign_once():
     people, task = [new_invitation() for _ in range(1200)], sequential_task()
     with postgres_server() as new, ThreadPoolExecutor(8) as pool:
         url, together = new("enroller"), threading.Barrier(2)
-        roles = [EnrollerRole(store, SIGNERS[:1]) for store in opened_together(url, tables.ENROLLER, pool, 2)]
+        roles = [EnrollerRole(store, SIGNERS[:1]) for store in opened_together(url, enroller.ENROLLER, pool, 2)]
 
         def admit(role: EnrollerRole) -> int:
             together.wait(30)
@@ -528,15 +539,6 @@ def test_messages_cannot_carry_tokens():
     document = Roles.task("messages", enroller=keys_of()).document(Roles.analyzer)
     with pytest.raises(WireError, match="left out of a task by messages"):
         Task.read(document, Roles.analyzer.public_key())
-
-
-def test_secret_lots_and_tokens_do_not_go_together():
-    import croupier as cr  # noqa: PLC0415
-
-    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=2, radius=5.0))
-    chosen = cr.schedule(problem, 2000, epsilon=1.0, delta=1e-6, rounds=5, lots="secret", rule="practical")
-    with pytest.raises(ArgumentError, match="left out of a task with secret lots"):
-        check_enroller(keys_of(), chosen, "masked-sum")
 
 
 # The commands.

@@ -23,17 +23,17 @@ from croupier.privacy.crowd import exclusions_in_batch, honest_in_batch
 from croupier.protocol import Report as Bits
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.dashboard import plan_words
-from croupier.service.analyzer.population import fewest, most_excluded, no_room
-from croupier.service.net import database as tables
+from croupier.service.analyzer.population import no_room
 from croupier.service.net.http import Server, ServerError
 from croupier.service.net.server import Served
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
-from croupier.service.wire.documents import Document, WireError
+from croupier.service.wire.documents import Document, Exclusions, WireError
 from croupier.service.wire.outcomes import TooManyBadReportsError
-from croupier.service.wire.queries import AskedQuery
-from croupier.service.wire.reports import Exclusions, modulo
-from croupier.service.wire.task import Task
+from croupier.service.wire.queries import TrainingQuery, statistic_from_dict
+from croupier.service.wire.reports import modulo
+from croupier.service.wire.task import Task, fewest, most_excluded
 from croupier.service.wire.transports import TRANSPORTS as BY_NAME
 from croupier.service.wire.transports import Release, SealedReport
 
@@ -185,7 +185,7 @@ def test_more_bad_reports_than_the_margin_end_the_task_and_nothing_of_the_round_
         assert isinstance(running.error, TooManyBadReportsError)
         assert "4 of 10 reports are bad, more than the 3 allowed" in str(running.error)
         settle(shuffler, running.population)
-    assert shuffler.releases.ready() is None
+    assert shuffler.waiting_release() is None
     assert world.rows("shuffler", "SELECT state, batch FROM rounds") == [("refused", None)]
     assert len(world.rows("shuffler", "SELECT client FROM excluded")) == 4
     assert world.rows("shuffler", "SELECT count(*) FROM checking") == [(0,)]
@@ -296,10 +296,10 @@ def test_of_a_report_that_a_shuffler_copies_one_is_counted(world):
         [(copied,)] = world.rows("shuffler", f"SELECT body FROM reports WHERE client = '{world.names[0]}'")
         with shuffler.store.begin() as connection:  # a shuffler that does not keep the rules
             connection.execute(
-                tables.reports.insert(),
+                shuffler_tables.reports.insert(),
                 [{"round": world.read(document).id, "client": world.names[user], "body": copied} for user in (7, 8)],
             )
-            connection.execute(tables.rounds.update().values(arrived=9))
+            connection.execute(shuffler_tables.rounds.update().values(arrived=9))
         shuffler.receive(world.names[9], world.report(9, document))
         bring(shuffler, running.population)
         running.result()
@@ -324,20 +324,20 @@ def test_an_analyzer_that_leaves_out_honest_reports_has_the_sum_of_enough_and_of
     answer_round(world, shuffler, document, range(10))
     name, _ = shuffler.waiting_batch()
     shuffler.forwarded(name)
-    shuffler.releases.take(world.task, committed(world, document, shuffler, [0, 4, 9]))
-    first = shuffler.releases.ready()
+    shuffler.exclude(committed(world, document, shuffler, [0, 4, 9]))
+    first = shuffler.waiting_release()
     release = Release.from_bytes(first[1], shuffler.public_key)
     assert release.users == 7 >= world.plan(document).honest_users
     for places in ([0, 4], [], [0, 4, 8], [1]):  # the difference of two sums would be one user's
         with pytest.raises(WireError, match="another list of exclusions than the one that was kept"):
-            shuffler.releases.take(world.task, committed(world, document, shuffler, places))
+            shuffler.exclude(committed(world, document, shuffler, places))
         with pytest.raises(WireError, match="another list of exclusions than the one that was kept"):
-            world.shuffler().releases.take(world.task, committed(world, document, shuffler, places))  # nor after a restart
-    assert world.shuffler().releases.ready() == first
-    shuffler.releases.arrived(name)
-    assert shuffler.releases.ready() is None
-    shuffler.releases.take(world.task, committed(world, document, shuffler, [0, 4, 9]))  # the same again
-    assert shuffler.releases.ready() is None
+            world.shuffler().exclude(committed(world, document, shuffler, places))  # nor after a restart
+    assert world.shuffler().waiting_release() == first
+    shuffler.released(name)
+    assert shuffler.waiting_release() is None
+    shuffler.exclude(committed(world, document, shuffler, [0, 4, 9]))  # the same again
+    assert shuffler.waiting_release() is None
 
 
 @pytest.mark.parametrize("places", [range(4), range(10)])
@@ -346,11 +346,11 @@ def test_an_analyzer_that_leaves_out_more_than_the_margin_gets_nothing(world, pl
     shuffler, document = world.shuffler(), round_of(world)
     answer_round(world, shuffler, document, range(10))
     shuffler.forwarded(shuffler.waiting_batch()[0])
-    shuffler.releases.take(world.task, committed(world, document, shuffler, places))
-    assert shuffler.releases.ready() is None
+    shuffler.exclude(committed(world, document, shuffler, places))
+    assert shuffler.waiting_release() is None
     assert world.rows("shuffler", "SELECT state, batch FROM rounds") == [("refused", None)]
     with pytest.raises(WireError, match="another list"):
-        shuffler.releases.take(world.task, committed(world, document, shuffler, []))
+        shuffler.exclude(committed(world, document, shuffler, []))
 
 
 def test_lists_that_are_not_of_the_batch_are_refused_and_change_nothing(world):
@@ -361,14 +361,14 @@ def test_lists_that_are_not_of_the_batch_are_refused_and_change_nothing(world):
     before = world.rows("shuffler", "SELECT * FROM commitments")
     for wrong in ({"batch": "00" * 32}, {"task": "ab" * 32}, {"round": "another"}):
         with pytest.raises(WireError, match="no batch of this shuffler's"):
-            shuffler.releases.take(world.task, committed(world, document, shuffler, [], **wrong))
+            shuffler.exclude(committed(world, document, shuffler, [], **wrong))
     with pytest.raises(WireError, match="beyond the batch"):
-        shuffler.releases.take(world.task, committed(world, document, shuffler, [10]))
+        shuffler.exclude(committed(world, document, shuffler, [10]))
     other = Exclusions(world.task.id, world.read(document).id, before[0][1], ()).document(world.shuffler_key)
     with pytest.raises(WireError, match="signature"):
-        shuffler.releases.take(world.task, other)
+        shuffler.exclude(other)
     assert world.rows("shuffler", "SELECT * FROM commitments") == before
-    assert shuffler.releases.waiting() == world.read(document).id
+    assert shuffler.awaiting_exclusions() == world.read(document).id
 
 
 def test_a_release_of_another_list_or_shape_is_refused_and_the_first_one_counts(world):
@@ -380,8 +380,8 @@ def test_a_release_of_another_list_or_shape_is_refused_and_the_first_one_counts(
         name, batch = shuffler.waiting_batch()
         running.population.take(batch)
         shuffler.forwarded(name)
-        shuffler.releases.take(world.task, soon(lambda: running.population.exclusions(name)))
-        good = Release.from_bytes(shuffler.releases.ready()[1], shuffler.public_key)
+        shuffler.exclude(soon(lambda: running.population.exclusions(name)))
+        good = Release.from_bytes(shuffler.waiting_release()[1], shuffler.public_key)
         wrong = {"exclusions": bytes(32), "users": 8, "sums": good.sums[:-1], "width": good.width + 1, "transport": "messages"}
         for word, value in wrong.items():
             with pytest.raises(WireError):
@@ -474,7 +474,7 @@ def test_a_task_of_fifty_clients_of_whom_five_cheat_in_every_way_ends_normally(m
 
 
 def question_of(users: int, honest: float = 0.9, transport: str = "masked-sum") -> Task:
-    query = AskedQuery({"kind": "histogram", "column": "age", "low": 0, "high": 100, "bins": 4})
+    query = statistic_from_dict({"kind": "histogram", "column": "age", "low": 0, "high": 100, "bins": 4})
     schedule = query.schedule(users, epsilon=8.0, delta=1e-2, honest=honest)
     return Task(transport, users, query, schedule, Ed25519PrivateKey.generate().public_key(), patience=60.0)
 
@@ -483,7 +483,9 @@ def training_of(batch: int, rounds: int = 4) -> Task:
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=2, radius=5.0))
     options = {"epsilon": 8.0, "delta": 1e-5, "rounds": rounds, "lots": "open", "honest": 0.9, "max_inflation": 1e9}
     schedule = cr.schedule(problem, batch * rounds, **options, exclusions=True)
-    return Task("masked-sum", batch * rounds, problem, schedule, Ed25519PrivateKey.generate().public_key(), patience=60.0)
+    return Task(
+        "masked-sum", batch * rounds, TrainingQuery(problem), schedule, Ed25519PrivateKey.generate().public_key(), patience=60.0
+    )
 
 
 @pytest.mark.parametrize("task_of", [question_of, training_of])

@@ -10,6 +10,7 @@ import select
 import shutil
 import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -312,6 +313,56 @@ def test_a_refusal_leaves_the_connection_as_good_as_it_was(world, accepted):
         assert server.send("/healthz") == b"ok\n"
         server.close()
     assert accepted["all"] == 1
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_an_answer_that_comes_a_byte_at_a_time_has_a_deadline(first):
+    """Every byte comes within the timeout, the whole of it does not: in the body, and in the head."""
+    left = threading.Event()
+
+    def trickle(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(first)
+            for _ in range(500):
+                if left.wait(0.01):
+                    return
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle, args=(listener,))
+        thread.start()
+        try:
+            with pytest.raises(ServerError, match="timed out"):
+                Server(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.05).send("/v1/round")
+        finally:
+            left.set()
+            thread.join()
+
+
+def test_a_body_that_a_server_takes_slowly_has_a_deadline():
+    """The server reads a little within every timeout, and never all of it."""
+    left = threading.Event()
+
+    def sip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            for _ in range(500):
+                if left.wait(0.02):
+                    return
+                connection.recv(1 << 16)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        thread = threading.Thread(target=sip, args=(listener,))
+        thread.start()
+        try:
+            with pytest.raises(ServerError, match="timed out"):
+                Server(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.1).send("/v1/batch", bytes(1 << 27))
+        finally:
+            left.set()
+            thread.join()
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

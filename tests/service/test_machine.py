@@ -23,10 +23,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from croupier.protocol import Report as Bits
 from croupier.service.analyzer.app import analyzer_app
-from croupier.service.analyzer.population import fewest, most_excluded
 from croupier.service.net import database as tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.wire.documents import EXCLUSIONS, ROUND, Document, WireError
+from croupier.service.wire.task import fewest, most_excluded
 from croupier.service.wire.transports import TRANSPORTS, Release, SealedReport
 
 pytestmark = pytest.mark.process
@@ -361,10 +361,10 @@ class Servers(RuleBasedStateMachine):
             return
         names = sorted(self.world.names[user] for user in self.bad.get(number, set()) & set(self.released[number]))
         for _ in range(2):
-            self.shuffler.releases.take(self.world.task, Document.from_bytes(said))
+            self.shuffler.exclude(Document.from_bytes(said))
         found = self.world.rows("shuffler", f"SELECT client FROM excluded WHERE round = '{self._id(number)}' ORDER BY client")
         assert [name for (name,) in found] == names
-        self.sums.setdefault(number, (self.shuffler.releases.ready() or (None, b""))[1])
+        self.sums.setdefault(number, (self.shuffler.waiting_release() or (None, b""))[1])
 
     @precondition(lambda self: self.checked and self.commitments)
     @rule(kind=st.sampled_from(["another list", "stranger", "another batch", "another task"]), which=st.integers(1, 3))
@@ -379,13 +379,13 @@ class Servers(RuleBasedStateMachine):
         values |= {"batch": "00" * 32} if kind == "another batch" else {"task": "another"} if kind == "another task" else {}
         key = Ed25519PrivateKey.generate() if kind == "stranger" else self.world.analyzer_key
         with pytest.raises(WireError):
-            self.shuffler.releases.take(self.world.task, Document.signed(EXCLUSIONS, values, key))
+            self.shuffler.exclude(Document.signed(EXCLUSIONS, values, key))
 
     @precondition(lambda self: self.checked and self.sums)
     @rule(lost=st.booleans())
     def send_release(self, lost: bool) -> None:
         """One sum for a round, however often it is sent."""
-        if (ready := self.shuffler.releases.ready()) is None:
+        if (ready := self.shuffler.waiting_release()) is None:
             return
         number = next(number for number in self.sums if self._id(number) == ready[0])
         assert ready[1] == self.sums[number]
@@ -393,7 +393,7 @@ class Servers(RuleBasedStateMachine):
         if number > self.counted:
             self._now_counted()
         if not lost:
-            self.shuffler.releases.arrived(ready[0])
+            self.shuffler.released(ready[0])
 
     @precondition(lambda self: self.checked and self.sums)
     @rule(place=st.integers(0, 10_000), change=st.integers(1, 255), kind=st.sampled_from(["altered", "another sum", "again"]))

@@ -17,7 +17,7 @@ from croupier.estimator import (
     ShuffleQuantileRegressor,
     ShuffleRidge,
 )
-from croupier.service.wire.queries import model_from_dict, model_to_dict
+from croupier.service.wire.model_words import model_from_dict, model_to_dict
 from croupier.statistics.evaluating import evaluation_query
 from croupier.table import Schema, TableModel
 from croupier.validation import ArgumentError

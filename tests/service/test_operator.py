@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import stat
 import sys
 import tracemalloc
 from pathlib import Path
 
 import pytest
+from helpers_records import reading
 from sqlalchemy import func, select
 
 from croupier import ArgumentError
 from croupier.cli import main
 from croupier.cli.serve import ENDED
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.dashboard import page, run_state
 from croupier.service.client.client import Client
-from croupier.service.client.records import Reader, words_of_records
 from croupier.service.net import database as store
+from croupier.service.net.server import development_certificate
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.wire.documents import WireError
+from croupier.service.wire.queries import TrainingQuery, records_to_dict
 from croupier.service.wire.task import Task
 from croupier.table import Schema
 from croupier.table.model import Request
@@ -62,9 +67,9 @@ def test_a_database_and_what_lies_beside_it_are_its_owners_alone(tmp_path, there
     file = tmp_path / "analyzer.db"
     if there:  # as an earlier version left it
         file.touch(0o644)
-    kept = store.Database(f"sqlite:///{file}", store.ANALYZER)
+    kept = store.Database(f"sqlite:///{file}", analyzer_tables.ANALYZER)
     with kept.begin() as connection:
-        connection.execute(store.asked.insert().values(id="a", number=1, document=b"", key=b"secret"))
+        connection.execute(analyzer_tables.asked.insert().values(id="a", number=1, document=b"", key=b"secret"))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     kept.close()
     assert modes["analyzer.db"] == 0o600
@@ -125,9 +130,9 @@ def enrol(monkeypatch, capsys):
 
 
 def enrolled(folder: Path) -> int:
-    kept = store.Database(f"sqlite:///{folder / 'shuffler.db'}", store.SHUFFLER)
+    kept = store.Database(f"sqlite:///{folder / 'shuffler.db'}", shuffler_tables.SHUFFLER)
     with kept.look() as connection:
-        count = connection.execute(select(func.count()).select_from(store.clients)).scalar_one()
+        count = connection.execute(select(func.count()).select_from(shuffler_tables.clients)).scalar_one()
     kept.close()
     return count
 
@@ -140,9 +145,9 @@ def test_tokens_go_into_a_file_of_its_owner_alone(tmp_path, enrol):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     tokens = file.read_text().split()
     assert len(set(tokens)) == 25_001 == enrolled(folder)
-    kept = store.Database(f"sqlite:///{folder / 'shuffler.db'}", store.SHUFFLER)
+    kept = store.Database(f"sqlite:///{folder / 'shuffler.db'}", shuffler_tables.SHUFFLER)
     some = [tokens[0], tokens[12_345], tokens[-1]]
-    assert len(store.clients_of(kept, [store.hash_of(token) for token in some])) == 3
+    assert len(shuffler_tables.clients_of(kept, [store.hash_of(token) for token in some])) == 3
     kept.close()
 
 
@@ -184,20 +189,20 @@ columns = {age = {low = 0, high = 100}, town = {levels = ["Ulm", "Bonn"]}}
 """
 
 
-def reader_of(**parameters) -> Reader:
-    return Reader(words_of_records(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0} | parameters, None)))
+def reads(**parameters) -> TrainingQuery:
+    return reading(records_to_dict(Schema.from_toml(FACTS), Request("classify", {"epsilon": 1.0} | parameters, None)))
 
 
 def test_records_become_the_rows_that_a_file_makes_of_them(tmp_path):
-    reader = reader_of()
+    reader = reads()
     (tmp_path / "me.csv").write_text("age,town,ill\n30,Ulm,yes\n71.5,Bonn,no\n")
-    rows, targets = reader.of_file(tmp_path / "me.csv")
+    rows, targets = reader.read_file(tmp_path / "me.csv")
     mine = [{"age": 30, "town": "Ulm", "ill": "yes", "else": object()}, {"age": 71.5, "town": "Bonn", "ill": "no"}]
     for records in (mine, tuple(mine)):
-        X, y = reader.of_records(records)
+        X, y = reader.read_records(records)
         assert X.tolist() == rows.tolist()
         assert y.tolist() == targets.tolist()
-    X, y = reader.of_records(mine[0])
+    X, y = reader.read_records(mine[0])
     assert X.tolist() == rows[:1].tolist()
 
 
@@ -211,7 +216,7 @@ def test_records_become_the_rows_that_a_file_makes_of_them(tmp_path):
 )
 def test_an_error_about_a_record_says_nothing_of_it(record):
     with pytest.raises(ArgumentError) as refusal:
-        reader_of().of_records([record])
+        reads().read_records([record])
     assert "SECRET" not in str(refusal.value)
     assert refusal.value.__cause__ is None
     assert refusal.value.__context__ is None
@@ -219,11 +224,46 @@ def test_an_error_about_a_record_says_nothing_of_it(record):
 
 def test_a_record_without_a_column_is_refused():
     with pytest.raises(ArgumentError, match="'town'"):
-        reader_of().of_records({"age": 30, "ill": "no"})
+        reads().read_records({"age": 30, "ill": "no"})
 
 
 def test_a_blanking_task_reads_what_it_can_of_records():
-    reader: Reader = reader_of(invalid="blank")
-    X, _ = reader.of_records([{"age": 30, "town": "Ulm", "ill": "yes"}, {"age": "thirty", "town": "Ulm", "ill": "no"}])
+    reader = reads(invalid="blank")
+    X, _ = reader.read_records([{"age": 30, "town": "Ulm", "ill": "yes"}, {"age": "thirty", "town": "Ulm", "ill": "no"}])
     assert X[0, 0] != 0
     assert X[1].tolist() == [0.0] * X.shape[1]
+
+
+# What cannot be opened: each cause has a line of its own.
+
+
+@pytest.fixture
+def started(monkeypatch, capsys, tmp_path):
+    """`croupier serve enroller` that is refused; what it says."""
+
+    def run(*more: object) -> str:
+        words = ["serve", "enroller", "--dir", tmp_path / "enroller", *more]
+        monkeypatch.setattr(sys, "argv", ["croupier", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    return run
+
+
+def test_a_taken_port_and_a_missing_certificate_are_told_apart(started, tmp_path):
+    """The fault: both were `the port could not be opened`, with advice on disks."""
+    tls, other = development_certificate(tmp_path / "a"), development_certificate(tmp_path / "b")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = started("--port", port)
+        assert f"--port = {port} is not allowed: it must be one that can be opened on 127.0.0.1 (address already in use)" in said
+        assert "take another port" in said
+    assert "--certificate" in (said := started("--certificate", tmp_path / "no.pem", "--private-key", tls[1]))
+    assert "No such file" in said
+    assert "--private-key" in started("--certificate", tls[0], "--private-key", tmp_path / "no.pem")
+    assert "KEY_VALUES_MISMATCH" in started("--certificate", tls[0], "--private-key", other[1])
+    (tmp_path / "text.pem").write_text("nothing")
+    assert "fits --private-key" in started("--certificate", tmp_path / "text.pem", "--private-key", tls[1])
+    assert "--host" in started("--host", "no.such.host.invalid", "--certificate", tls[0], "--private-key", tls[1])

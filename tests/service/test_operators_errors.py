@@ -14,16 +14,17 @@ from typer.testing import CliRunner
 
 import croupier as cr
 from croupier.cli.app import app
-from croupier.service.client.client import Client
-from croupier.service.client.policy import MAX_REPORT_BYTES, ClientPolicy
-from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
-from croupier.service.net import database as tables
+from croupier.service import enroller as enroller_tables
+from croupier.service.client.client import MAX_REPORT_BYTES, Client, ClientPolicy
+from croupier.service.enroller import EnrollerRole, enroller_app, new_invitation
 from croupier.service.net.database import Database
 from croupier.service.net.server import Served
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.enrolment import EnrollerKeys, new_signer
 from croupier.service.wire.outcomes import RefusedTaskError
+from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS
 from croupier.validation import ArgumentError
@@ -34,13 +35,13 @@ pytestmark = pytest.mark.process
 def test_an_invitation_goes_to_the_enroller_that_its_owner_names_and_to_no_other(tmp_path):
     """The attack: an analyzer names a server of its own as the task's enroller, which then has everybody's invitation."""
     signer, invitation = new_signer(), new_invitation()
-    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", tables.ENROLLER)
+    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", enroller_tables.ENROLLER)
     role = EnrollerRole(database, [signer])
     role.admit([invitation])
 
     def asked() -> int:
         with database.look() as connection:
-            return connection.execute(select(func.count()).select_from(tables.issued)).scalar_one()
+            return connection.execute(select(func.count()).select_from(enroller_tables.issued)).scalar_one()
 
     with Served(enroller_app(role)) as evil:
         world = World(tmp_path, enroller=EnrollerKeys(evil.url, (signer.public_key().public_numbers().n,)))
@@ -76,7 +77,8 @@ def test_a_task_of_long_reports_is_refused_with_the_argument_that_allows_it(tran
     plan = cr.plan_sum(epsilon=20.0, delta=1e-2, users=8, dim=dim)
     schedule = Roles.task().schedule
     schedule = replace(schedule, phases=tuple(replace(phase, plan=plan) for phase in schedule.phases))
-    task = Task(transport, 8, replace(PROBLEM, domain=cr.domains.Ball(dim=dim, radius=5.0)), schedule, Roles.shuffler.public_key())
+    query = TrainingQuery(replace(PROBLEM, domain=cr.domains.Ball(dim=dim, radius=5.0)))
+    task = Task(transport, 8, query, schedule, Roles.shuffler.public_key())
     length = TRANSPORTS[transport].report_length(plan)
     assert length > MAX_REPORT_BYTES
     with pytest.raises(RefusedTaskError) as refusal:
@@ -123,5 +125,5 @@ def test_a_folder_without_a_shuffler_has_no_list_of_clients(tmp_path, command):
     assert isinstance(result.exception, ArgumentError)
     assert "a shuffler's folder, with its shuffler.db" in str(result.exception)
     assert not missing.exists()
-    Database(f"sqlite:///{tmp_path / 'shuffler'}.db", tables.SHUFFLER).close()
+    Database(f"sqlite:///{tmp_path / 'shuffler'}.db", shuffler_tables.SHUFFLER).close()
     assert CliRunner().invoke(app, ["serve", "excluded", "--dir", str(tmp_path)]).output == ""

@@ -19,16 +19,17 @@ from helpers_roles import Web, seats, soon
 from croupier import ArgumentError
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.client.client import Client
-from croupier.service.client.records import Reader
-from croupier.service.net import database as tables
 from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import add_page, allow_origins, copy_page, page_files, shuffler_app
+from croupier.service.shuffler.invitations import add_claims
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 
@@ -74,13 +75,14 @@ class World:
 
     @contextmanager
     def running(self):
-        kept = Database(f"sqlite:///{self.folder / 'shuffler'}.db", tables.SHUFFLER)
-        self.tokens = [tables.enrol(kept, f"user-{user}") for user in range(self.users)]
-        store = Database(f"sqlite:///{self.folder / 'analyzer'}.db", tables.ANALYZER)
+        kept = Database(f"sqlite:///{self.folder / 'shuffler'}.db", shuffler_tables.SHUFFLER)
+        self.tokens = self.enrol(kept, [f"user-{user}" for user in range(self.users)])
+        store = Database(f"sqlite:///{self.folder / 'analyzer'}.db", analyzer_tables.ANALYZER)
         population = RemotePopulation(self.task, store, self.analyzer_key)
         shuffler = ShufflerRole(kept, self.shuffler_key, self.analyzer_key.public_key())
         web = shuffler_app(shuffler)
         add_page(web, lambda: self.enroller and self.enroller.address)
+        add_claims(web, shuffler)
 
         training = threading.Thread(target=self.ask, args=[population])
         with Served(analyzer_app(population)) as analyzer, Served(web) as served, AnalyzerRelay(shuffler, analyzer.url):
@@ -96,6 +98,10 @@ class World:
                 training.join()
         kept.close()
         store.close()
+
+    def enrol(self, kept: Database, names: list[str]) -> list[str]:
+        """What each of them is enrolled with."""
+        return shuffler_tables.enrol_all(kept, names)
 
     def ask(self, population: RemotePopulation) -> None:
         self.model = self.file.estimator.fit_population(population, len(self.file.encoder.names))
@@ -119,7 +125,7 @@ class Device(Client):
         seed = os.urandom(32)
         report = super()._report(document, task_round, task, gradient, KeyedRandom(seed, private=True))
         bits = VectorSum(task_round.phase_of(task).plan).randomize(gradient, KeyedRandom(seed, private=True))
-        self.said = {task_round.number: bits.bits.sum(axis=1).tolist()}
+        self.said = {**getattr(self, "said", {}), task_round.number: bits.bits.sum(axis=1).tolist()}
         return report
 
 
@@ -128,7 +134,7 @@ class Device(Client):
 
 @pytest.fixture
 def web(tmp_path):
-    kept = Database(f"sqlite:///{tmp_path / 'shuffler'}.db", tables.SHUFFLER)
+    kept = Database(f"sqlite:///{tmp_path / 'shuffler'}.db", shuffler_tables.SHUFFLER)
     app = shuffler_app(ShufflerRole(kept, Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate().public_key()))
     yield app
     kept.close()
@@ -236,20 +242,23 @@ class Tab:
         self.page.locator("#log li", has_text=text).first.wait_for(timeout=60_000)
 
     def sent(self) -> dict[int, list[int]]:
-        """The counts that the page says it sent, by round."""
+        """The counts that the page says it sent, by round: it tells them from the count of somebody who says nothing."""
         number = int(self.page.inner_text("#leaving-words").split(".")[0].removeprefix("Round "))
-        return {number: [int(cell.inner_text()) for cell in self.page.locator("#numbers td:last-child").all()]}
+        plan = self.world.task.round_phases[0].plan
+        assert plan.range is None  # not rotated
+        nothing = plan.levels / 2 + plan.noise_bits * plan.noise_probability
+        return {number: [int(float(cell.inner_text()) + nothing) for cell in self.page.locator("#numbers td:last-child").all()]}
 
 
 def python_devices(world: World, users: list[int]) -> list[tuple[Device, tuple]]:
-    reader, promise = Reader(world.task.records), {"max_epsilon": 8.01, "max_delta": 1e-2}
+    reader, promise = world.task.query, {"max_epsilon": 8.01, "max_delta": 1e-2}
     devices = []
     for user in users:
         file, values = world.folder / f"{user}.csv", person(user)
         file.write_text(",".join(values) + "\n" + ",".join(values.values()) + "\n")
         token, folder = world.tokens[user], world.folder / f"python{user}"
         device = Device(world.url, token, world.key, folder=folder, at_once=True, **promise)
-        devices.append((device, reader.of_file(file)))
+        devices.append((device, reader.read_file(file)))
     return devices
 
 

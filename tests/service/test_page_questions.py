@@ -13,9 +13,9 @@ from helpers_roles import soon
 from test_page import USERS, Device, Tab, World, chromium, node_devices, person
 from test_tokens import SIGNERS, keys_of
 
+from croupier.service import enroller as enroller_tables
 from croupier.service.analyzer.task_file import QueryFile
-from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
-from croupier.service.net import database as tables
+from croupier.service.enroller import EnrollerRole, enroller_app, new_invitation
 from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
@@ -46,6 +46,9 @@ NEEDED = {
     "describe": 'guess = "guess.toml"',
     "histogram": 'column = "age"\nlow = 0\nhigh = 100\nbins = 6',
     "regression": 'schema = "costs.toml"',
+    "words": 'column = "smokes"\ncells = 256\nmax_bytes = 5',
+    "table": 'guess = "guess.toml"\ncolumns = ["smokes", "age"]\nbins = 3',
+    "stream": 'column = "day"\nstart = 2026-01-05\ndays = 3\nper_person = 2',
 }
 
 
@@ -80,9 +83,9 @@ def python_devices(world: World, users: list[int]) -> list[tuple[Device, int]]:
     ]
 
 
-def answered(device: Device, user: int) -> bool:
+def answered(device: Device, user: int, records: list[dict] | None = None) -> bool:
     try:
-        return device.take_part_with(person(user)) is not None
+        return device.take_part_with(records or person(user)) is not None
     except ServerError:
         return False
 
@@ -109,7 +112,37 @@ def check_sum(world: World, said: list[dict], counts: dict[int, list[int]]) -> N
     assert np.sum(sent, axis=0).tolist() == counts[1]
 
 
-@pytest.mark.parametrize(("kind", "transport"), [("histogram", "messages"), ("describe", "verified-sum")])
+def test_a_stream_is_what_python_and_node_sent_of_the_days_that_they_keep(tmp_path):
+    """Every third person is ill on each day; Node's devices keep on disk which days have counted, as Python's do."""
+    world = QuestionWorld(tmp_path, "stream")
+    records = [[{"day": f"2026-01-{5 + (user + more) % 3:02}"} for more in range(1 + user % 2)] for user in range(USERS)]
+    with world.running(), ThreadPoolExecutor(4) as pool:
+        node = [
+            {"token": world.tokens[user], "folder": str(tmp_path / f"node{user}"), "rows": [], "records": records[user]}
+            for user in range(6, USERS)
+        ]
+        promise = {"key": world.key, "epsilon": 8.01, "delta": 1e-2}
+        in_node = pool.submit(asked, "devices", shuffler=world.url, devices=node, **promise)
+        devices = python_devices(world, list(range(6)))
+        for device, user in devices * 3:
+            soon(lambda device=device, user=user: answered(device, user, records[user]))
+        said = [answer["said"] for answer in in_node.result()] + [device.said for device, _ in devices]
+        soon(lambda: world.model is not None)
+        counts = world.counts()
+    for number in (1, 2, 3):
+        assert np.sum([one.get(number, one.get(str(number))) for one in said], axis=0).tolist() == counts[number]
+    for user in range(6, USERS):
+        kept = [json.loads(file.read_text())["counted"] for file in (tmp_path / f"node{user}").glob("*-round-*.entry")]
+        days = sorted({int(record["day"][-2:]) - 4 for record in records[user]})
+        assert sorted(kept, key=lambda one: one["until"]) == [
+            {"until": until, "days": [day for day in days if day <= until]} for until in (1, 2, 3)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "transport"),
+    [("histogram", "messages"), ("describe", "verified-sum"), ("words", "masked-sum"), ("table", "verified-sum")],
+)
 def test_the_answer_is_made_of_the_sum_of_what_python_and_node_say_they_sent(tmp_path, kind, transport):
     world = QuestionWorld(tmp_path, kind, transport)
     with world.running(), ThreadPoolExecutor(4) as pool:
@@ -120,7 +153,7 @@ def test_the_answer_is_made_of_the_sum_of_what_python_and_node_say_they_sent(tmp
 
 
 def test_a_question_with_an_enroller_counts_a_token_of_each(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", tables.ENROLLER)
+    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", enroller_tables.ENROLLER)
     role = EnrollerRole(database, SIGNERS[:1])
     people = [new_invitation() for _ in range(USERS)]
     role.admit(people)

@@ -11,8 +11,8 @@ from helpers_roles import soon
 from test_page import USERS, Tab, World, answered, chromium, killed_and_revived, node_devices, python_devices
 from test_tokens import SIGNERS, keys_of
 
-from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
-from croupier.service.net import database as tables
+from croupier.service import enroller as enroller_tables
+from croupier.service.enroller import EnrollerRole, enroller_app, new_invitation
 from croupier.service.net.database import Database
 from croupier.service.net.server import Served
 from croupier.service.shuffler.app import allow_origins
@@ -24,7 +24,7 @@ __all__ = ["chromium"]  # the fixture
 
 @pytest.mark.skipif(why_no_node() is not None, reason=str(why_no_node()))
 def test_pages_collect_their_tokens_beside_python_and_node_and_a_killed_tab_uses_one(tmp_path, chromium):
-    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", tables.ENROLLER)
+    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", enroller_tables.ENROLLER)
     role = EnrollerRole(database, SIGNERS[:1])
     people = [new_invitation() for _ in range(USERS)]
     role.admit(people)

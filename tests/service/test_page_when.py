@@ -39,7 +39,7 @@ class LotsWorld(World):
 
     def round(self, number: int) -> bytes:
         """The document of a round as the analyzer signs it."""
-        theta, key = np.zeros(self.task.problem.dim), X25519PrivateKey.generate().public_key()
+        theta, key = np.zeros(self.task.query.dim), X25519PrivateKey.generate().public_key()
         return TaskRound(self.task.id, f"{number:032x}", number, 1, theta, key).document(self.analyzer_key).to_bytes()
 
 

@@ -19,20 +19,22 @@ from croupier.cli.serve import figures, write_answer, write_schema
 from croupier.protocol import SumEstimate
 from croupier.report.answers import answer_page
 from croupier.service.analyzer.app import analyzer_app
-from croupier.service.analyzer.population import RemotePopulation, fewest, most_excluded
+from croupier.service.analyzer.population import ANALYZER, RemotePopulation
 from croupier.service.analyzer.task_file import QueryFile, asks_question
 from croupier.service.client.client import Client
-from croupier.service.net.database import ANALYZER, SHUFFLER, Database, enrol
+from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.shuffler.rounds import SHUFFLER, enrol
 from croupier.service.wire.documents import WireError
-from croupier.service.wire.queries import AskedQuery
-from croupier.service.wire.task import Task
-from croupier.statistics import NumberGuess, check, describe
+from croupier.service.wire.queries import StatisticQuery, statistic_from_dict
+from croupier.service.wire.task import Task, TaskRound, fewest, most_excluded
+from croupier.statistics import check, describe
 from croupier.statistics.asking import plan_for
+from croupier.statistics.columns import NumberGuess
 from croupier.table.guess import TableGuess
 from croupier.validation import ArgumentError
 
@@ -48,31 +50,33 @@ def test_a_question_survives_the_way_to_a_client_who_proves_its_range(folder, ki
     task, key = asked.task(), Ed25519PrivateKey.generate()
     read = Task.read(task.document(key), key.public_key())
     assert read.id == task.id
-    assert isinstance(read.problem, AskedQuery)
-    assert read.problem.dim == task.problem.dim == task.schedule.phases[0].plan.dim
-    assert read.schedule.phases[0].plan.diameter == pytest.approx(read.problem.statistic.diameter)
-    X, y = read.problem.of_pieces([piece(1), piece(25)], "people")
-    vectors = read.problem.statistic(X, y)
+    assert isinstance(read.query, StatisticQuery)
+    assert read.query.dim == task.query.dim == task.schedule.phases[0].plan.dim
+    assert read.schedule.phases[0].plan.diameter == pytest.approx(read.query.statistic.diameter)
+    X, y = read.query.read_pieces([piece(1), piece(25)], "people")
+    vectors = read.query.statistic(X, y)
     if kind != "evaluate":  # a model refuses odd rows itself
-        assert check(read.problem.statistic, X, y, samples=200) == []
-    assert np.allclose(read.problem.vector(X, y), vectors.mean(axis=0))
+        assert check(read.query.statistic, X, y, samples=200) == []
+    assert np.allclose(read.query.vector(X, y), vectors.mean(axis=0))
 
 
 @pytest.mark.parametrize("kind", ["describe", "histogram", "regression", "evaluate"])
 def test_a_task_that_counts_on_a_smaller_range_is_refused_by_the_client(folder, kind):
     """The attack: a plan that is proved, but for vectors that are nearer to each other than the question's."""
     task, key = QueryFile.load(folder / f"{kind}-task.toml").task(), Ed25519PrivateKey.generate()
-    statistic = task.problem.statistic
+    statistic = task.query.statistic
 
     class Nearer:
+        entries = answers = None
         dim, norm, diameter = statistic.dim, statistic.norm, 0.99 * statistic.diameter
 
     class Shorter:
+        entries = answers = None
         dim, norm, diameter = statistic.dim, statistic.norm / 2, statistic.norm
 
     for lie in (Nearer, Shorter):
         (phase,) = task.schedule.phases
-        plan = plan_for(lie, USERS, epsilon=8.0, delta=1e-2, honest=phase.plan.honest)
+        plan = plan_for(lie, USERS, epsilon=8.0, delta=1e-2, honest=phase.plan.honest, rotation=None)
         schedule = replace(task.schedule, phases=(replace(phase, plan=plan),))
         with pytest.raises(WireError, match="impossible"):
             Task.read(replace(task, schedule=schedule).document(key), key.public_key())
@@ -80,7 +84,7 @@ def test_a_task_that_counts_on_a_smaller_range_is_refused_by_the_client(folder, 
     with pytest.raises(WireError, match="impossible"):
         Task.read(replace(task, schedule=twice).document(key), key.public_key())
     with pytest.raises(ArgumentError, match="query"):
-        AskedQuery(task.problem.words | {"kind": "everything"})
+        statistic_from_dict(task.query.words | {"kind": "everything"})
 
 
 @pytest.mark.parametrize("kind", ["describe", "histogram", "regression", "evaluate"])
@@ -110,9 +114,10 @@ def test_text_that_was_taken_for_numbers_is_in_no_schema(folder, tmp_path, capsy
     assert (tmp_path / "answer.toml").exists() == (target == "cost")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("kind", "transport"), [("describe", "masked-sum"), ("evaluate", "masked-sum"), ("histogram", "messages")])
 def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folder, tmp_path, capsys, kind, transport):
-    asked = replace(QueryFile.load(folder / f"{kind}-task.toml"), transport=transport, output=tmp_path / "answer.json")
+    asked = replace(QueryFile.load(folder / f"{kind}-task.toml"), asked_transport=transport, output=tmp_path / "answer.json")
     task, key = asked.task(), Ed25519PrivateKey.generate()
     shuffler_key = Ed25519PrivateKey.from_private_bytes((folder / "key").read_bytes())
     stores = {name: Database(f"sqlite:///{tmp_path / name}.db", tables) for name, tables in (("s", SHUFFLER), ("a", ANALYZER))}
@@ -148,7 +153,7 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
             named = {name for name, _ in state["plan"]}
             assert {"question", "vectors"} <= named
             assert not {"model", "gradients", "phase", "bound on the loss"} & named
-            assert "Whoever sees the answer" in state["promise"]["words"]
+            assert "anyone who sees the answer" in state["promise"]["words"]
             assert "model" not in state["promise"]["words"] + state["promise"]["if"]
             assert "<svg" in fetched(f"{analyzer.url}/answer")
             soon((tmp_path / "answer.json").exists)
@@ -175,10 +180,10 @@ def test_a_regression_on_enrolled_people_is_that_of_their_moments(folder, tmp_pa
         users, unit, private = USERS, "person", True
 
         def answer(self, question):
-            total = sum(task.problem.vector(*task.problem.of_pieces([piece(user)], "mine")) for user in range(USERS))
+            total = sum(task.query.vector(*task.query.read_pieces([piece(user)], "mine")) for user in range(USERS))
             return SumEstimate(sum=total, users=USERS, noise_std=1e-9, guarantee=question.plan.guarantee)
 
-    model = task.problem.regression(Exact(), task.schedule, task.id)
+    (model,) = task.query.answers(Exact(), task.schedule, task.id)
     assert model.predict(np.array([[0.2]]))[0] == pytest.approx(180, abs=0.1)
     assert "Coefficients" in answer_page(model, title="Costs")
 
@@ -227,14 +232,36 @@ def test_words_of_a_question_that_nobody_knows_are_refused():
         {"kind": "describe", "columns": [number | {"edges": None}]},
         {"kind": "regression", "schema": {"target": target, "columns": [number, number | {"high": 8}]}},
     ]
-    assert AskedQuery(histogram).dim == 3
+    assert statistic_from_dict(histogram).dim == 3
     for words in wrong:
         with pytest.raises(ArgumentError):
-            AskedQuery(words).statistic  # noqa: B018
+            statistic_from_dict(words)
 
 
 def test_nan_in_a_record_is_nothing_and_no_other_level():
     """pandas has NaN where a level is missing; the text "nan" was counted as another level."""
-    query = AskedQuery({"kind": "describe", "columns": [{"name": "town", "levels": ["Ulm"]}]})
-    nothing = [query.vector(*query.of_records({"town": value})).tolist() for value in (None, float("nan"), "")]
+    query = statistic_from_dict({"kind": "describe", "columns": [{"name": "town", "levels": ["Ulm"]}]})
+    nothing = [query.vector(*query.read_records({"town": value})).tolist() for value in (None, float("nan"), "")]
     assert nothing == [[0.0, 0.0, 1.0]] * 3
+
+
+def test_each_phase_may_ask_a_query_of_its_own(roles):
+    """What a round asks goes by `Task.query_of`: vectors, their length and what the round's document states."""
+    histogram = statistic_from_dict({"kind": "histogram", "column": "age", "low": 0, "high": 9, "bins": 3})
+
+    class Mixed(Task):
+        def query_of(self, phase):
+            return histogram if phase == 1 else self.query
+
+    task = roles.task()
+    first = histogram.schedule(8, epsilon=8.0, delta=1e-2).phases[0]
+    mixed = Mixed(task.transport, 8, task.query, replace(task.schedule, phases=(first, *task.schedule.phases)), task.shuffler)
+    moments = roles.round(task=mixed.id, theta=np.zeros(3))
+    training = roles.round(task=mixed.id, number=2, phase=2)
+    for made in (moments, training):
+        assert TaskRound.read(made.document(roles.analyzer), mixed, roles.analyzer.public_key()).phase == made.phase
+    with pytest.raises(WireError, match="not of this task"):
+        TaskRound.read(replace(moments, theta=np.zeros(2)).document(roles.analyzer), mixed, roles.analyzer.public_key())
+    assert moments.vector(mixed, np.array([[4.0]]), None).tolist() == [0.0, 1.0, 0.0]
+    X, y = np.array([[0.5, 0.5]]), np.array([1.0])
+    assert np.array_equal(training.vector(mixed, X, y), task.query.problem.gradients(training.theta, X, y)[0])

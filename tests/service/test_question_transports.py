@@ -22,16 +22,18 @@ from croupier.cli.serve import figures, write_answer
 from croupier.estimator import ShuffleLinearRegression
 from croupier.protocol import VectorSum
 from croupier.report.answers import answer_page
+from croupier.service import enroller as enroller_tables
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.dashboard import Dashboard
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.analyzer.task_file import QueryFile
 from croupier.service.client.client import Client
-from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
-from croupier.service.net import database as tables
+from croupier.service.enroller import EnrollerRole, enroller_app, new_invitation
 from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
@@ -82,7 +84,7 @@ class Deployed:
 @contextmanager
 def deployed(folder: Path, place: Path, kind: str, transport: str, *, enroller=False, odd=None):
     """Everybody answers, those in `odd` by clients of another kind; what the analyzer makes of it is `running`."""
-    asked = replace(QueryFile.load(folder / f"{kind}-task.toml"), transport=transport, output=place / "answer.json")
+    asked = replace(QueryFile.load(folder / f"{kind}-task.toml"), asked_transport=transport, output=place / "answer.json")
     key, shuffler_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.from_private_bytes((folder / "key").read_bytes())
     with ExitStack() as stack:
 
@@ -93,14 +95,14 @@ def deployed(folder: Path, place: Path, kind: str, transport: str, *, enroller=F
 
         invitations = [new_invitation() for _ in range(USERS)]
         if enroller:
-            signs = EnrollerRole(store("enroller", tables.ENROLLER), [SIGNER])
+            signs = EnrollerRole(store("enroller", enroller_tables.ENROLLER), [SIGNER])
             signs.admit(invitations)
             address = stack.enter_context(Served(enroller_app(signs))).url
             asked = replace(asked, enroller=EnrollerKeys(address, (SIGNER.public_key().public_numbers().n,)))
-        task, kept = asked.task(), store("shuffler", tables.SHUFFLER)
-        tokens = [tables.enrol(kept, f"user {user}") for user in range(USERS)]
+        task, kept = asked.task(), store("shuffler", shuffler_tables.SHUFFLER)
+        tokens = [shuffler_tables.enrol(kept, f"user {user}") for user in range(USERS)]
         shuffler = ShufflerRole(kept, shuffler_key, key.public_key(), smallest=2)
-        population = RemotePopulation(task, store("analyzer", tables.ANALYZER), key)
+        population = RemotePopulation(task, store("analyzer", analyzer_tables.ANALYZER), key)
         analyst = stack.enter_context(ThreadPoolExecutor(1))
         analyzer = stack.enter_context(Served(analyzer_app(population)))
         served = stack.enter_context(Served(shuffler_app(shuffler)))
@@ -136,8 +138,8 @@ def answer(client: Client, user: int) -> None:
 
 
 def reports_of(task, users):
-    plan, question = task.schedule.phases[0].plan, task.problem
-    vectors = [question.vector(*question.of_pieces([piece(user)], "mine")) for user in users]
+    plan, question = task.schedule.phases[0].plan, task.query
+    vectors = [question.vector(*question.read_pieces([piece(user)], "mine")) for user in users]
     return [VectorSum(plan).randomize(vector, randomness(user, 1)) for user, vector in zip(users, vectors, strict=True)]
 
 
@@ -195,7 +197,7 @@ def test_the_answer_over_sockets_is_that_of_memory_of_exactly_the_good_reports(f
         assert dict(state["plan"])["honest in a round"].startswith("at least 27 of 30 people are counted on")
         if enroller:
             with there.population.store.look() as connection:
-                assert len(connection.execute(select(tables.spent)).all()) == len(good)
+                assert len(connection.execute(select(analyzer_tables.spent)).all()) == len(good)
 
 
 def test_a_regression_that_was_deployed_can_be_saved_and_read_and_promises_by_the_premise(folder, tmp_path):
@@ -242,7 +244,8 @@ def test_more_bad_reports_than_the_margin_end_the_question(folder, tmp_path):
 def test_what_no_client_would_take_is_refused_when_the_file_is_read(folder, tmp_path):
     enroller = EnrollerKeys("https://enroller.example", (SIGNER.public_key().public_numbers().n,))
     (tmp_path / "enroller.json").write_text(json.dumps(enroller.to_dict()))
-    text = (folder / "histogram-task.toml").read_text() + 'enroller = "enroller.json"\n'
+    lines = (folder / "histogram-task.toml").read_text().splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith("transport")) + 'enroller = "enroller.json"\n'
 
     def written(more: str) -> QueryFile:
         (tmp_path / "written.toml").write_text(text + more)

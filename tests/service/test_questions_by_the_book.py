@@ -1,4 +1,4 @@
-"""Questions a third time, from docs/protocol.md alone and without the library: what that page leaves out fails here."""
+"""Questions a third time, from clients/computing.md alone and without the library: what that page leaves out fails here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import csv
 import io
 import json
 import math
+import re
 import struct
+import unicodedata
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -91,6 +94,75 @@ def histogram(query: dict, record: dict) -> list[float]:
         return [0.0] * bins
     place = (value - low) / (high - low) * bins
     return one_hot(bins, int(min(max(place, 0), bins - 1)), 1.0)
+
+
+MASK = 2**64 - 1
+
+
+def mixed(z: int) -> int:
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
+    return z ^ (z >> 31)
+
+
+def words(query: dict, record: dict) -> list[float]:
+    text = unicodedata.normalize("NFC", record[query["column"]].strip()).replace("\0", "").strip()
+    cut = text.encode()[: query["max_bytes"]].decode(errors="ignore").strip().encode()
+    cells, bits = query["cells"], query["cells"].bit_length() - 1
+    vector = [0.0] * (cells + cells // 2)
+    if not cut:
+        return vector
+    halves = [half for byte in cut for half in (byte >> 4, byte & 15)]
+    symbols = [(halves[0] << 8) + (halves[1] << 4) + (halves[2] if len(cut) > 1 else 0), *halves[3:]]
+    state = mixed((query["hash_seed"] + 0x9E3779B97F4A7C15) & MASK)
+    size = 1 / math.sqrt(query["per_person"] * (len(symbols) + 4))
+    for symbol in symbols:
+        state = mixed((state + (symbol + 1) * 0x9E3779B97F4A7C15) & MASK)
+        vector[state >> (64 - bits)] = size
+    for check in range(4096, 4100):
+        vector[cells + (mixed((state + (check + 1) * 0x9E3779B97F4A7C15) & MASK) >> (65 - bits))] = size
+    return vector
+
+
+def table(query: dict, record: dict) -> list[float]:
+    places, sizes = [], []
+    for column in query["columns"]:
+        text = record[column["name"]]
+        if "levels" in column:
+            place, last = level(column["levels"], text), len(column["levels"])
+        else:
+            value, last = counted(text), len(column["edges"]) - 1
+            place = None if value is None else min(max(sum(edge <= value for edge in column["edges"]) - 1, 0), last - 1)
+        places.append(last if place is None else place)
+        sizes.append(last + 1)
+    if query["by"]:
+        group = 0
+        for place, size in zip(places[:-1], sizes[:-1], strict=True):
+            group = group * size + place
+        before = [0.0] * (group * sizes[-1])
+        return [*before, *root(sizes[-1], places[-1], 1.0), *[0.0] * (math.prod(sizes) - len(before) - sizes[-1])]
+    cell = 0
+    for place, size in zip(places, sizes, strict=True):
+        cell = cell * size + place
+    m = query["marginals"] if len(sizes) > 1 else 0.0
+    vector = one_hot(math.prod(sizes), cell, math.sqrt(1 - m))
+    for place, size in zip(places, sizes, strict=True):
+        vector += one_hot(size, place, math.sqrt(m / len(sizes))) if m else []
+    return vector
+
+
+def stream(query: dict, record: dict) -> list[float]:
+    found = re.match(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])", record[query["column"]].strip())
+    vector = [0.0] * query["days"]
+    try:
+        day = (date(*map(int, found.groups())) - date.fromisoformat(query["start"])).days if found else -1
+    except ValueError:
+        day = -1
+    r = 1.0
+    for i in range(query["days"] - day if day >= 0 else 0):
+        r = r * ((2 * i - 1) / (2 * i)) if i else 1.0
+        vector[day + i] = r
+    return vector
 
 
 def row(schema: dict, record: dict) -> list[float]:
@@ -185,7 +257,15 @@ def errors(prediction: float, target: float, ends: list[float], quantile: bool) 
     return vector + (one_hot(20, min(9, math.floor(10 * z)) + 10 * (y <= z), 0.5) if quantile else [])
 
 
-KINDS = {"describe": describe, "histogram": histogram, "regression": regression, "evaluate": evaluate}
+KINDS = {
+    "describe": describe,
+    "histogram": histogram,
+    "words": words,
+    "table": table,
+    "stream": stream,
+    "regression": regression,
+    "evaluate": evaluate,
+}
 
 
 @pytest.mark.parametrize("one", VECTORS, ids=lambda one: one["about"])
@@ -206,7 +286,7 @@ def test_the_page_says_all_that_a_question_needs(one):
 
 def test_the_weights_of_several_classes_stand_in_the_book():
     """They were changed in the code and in both clients, and the book kept the old ones."""
-    book = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+    book = (Path(__file__).parents[2] / "clients" / "computing.md").read_text(encoding="utf-8")
     squares = {one["about"]: one["diameter"] ** 2 for one in VECTORS}
     assert f"80 k + 2 | 1 | sqrt {squares['four classes']:.6g} |" in book
     assert "entry k^2 is +-sqrt(0.15)" in book

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers_records import TARGETS, UNSORTED, person
+from helpers_records import TARGETS, UNSORTED, person, reading
 
-from croupier.service.client.records import Reader, words_of_records
 from croupier.service.wire.documents import WireError, canonical
+from croupier.service.wire.queries import records_to_dict
 from croupier.table import Schema
 from croupier.table.encode import Encoder
 from croupier.table.model import Request
@@ -31,7 +31,7 @@ def test_rows_by_the_tasks_words_are_those_by_the_analyzers_file(tmp_path, kind,
     target, labels = TARGETS[kind]
     facts = Schema.from_toml(UNSORTED.format(target=target).replace('"as-is"', f'"{rows}"'))
     request = Request("regress-huber" if kind == "range" else "classify", {"epsilon": 1.0, "interactivity": "full"}, None)
-    words = over_the_wire(words_of_records(facts, request))
+    words = over_the_wire(records_to_dict(facts, request))
     assert [column["name"] for column in words["schema"]["columns"]] == list(facts.columns)
     encoder, estimator = Encoder(facts), request.estimator(facts)
     for user in range(6):
@@ -39,14 +39,14 @@ def test_rows_by_the_tasks_words_are_those_by_the_analyzers_file(tmp_path, kind,
         file.write_text(person(user, labels))
         [piece] = Source(file).pieces(encoder.types(target=True))
         expected = estimator.records(encoder.rows(piece), encoder.targets(piece))
-        found = Reader(words).of_file(file)
+        found = reading(words).read_file(file)
         assert np.array_equal(found[0], expected[0])
         assert np.array_equal(found[1], expected[1])
 
 
 def test_the_vector_is_read_as_its_page_says(tmp_path):
     (tmp_path / "people.csv").write_text(VECTOR["file"])
-    rows, targets = Reader(VECTOR["records"]).of_file(tmp_path / "people.csv")
+    rows, targets = reading(VECTOR["records"]).read_file(tmp_path / "people.csv")
     np.testing.assert_allclose(rows, VECTOR["rows, to 7 digits"], atol=3e-7)
     assert targets.tolist() == VECTOR["targets"]
 
@@ -75,12 +75,12 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_words_that_state_no_order_or_two_are_refused(what):
     words = copy.deepcopy(VECTOR["records"])
-    Reader(words)
+    reading(words)
     WRONG[what](words)
     with pytest.raises(WireError, match="a task"):
-        Reader(words)
+        reading(words)
 
 
 def test_no_records_at_all_are_refused():
     with pytest.raises(WireError, match="a task"):
-        Reader(None)
+        reading([])

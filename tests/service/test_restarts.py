@@ -194,9 +194,9 @@ def test_a_database_restarted_at_every_stage_stops_nothing(make_world, server, m
     made = {}
     report_of = on_time.report_of
 
-    def seeded(task, task_round, document, gradient, random):
+    def seeded(task, task_round, document, gradient, random, *token):
         random = made.setdefault((task_round.number, id(random)), coins(task_round.number))
-        return report_of(task, task_round, document, gradient, random)
+        return report_of(task, task_round, document, gradient, random, *token)
 
     monkeypatch.setattr(on_time, "report_of", seeded)
     roles = [world.shuffler(with_task=False) for _ in range(processes)]

@@ -28,9 +28,9 @@ if any("serve" in word or "multiprocessing" in word for word in sys.orig_argv):
     from croupier.protocol.randomness import Secret
     from croupier.service.shuffler import role
     made, coins = role.report_of, {}
-    def seeded(task, task_round, document, gradient, random):
+    def seeded(task, task_round, document, gradient, random, token=b""):
         source = coins.setdefault(task_round.id, Secret.of_seed(9000 + task_round.number).source())
-        return made(task, task_round, document, gradient, source)
+        return made(task, task_round, document, gradient, source, token)
     role.report_of = seeded
 """
 

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -20,12 +21,12 @@ from croupier.protocol import Report as Bits
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.net import database as tables
 from croupier.service.net.database import Database
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler import rounds as taking
 from croupier.service.shuffler.role import RoundClock, ShufflerRole
 from croupier.service.shuffler.rounds import draw_lots
-from croupier.service.wire.documents import ROUND, Document, WireError
+from croupier.service.wire.documents import ROUND, Document, Exclusions, WireError
 from croupier.service.wire.outcomes import Accepted, RefusedError
-from croupier.service.wire.reports import Exclusions
 from croupier.service.wire.transports import TRANSPORTS as BY_NAME
 from croupier.service.wire.transports import SealedBatch, SealedReport
 
@@ -377,10 +378,10 @@ def test_nothing_of_a_report_is_left_on_disk_once_its_batch_is_forwarded(make_wo
         exclusions = Exclusions(world.task.id, world.read(document).id, digest, ()).document(world.analyzer_key)
         batch = shuffler.waiting_batch()
         shuffler.forwarded(batch[0])
-        shuffler.releases.take(world.task, exclusions)
+        shuffler.exclude(exclusions)
         on_disk = world.files("shuffler")
         assert not any(piece in on_disk for piece in own + envelopes)
-        shuffler.releases.arrived(batch[0])
+        shuffler.released(batch[0])
         assert world.rows("shuffler", "SELECT state, batch FROM rounds") == [("forwarded", None)]
         assert [sum(row) for row in zip(*world.rows("shuffler", "SELECT count(*) FROM checking"), strict=True)] == [0]
         return
@@ -402,14 +403,14 @@ def test_a_log_that_a_killed_process_left_is_emptied_when_the_database_is_opened
     reports = answer_round(world, shuffler, document, range(3))
     own, envelopes = pieces(reports, "masked-sum")
     with shuffler.store.begin() as connection:
-        connection.execute(tables.reports.delete())
+        connection.execute(shuffler_tables.reports.delete())
     left = tmp_path / "left"
     left.mkdir()
     for file in world.folder.glob("shuffler.db*"):
         if not file.name.endswith("-shm"):
             shutil.copy(file, left)
     assert any(piece in (left / "shuffler.db-wal").read_bytes() for piece in own + envelopes)
-    reopened = Database(f"sqlite:///{left / 'shuffler.db'}", tables.SHUFFLER)
+    reopened = Database(f"sqlite:///{left / 'shuffler.db'}", shuffler_tables.SHUFFLER)
     on_disk = b"".join(file.read_bytes() for file in left.glob("shuffler.db*"))
     reopened.close()
     assert not any(piece in on_disk for piece in own + envelopes)
@@ -489,11 +490,12 @@ def test_what_another_process_has_taken_in_between_is_refused_and_the_others_are
 def test_a_round_waits_for_whom_it_was_promised_to_also_across_a_restart_and_then_no_longer(make_world, monkeypatch):
     world = make_world(interactivity="full", users=12, honest=0.75, patience=5.0)
     shuffler, document = world.shuffler(), round_of(world)
+    now = time.time()
+    monkeypatch.setattr(RoundClock, "now", lambda self: now)
     shuffler.open(document)
     assert shuffler.rounds_for(world.names[9:10]) == [document]
     answer_round(world, shuffler, document, range(9))
     again = world.shuffler()
-    now = time.time()
     monkeypatch.setattr(RoundClock, "now", lambda self: now + 59)
     again.close_late()
     assert again.waiting_batch() is None  # as few as it may end with, and one was promised a place
@@ -502,7 +504,7 @@ def test_a_round_waits_for_whom_it_was_promised_to_also_across_a_restart_and_the
     assert again.rounds_for(world.names[9:10]) == [None]
     again.close_late()
     assert SealedBatch.from_bytes(again.waiting_batch()[1], world.plan(document).bits_per_coordinate, again.public_key).users == 9
-    assert world.rows("shuffler", "SELECT * FROM places") == []  # with the batch, nothing says who was in the round
+    assert world.rows("shuffler", "SELECT * FROM reservations") == []  # with the batch, nothing says who was in the round
 
 
 def test_a_round_that_may_end_waits_for_those_whom_it_has_promised_a_place_and_promises_no_more(make_world, monkeypatch):
@@ -524,23 +526,21 @@ def test_a_round_that_may_end_waits_for_those_whom_it_has_promised_a_place_and_p
 # Who is in which batch is drawn by lot, and does not depend on who comes when.
 
 
-def batches(world: World, folder, arrivals) -> list[set[str]]:
+def batches(world: World, folder, arrivals, documents, report) -> list[set[str]]:
     """Who is in which batch where clients come in this order, in each round anew: each asks, and answers if it is asked to.
 
     The shuffler goes on from the database in the folder.
     """
-    store = Database(f"sqlite:///{folder / 'shuffler.db'}", tables.SHUFFLER)
+    store = Database(f"sqlite:///{folder / 'shuffler.db'}", shuffler_tables.SHUFFLER)
     shuffler = ShufflerRole(store, world.shuffler_key, world.analyzer_key.public_key())
     found = []
-    for number in range(1, world.task.schedule.rounds + 1):
-        phase = next(phase for phase in range(1, 9) if number in world.task.rounds_of(phase))
-        document = round_of(world, number, phase)
+    for document in documents:
         shuffler.open(document)
         members = set()
         for user in arrivals:
             name = world.names[user]
             if shuffler.waiting_batch() is None and shuffler.rounds_for([name]) == [document]:
-                shuffler.receive(name, world.report(user, document))
+                shuffler.receive(name, report(user, document))
                 members.add(name)
         shuffler.forwarded(shuffler.waiting_batch()[0])
         found.append(members)
@@ -558,12 +558,14 @@ def test_a_client_whose_arrival_depends_on_its_record_moves_nobody_into_another_
     world = make_world(**asked)
     kept = world.store("shuffler")
     besides = [f"one more {number}" for number in range(enrolled_besides)]
-    world.tokens += [tables.enrol(kept, name) for name in besides]
+    world.tokens += [shuffler_tables.enrol(kept, name) for name in besides]
     world.names += besides
     world.X, world.y = (np.concatenate([some, some]) for some in (world.X, world.y))  # records of those, too
     world.shuffler()
     world.close()
-    everybody = range(len(world.names))
+    everybody, phases = range(len(world.names)), range(1, len(world.task.schedule.phases) + 1)
+    documents = [round_of(world, number, phase) for phase in phases for number in world.task.rounds_of(phase)]
+    report = cache(world.report)  # whoever answers the same round sends the same, in whatever order they come
     for attacker in (0, 5, everybody[-1]):
         others = [user for user in everybody if user != attacker]
         seen = []
@@ -571,7 +573,7 @@ def test_a_client_whose_arrival_depends_on_its_record_moves_nobody_into_another_
             folder = world.folder / f"{attacker} {arrivals[0]}"
             folder.mkdir()
             shutil.copy(world.folder / "shuffler.db", folder)
-            seen.append(batches(world, folder, arrivals))
+            seen.append(batches(world, folder, arrivals, documents, report))
         assert seen[0] == seen[1]
         assert {len(members) for members in seen[0]} == {world.task.schedule.phases[0].batch}
 
@@ -580,11 +582,11 @@ def test_of_more_than_the_tasks_users_chance_leaves_some_out_and_whoever_comes_l
     world = make_world(users=12)
     store = world.store("shuffler")
     for number in range(5):
-        tables.enrol(store, f"one more {number}")
+        shuffler_tables.enrol(store, f"one more {number}")
     shuffler = world.shuffler()
     lots = dict(world.rows("shuffler", "SELECT client, first FROM lots"))
     assert sorted(lots.values()) == [1] * 4 + [2] * 4 + [3] * 4
-    tables.enrol(store, "late")
+    shuffler_tables.enrol(store, "late")
     document = round_of(world)
     for role in (shuffler, world.shuffler()):  # nor after a restart
         role.open(document)
@@ -601,7 +603,7 @@ def test_a_task_begins_when_its_users_are_enrolled_and_not_before(make_world):
     with pytest.raises(WireError, match="11 are enrolled: enrol them first"):
         world.shuffler()
     assert world.rows("shuffler", "SELECT count(*) FROM lots") == [(0,)]
-    tables.enrol(store, "name-of-user-3")
+    shuffler_tables.enrol(store, "name-of-user-3")
     world.shuffler()
     assert world.rows("shuffler", "SELECT count(*) FROM lots") == [(12,)]
 
@@ -635,7 +637,7 @@ def test_each_client_is_drawn_for_one_round_and_answers_no_other(make_world, ask
         for user in drawn:
             shuffler.receive(world.names[user], world.report(user, document))
         shuffler.forwarded(shuffler.waiting_batch()[0])
-    tables.enrol(world.store("shuffler"), "one who comes later")
+    shuffler_tables.enrol(world.store("shuffler"), "one who comes later")
     world.shuffler()  # nor are lots drawn again
     assert dict(world.rows("shuffler", "SELECT client, first FROM lots")) == lots
 
@@ -669,14 +671,14 @@ def test_lots_are_of_all_who_are_enrolled_where_a_share_of_them_is_counted_on(ma
             if change < 0:
                 connection.exec_driver_sql("DELETE FROM clients WHERE id = 'name-of-user-3'")
         if change > 0:
-            tables.enrol(store, "one more")
+            shuffler_tables.enrol(store, "one more")
         with pytest.raises(WireError, match=said):
             world.shuffler()
         assert world.rows("shuffler", "SELECT count(*) FROM served") == [(0,)]
         with store.begin() as connection:
             connection.exec_driver_sql("DELETE FROM clients WHERE id = 'one more'")
         if change < 0:
-            tables.enrol(store, "name-of-user-3")
+            shuffler_tables.enrol(store, "name-of-user-3")
         world.shuffler()
         assert world.rows("shuffler", "SELECT count(*) FROM lots") == [(15,)]
 
@@ -687,7 +689,7 @@ def test_a_share_of_honest_users_is_one_of_those_who_were_enrolled_at_the_beginn
     world = make_world(users=12, honest=0.75, patience=60.0, **asked)
     shuffler = world.shuffler()
     assert world.rows("shuffler", "SELECT DISTINCT first, last FROM lots") == [(1, world.task.schedule.rounds)]
-    tables.enrol(world.store("shuffler"), "one more")
+    shuffler_tables.enrol(world.store("shuffler"), "one more")
     document = round_of(world)
     shuffler.open(document)
     assert shuffler.rounds_for([world.names[0], "one more"]) == [document, None]
@@ -729,7 +731,7 @@ def test_a_place_is_not_lost_with_a_transaction_that_fails(make_world, monkeypat
     shuffler.open(document)
     assert shuffler.rounds_for(world.names[:1]) == [document]
     answer_round(world, shuffler, document, range(1, 10))
-    monkeypatch.setattr(taking, "forget_places", lambda *_: 1 / 0)  # the disk is full
+    monkeypatch.setattr(taking, "forget_reservations", lambda *_: 1 / 0)  # the disk is full
     with pytest.raises(ZeroDivisionError):
         shuffler.receive(world.names[0], world.report(0, document))
     monkeypatch.undo()

@@ -91,10 +91,10 @@ def test_a_task_comes_back_for_every_loss_and_domain(roles, loss, domain):
     task = roles.task(problem=problem, records=RECORDS, patience=2.5)
     document = Document.from_bytes(task.document(roles.analyzer).to_bytes())
     again = Task.read(document, roles.analyzer.public_key())
-    assert again.problem == problem
+    assert again.query.problem == problem
     assert again.schedule == task.schedule
     assert (again.id, again.transport, again.users) == (task.id, task.transport, task.users)
-    assert (again.records, again.patience) == (RECORDS, 2.5)
+    assert (again.query.records, again.patience) == (RECORDS, 2.5)
     assert again.shuffler.public_bytes_raw() == roles.shuffler.public_key().public_bytes_raw()
     assert again.document(roles.analyzer) == document
 
@@ -105,7 +105,8 @@ def test_a_task_comes_back_for_every_way_to_run_it(roles, transport, interactivi
     task = roles.task(transport, interactivity)
     again = Task.read(task.document(roles.analyzer), roles.analyzer.public_key())
     assert (again.transport, again.schedule) == (transport, task.schedule)
-    assert (again.slot("b1") == again.slot("b2")) == (interactivity == "sequential")  # asked once, or once a round
+    one, other = (roles.round(task=again.id, id=name) for name in ("b1", "b2"))
+    assert (again.slot(one) == again.slot(other)) == (interactivity == "sequential")  # asked once, or once a round
 
 
 def test_a_task_has_the_words_of_the_specification(roles):
@@ -275,7 +276,11 @@ def test_a_task_without_one_of_its_words_is_refused(roles, name):
 def test_the_identity_of_a_task_is_that_of_every_word_in_it(roles):
     """Rounds name it, and reports are bound to rounds: who changes a word changes what reports can be opened for."""
     task = roles.task()
-    others = [replace(task, patience=5.0), replace(task, name="again"), replace(task, records={"schema": {}})]
+    others = [
+        replace(task, patience=5.0),
+        replace(task, name="again"),
+        replace(task, query=replace(task.query, records={"schema": {}})),
+    ]
     assert len({task.id, *(other.id for other in others)}) == 4
     refused(roles, lambda values: values.update(id=others[0].id), "digest of what the task says")
     with pytest.raises(WireError, match="not of this task"):
@@ -283,7 +288,7 @@ def test_the_identity_of_a_task_is_that_of_every_word_in_it(roles):
 
 
 def test_a_task_whose_batches_no_database_keeps_is_refused(roles):
-    huge = cr.schedule(roles.task().problem, 3_000_000, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", lots="open")
+    huge = cr.schedule(roles.task().query.problem, 3_000_000, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", lots="open")
     for transport, fits in (("masked-sum", True), ("messages", False)):
         document = roles.task(transport, users=3_000_000, schedule=huge).document(roles.analyzer)
         if fits:
@@ -382,7 +387,7 @@ def test_a_user_answers_the_mean_of_its_gradients(roles, loss):
     y = np.array([0.0, 1.0, 1.0, 0.0, 1.0])
     made = roles.round()
     one_by_one = [problem.gradients(made.theta, X[row : row + 1], y[row : row + 1])[0] for row in range(5)]
-    assert made.gradient(roles.task(problem=problem), X, y) == pytest.approx(np.sum(one_by_one, axis=0) / 5, rel=1e-12)
+    assert made.vector(roles.task(problem=problem), X, y) == pytest.approx(np.sum(one_by_one, axis=0) / 5, rel=1e-12)
 
 
 def test_a_user_answers_on_the_envelope_where_the_phase_is_smoothed(roles):
@@ -393,16 +398,16 @@ def test_a_user_answers_on_the_envelope_where_the_phase_is_smoothed(roles):
     task, made = roles.task(problem=problem, schedule=smoothed), roles.round()
     X, y = np.array([[0.8, -0.4]]), np.array([1.0])
     prox = problem.prox(made.theta, X, y, 2.0)[0]
-    assert made.gradient(task, X, y) == pytest.approx(2.0 * (made.theta - prox), rel=1e-12)
-    assert not np.allclose(made.gradient(task, X, y), problem.gradients(made.theta, X, y)[0])
+    assert made.vector(task, X, y) == pytest.approx(2.0 * (made.theta - prox), rel=1e-12)
+    assert not np.allclose(made.vector(task, X, y), problem.gradients(made.theta, X, y)[0])
     assert objective_of(problem, made.phase_of(task)) == problem.smoothed(2.0)
 
 
 def test_a_user_refuses_records_that_do_not_fit(roles):
     with pytest.raises(cr.ArgumentError, match=r"X\.shape"):
-        roles.round().gradient(roles.task(), np.zeros((1, 3)), np.zeros(1))
+        roles.round().vector(roles.task(), np.zeros((1, 3)), np.zeros(1))
     with pytest.raises(cr.ArgumentError, match="0 or 1"):
-        roles.round().gradient(roles.task(), np.zeros((1, 2)), np.array([7.0]))
+        roles.round().vector(roles.task(), np.zeros((1, 2)), np.array([7.0]))
 
 
 def test_a_round_has_a_number_of_its_phase(roles):
@@ -423,7 +428,14 @@ def test_a_round_has_a_number_of_its_phase(roles):
 
 def test_secret_lots_are_refused_where_no_time_ends_their_rounds(roles):
     secret = cr.schedule(
-        roles.task().problem, roles.task().users, epsilon=4.0, delta=1e-2, rounds=2, method="acsa", lots="secret", max_inflation=2.0
+        roles.task().query.problem,
+        roles.task().users,
+        epsilon=4.0,
+        delta=1e-2,
+        rounds=2,
+        method="acsa",
+        lots="secret",
+        max_inflation=2.0,
     )
     document = replace(roles.task(), schedule=secret).document(roles.analyzer)
     with pytest.raises(WireError, match="Say for how many seconds"):

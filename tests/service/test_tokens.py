@@ -21,20 +21,20 @@ from helpers_exclusions import in_order, masked_in
 from helpers_roles import World, randomness, round_of, soon, training
 
 from croupier.protocol import VectorSum
+from croupier.service import enroller as enroller_tables
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.population import Admission
 from croupier.service.client.client import Client
 from croupier.service.client.state import Memory
-from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
-from croupier.service.net import database as tables
+from croupier.service.enroller import EnrollerRole, enroller_app, new_invitation
 from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
-from croupier.service.wire.enrolment import PREFIX_BYTES, EnrollerKeys, new_signer
+from croupier.service.wire.enrolment import PREFIX_BYTES, EnrollerKeys, TokenRequests, new_signer
 from croupier.service.wire.reports import TOKEN_BYTES, modulo
-from croupier.service.wire.tokens import TokenRequests, slot_of
 from croupier.service.wire.transports import TRANSPORTS, MaskedSum, SealedReport
 from croupier.validation import ArgumentError
 
@@ -126,7 +126,7 @@ def test_with_tokens_theta_is_that_of_the_run_in_memory(deploy, interactivity, t
     with there.running() as running:
         for number, members in enumerate(there.world.members(), start=1):
             document = there.round(running, number)
-            slot = slot_of(there.task, there.world.read(document))
+            slot = there.task.token_slot(there.world.read(document))
             assert slot == (number if interactivity == "full" else 1)
             for user in members:
                 assert there.send(user, document, people[user][slot - 1]) == (200, "")
@@ -218,7 +218,7 @@ def test_a_shuffler_that_keeps_the_tokens_and_exchanges_the_reports_learns_nothi
         verdict = checker.check(in_order(reports, plan), plan, key, admits=admission.admits)
         assert verdict.places == ()
         width = checker.width(plan)
-        own = np.zeros(plan.dim, dtype=np.uint64)  # what the three made-up reports would add
+        own = np.zeros(plan.dim, dtype=np.uint64)  # what the three synthetic reports would add
         seen.append(modulo(masked_in(reports[0]) + own - verdict.share, width))
         assert np.array_equal(  # the sum of all four is what it should be
             checker.counts(checker.release(reports, plan, bytes(32)), verdict.share, plan).ones,
@@ -269,8 +269,8 @@ def test_an_analyzer_that_is_killed_has_counted_a_token_or_has_not(tmp_path):
         import os, signal, sys
         from pathlib import Path
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from croupier.service.net import database as store
-        from croupier.service.analyzer.population import Admission
+        from croupier.service.net.database import Database
+        from croupier.service.analyzer.population import ANALYZER, Admission
         from croupier.service.wire.task import Task, TaskRound
         from croupier.service.wire.documents import Document
         folder = Path({os.fspath(tmp_path)!r})
@@ -278,7 +278,7 @@ def test_an_analyzer_that_is_killed_has_counted_a_token_or_has_not(tmp_path):
         task = Task.read(Document.from_bytes((folder / "task").read_bytes()), key)
         task_round = TaskRound.read(Document.from_bytes((folder / "round").read_bytes()), task, key)
         tokens = (folder / "tokens").read_bytes()
-        database = store.Database({world.databases["analyzer"]!r}, store.ANALYZER)
+        database = Database({world.databases["analyzer"]!r}, ANALYZER)
         for number in (0, 1):
             admission = Admission(database, task, task_round)
             assert admission.admits(tokens[number * {TOKEN_BYTES} :][:{TOKEN_BYTES}])
@@ -289,7 +289,7 @@ def test_an_analyzer_that_is_killed_has_counted_a_token_or_has_not(tmp_path):
         """
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
-    database = Database(world.databases["analyzer"], tables.ANALYZER)
+    database = Database(world.databases["analyzer"], analyzer_tables.ANALYZER)
     later = type(task_round)(**{**vars(task_round), "id": "ab" * 16, "number": 2})
     admission = Admission(database, world.task, later)
     assert [admission.admits(token) for token in people] == [False, True]
@@ -301,7 +301,7 @@ def test_an_analyzer_that_is_killed_has_counted_a_token_or_has_not(tmp_path):
 
 
 def test_clients_collect_tokens_and_answer(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", tables.ENROLLER)
+    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", enroller_tables.ENROLLER)
     role = EnrollerRole(database, SIGNERS[:1])
     invitations = [new_invitation() for _ in range(12)]
     role.admit(invitations)
@@ -346,7 +346,7 @@ def test_clients_collect_tokens_and_answer(tmp_path):
 
 def test_a_client_that_is_killed_around_its_report_keeps_neither_its_token_nor_what_links_it(tmp_path, monkeypatch):
     """The token is struck out before the report is there: an analyzer that asks the same number again would tell a person by it."""
-    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", tables.ENROLLER)
+    database = Database(f"sqlite:///{tmp_path / 'enroller.db'}", enroller_tables.ENROLLER)
     role = EnrollerRole(database, SIGNERS[:3])
     invitation = new_invitation()
     role.admit([invitation])

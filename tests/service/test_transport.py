@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,11 +25,12 @@ from hypothesis import strategies as st
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
 from scipy import stats
 
+from croupier import plan_sum
 from croupier.protocol import Report as Bits
 from croupier.protocol import SeededRandom
 from croupier.service.wire import transports as transport_module
-from croupier.service.wire.documents import Document, WireError
-from croupier.service.wire.reports import TOKEN_BYTES, Exclusions, count_width, packed, packed_bytes, unpacked
+from croupier.service.wire.documents import Document, Exclusions, WireError
+from croupier.service.wire.reports import TOKEN_BYTES, count_width, packed, packed_bytes, unpacked, unwrapped
 from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import (
     TRANSPORTS,
@@ -50,6 +52,7 @@ ROUND, ANOTHER_ROUND = (hashlib.sha256(name).digest() for name in (b"a round", b
 SEED_LABEL = 2**32 - 1
 # Asymptotic p-values are good to a factor of a few where 25 or more are expected per cell: 1e-7 for a false-alarm rate of 1e-6.
 NOMINAL = 1e-7
+ROTATED = plan_sum(epsilon=1.0, delta=1e-6, users=900, dim=500, transport="masked")
 
 
 def info_of(transport: str, round_digest: bytes, label: int) -> bytes:
@@ -261,19 +264,40 @@ def test_masks_are_the_keystream_of_the_specification(seed, dim, width):
 )
 def test_a_masked_count_has_the_fewest_bits_that_hold_all_users(users, messages, width):
     """At 3 users' 5 messages 15 = 2^4 - 1 fits; at 256 users' 256 messages 2^16 does not fit 16 bits."""
-    assert count_width(users, messages) == width
+    assert count_width(SimpleNamespace(users=users, bits_per_coordinate=messages, range=None)) == width
     assert 2 ** (width - 1) <= users * messages < 2**width
 
 
 def test_more_bits_than_a_number_has_are_refused():
     with pytest.raises(WireError, match="of 58 bits"):
-        count_width(2**57, 1)
+        count_width(SimpleNamespace(users=2**57, bits_per_coordinate=1, range=None))
+
+
+@pytest.mark.parametrize("plan", [ROTATED, plan_sum(epsilon=1.0, delta=1e-6, users=12, dim=300, rotation=3.0, max_inflation=4.0)])
+def test_masked_counts_of_rotated_plans_come_back_from_a_modulus_that_holds_what_is_usual(plan):
+    """Whole numbers in place of arrays: the representative nearest to the middle, or nothing where that is unusual."""
+    assert plan.range is not None
+    size, users = 2 ** count_width(plan), plan.users - 2
+    most = users * (plan.levels + plan.noise_bits)
+    usual = min(most, users * plan.levels + 8 * math.sqrt(users * plan.noise_bits))
+    for count in np.linspace(0, most, 999).astype(int).tolist():
+        found = unwrapped(np.array([count % size], np.uint64), count_width(plan), users, plan)
+        if abs(2 * count - most) <= usual:
+            assert found.tolist() == [count]
+        elif found is not None:  # it has wrapped: another count, as likely as any that is usual
+            assert found[0] % size == count % size
+            assert abs(2 * int(found[0]) - most) <= usual + 1
+    # noise of users all at one end stays inside
+    ends = np.array([users * plan.noise_bits / 2, most - users * plan.noise_bits / 2])
+    spread = 4 * math.sqrt(users * plan.noise_bits)
+    assert np.all((ends - spread >= (most - usual) / 2 - 1) | (usual == most))
+    assert np.all((ends + spread <= (most + usual) / 2 + 1) | (usual == most))
 
 
 @exactly
 @given(data=st.data(), width=st.integers(1, 57))
 def test_packed_counts_are_one_long_number(data, width):
-    numbers = data.draw(st.lists(st.integers(0, 2**width - 1), min_size=1, max_size=40))
+    numbers = data.draw(st.lists(st.integers(0, 2**width - 1), min_size=1, max_size=140))
     there = packed(np.array(numbers, dtype=np.uint64), width)
     long = sum(number << width * place for place, number in enumerate(numbers))
     assert there == long.to_bytes(packed_bytes(len(numbers), width), "little")
@@ -285,7 +309,7 @@ def test_a_report_of_a_hundred_coordinates_is_as_short_as_the_page_says(roles):
     for users, messages, width, length in ((10**4, 50, 19, 366), (10**6, 340, 29, 491)):
         bits, plan = (
             Bits(np.zeros((100, messages), dtype=np.bool_), private=True),
-            SimpleNamespace(users=users, bits_per_coordinate=messages),
+            SimpleNamespace(range=None, users=users, bits_per_coordinate=messages),
         )
         report = MaskedSum().seal(bits, plan, ROUND, roles.seal.public_key())
         assert (report.width, len(report.to_bytes())) == (width, length)
@@ -300,7 +324,7 @@ def test_anything_in_the_bits_that_fill_up_the_last_byte_is_refused(roles, repor
 
 
 def test_masked_counts_of_another_width_than_the_plans_are_refused(roles, plan, users_bits):
-    wider = SimpleNamespace(users=8, bits_per_coordinate=plan.bits_per_coordinate)
+    wider = SimpleNamespace(range=None, users=8, bits_per_coordinate=plan.bits_per_coordinate)
     report = MaskedSum().seal(users_bits[0], wider, ROUND, roles.seal.public_key())
     with pytest.raises(WireError, match="masked counts of 7 bits where the plan has 6"):
         MaskedSum().check_shape(SealedReport.from_bytes(report.to_bytes()), ROUND, plan)
@@ -500,7 +524,7 @@ def test_masked_counts_look_uniform_to_the_shuffler(monkeypatch, roles, plan, us
 @checked_ones
 def test_what_the_shuffler_sees_is_drawn_anew_for_every_report(roles, plan, users_bits, transport):
     """Counts are as wide as they can be, so that no two are the same by chance but with probability 2^-112."""
-    wide = SimpleNamespace(users=2**53, bits_per_coordinate=plan.bits_per_coordinate)
+    wide = SimpleNamespace(range=None, users=2**53, bits_per_coordinate=plan.bits_per_coordinate)
     made = [TRANSPORTS[transport].seal(users_bits[0], wide, ROUND, roles.seal.public_key()) for _ in range(3)]
     assert len({report.unsealed.tobytes() for report in made}) == 3
 
@@ -523,7 +547,7 @@ def test_the_order_of_envelopes_is_uniform(transport):
     else:
         reports = [SealedReport(transport, ROUND, 1, 1, mark, np.zeros(1, np.uint8), 3) for mark in marks]
     random = SeededRandom(5)
-    one = SimpleNamespace(dim=1)
+    one = SimpleNamespace(dim=1, coordinates=1)
     orders = Counter(batch_made(reports, one, random).sealed.reshape(4, -1)[:, 0].tobytes() for _ in range(2400))
     assert set(orders) == {bytes(order) for order in itertools.permutations(range(4))}
     assert stats.chisquare(list(orders.values())).pvalue > NOMINAL
@@ -626,7 +650,7 @@ def test_the_documents_among_the_vectors_are_read_and_signed_again(roles):
     task = Task.read(documents["task"], public_key_of(vectors["analyzer"]))
     made = TaskRound.read(documents["round"], task, key.public_key())
     fresh = roles.task()
-    assert (task.transport, task.users, task.problem) == ("masked-sum", 8, fresh.problem)
+    assert (task.transport, task.users, task.query.problem) == ("masked-sum", 8, fresh.query.problem)
     words = json.loads(documents["task"].text)
     rest = json.dumps({name: words[name] for name in sorted(words) if name != "id"}, sort_keys=True, separators=(",", ":"))
     assert task.id == words["id"] == hashlib.sha256(rest.encode()).hexdigest()

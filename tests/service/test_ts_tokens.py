@@ -17,8 +17,8 @@ from helpers_roles import World, randomness
 from test_deployed import Device, deployed
 from test_tokens import SIGNERS, keys_of
 
-from croupier.service.enroller.enroller import EnrollerRole, enroller_app, new_invitation
-from croupier.service.net import database as tables
+from croupier.service import enroller as enroller_tables
+from croupier.service.enroller import EnrollerRole, enroller_app, new_invitation
 from croupier.service.net.database import Database
 from croupier.service.net.server import Served
 from croupier.service.wire.documents import TASK, Document, WireError, canonical, sha256
@@ -39,7 +39,7 @@ class Enrolled:
 
     @contextmanager
     def running(self):
-        database = Database(f"sqlite:///{self.folder / 'enroller.db'}", tables.ENROLLER)
+        database = Database(f"sqlite:///{self.folder / 'enroller.db'}", enroller_tables.ENROLLER)
         role = EnrollerRole(database, SIGNERS[: self.rounds])
         self.invitations = [new_invitation() for _ in range(USERS)]
         role.admit(self.invitations)

@@ -22,6 +22,8 @@ from croupier import SumPlan, plan_sum
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import KeyedRandom
 from croupier.service.wire.documents import TASK, Document, WireError
+from croupier.service.wire.enrolment import EnrollerKeys
+from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.task import SecretRounds, Task
 from croupier.service.wire.transports import TRANSPORTS
 
@@ -120,7 +122,9 @@ def random_plan(generator) -> SumPlan:
         asked_for |= {"calibration": calibration, "epsilon": 4.0, "norm": 0.3, "delta": 1e-3, "dim": int(generator.integers(1, 4))}
     elif kind == 4:
         asked_for |= {"neighbours": "zero-out"}
-    return plan_sum(**asked_for)
+    elif kind == 5:
+        asked_for |= {"dim": int(generator.integers(30, 300)), "rotation": float(generator.uniform(1, 5))}
+    return plan_sum(**{"rotation": None} | asked_for)
 
 
 def check_encodings(generator, plans: int, many: int) -> int:
@@ -132,7 +136,12 @@ def check_encodings(generator, plans: int, many: int) -> int:
         vectors = generator.normal(size=(size, plan.dim)) * generator.choice([0.01, 0.5, 5.0, 1e200], size=(size, 1))
         seeds = [generator.bytes(32) for _ in vectors]
         sources = [KeyedRandom(seed, private=False) for seed in seeds]
-        wanted.append([VectorSum(plan).randomize(v, s).bits.sum(axis=1).tolist() for v, s in zip(vectors, sources, strict=True)])
+        wanted.append(
+            [
+                VectorSum(plan, seed=bytes(32)).randomize(v, s).bits.sum(axis=1).tolist()
+                for v, s in zip(vectors, sources, strict=True)
+            ]
+        )
         given = [{"vector": v.tolist(), "seed": s.hex()} for v, s in zip(vectors, seeds, strict=True)]
         cases.append({"plan": plan.to_dict(), "vectors": given})
     assert asked("encodings", cases=cases) == wanted
@@ -181,20 +190,29 @@ def fuzzed(values: dict, count: int, seed: int) -> list[Document]:
     return documents
 
 
-def secret_values() -> dict:
+def secret_values(dim: int = 5, counted: bool = False) -> dict:
     """The words of a task with secret lots, of whose users not all come, and whose reports may be left out."""
-    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=5, radius=5.0), feature_norm=3.0)
+    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0), feature_norm=3.0)
     asked_for = {"epsilon": 1.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1.1, "honest": 0.95}
-    chosen = cr.schedule(problem, 90, **asked_for, lots="secret", exclusions=True).with_turnout(0.8)
-    task = Task("masked-sum", 90, problem, chosen, ANALYZER.public_key(), secret=SecretRounds(100.0))
+    chosen = cr.schedule(problem, 90, **asked_for, rule="plain", lots="secret", exclusions=True).with_turnout(0.8)
+    enroller = None
+    if counted:  # by an enroller that signs tokens for blanks
+        chosen = chosen.with_bounded_blanks()
+        enroller = EnrollerKeys("https://e.example", tuple((1 << 2047) + odd for odd in (1, 3, 5)), chosen.phases[0].lots.blanks)
+    about = {"secret": SecretRounds(100.0), "enroller": enroller}
+    task = Task("masked-sum", 90, TrainingQuery(problem), chosen, ANALYZER.public_key(), **about)
     return json.loads(task.document(ANALYZER).text)
 
 
 @needs_node
-@pytest.mark.parametrize("lots", ["open", "secret"])
+@pytest.mark.parametrize("lots", ["open", "secret", "secret and counted", "secret and rotated"])
 def test_a_changed_task_is_never_taken_that_python_refuses(lots):
-    values = json.loads(json.loads((VECTORS / "documents.json").read_text())["task"]["text"]) if lots == "open" else secret_values()
-    check_refusals(fuzzed(values, 400, seed=11))
+    if lots == "open":
+        values = json.loads(json.loads((VECTORS / "documents.json").read_text())["task"]["text"])
+    else:
+        values = secret_values(60 if lots == "secret and rotated" else 5, lots == "secret and counted")
+        assert ("range" in values["schedule"]["phases"][0]["plan"]) == (lots == "secret and rotated")
+    check_refusals(fuzzed(values, 200 if lots in ("secret and counted", "secret and rotated") else 400, seed=11))
 
 
 def check_refusals(documents: list[Document]) -> int:
@@ -231,10 +249,13 @@ def seeds_of(user: int, rounds: int) -> dict[int, str]:
 
 # By the paper's calibration: 68,216 noise bits a coordinate.
 PAPERS = {"calibration": "paper-scaled", "delta": 9e-3}
+ROTATED = {"dim": 60, "max_inflation": 1.2}
 
 
 @needs_node
-@pytest.mark.parametrize(("transport", "more"), [*((one, {}) for one in sorted(TRANSPORTS)), ("masked-sum", PAPERS)])
+@pytest.mark.parametrize(
+    ("transport", "more"), [*((one, {}) for one in sorted(TRANSPORTS)), ("masked-sum", PAPERS), ("masked-sum", ROTATED)]
+)
 def test_python_and_node_clients_make_the_model_of_the_run_in_memory_together(tmp_path, transport, more):
     world = World(tmp_path, transport=transport, interactivity="sequential", users=30, **more)
     stopped = threading.Event()
@@ -267,6 +288,6 @@ def test_python_and_node_clients_make_the_model_of_the_run_in_memory_together(tm
 
 def speeds(dim: int, transport: str = "masked-sum", reports: int = 20) -> list[float]:
     """Milliseconds of reports in Node: `python -c "..."` prints them, no test asserts on them."""
-    plan = plan_sum(epsilon=1.0, delta=1e-6, users=10_000, dim=dim)
+    plan = plan_sum(epsilon=1.0, delta=1e-6, users=10_000, dim=dim, rotation=None)
     key = X25519PrivateKey.generate().public_key().public_bytes_raw().hex()
     return asked("speed", plan=plan.to_dict(), key=key, transport=transport, reports=reports)

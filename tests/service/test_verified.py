@@ -12,10 +12,9 @@ from helpers_prio3 import FIELD128, P64, SUM_VEC, SlowSumVec, agreed, unshard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.service.prio3 import kernels as compiled_path
+from croupier.service.prio3 import field as compiled_path
 from croupier.service.prio3.circuit import SumVecCircuit, chunk_length
-from croupier.service.prio3.field import FIELD64
-from croupier.service.prio3.kernels import kernels
+from croupier.service.prio3.field import FIELD64, kernels
 from croupier.service.prio3.prio3 import SUM_VEC_WITH_MULTIPROOF, Prio3SumVec
 from croupier.service.prio3.xof import derive_seeds, expand
 

@@ -131,8 +131,8 @@ def test_the_analyzer_takes_batches_over_http_and_says_why_it_does_not(make_worl
             said = soon(lambda: client.get(f"/v1/exclusions/{name}").content)
             assert client.get(f"/v1/exclusions/{name}").content == said
             assert client.get("/v1/exclusions/another").content == b""
-            shuffler.releases.take(world.task, Document.from_bytes(said))
-            _, release = shuffler.releases.ready()
+            shuffler.exclude(Document.from_bytes(said))
+            _, release = shuffler.waiting_release()
             assert client.post("/v1/release", release[:-1] + b"x").status == 400
             assert client.post("/v1/release", release + bytes(100)).status == 413
             assert [client.post("/v1/release", release).status for _ in range(3)] == [200] * 3

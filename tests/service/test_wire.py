@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.service.wire import transports as transport_module
-from croupier.service.wire.documents import BATCH, END, HEARD, ROUND, TASK, Document, WireError
-from croupier.service.wire.reports import Exclusions
+from croupier.service.wire.documents import BATCH, END, HEARD, ROUND, TASK, Document, Exclusions, WireError
 from croupier.service.wire.transports import Release, SealedBatch, SealedReport, release_bytes
 
 exactly = settings(deadline=None, derandomize=True, max_examples=200)

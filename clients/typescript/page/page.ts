@@ -8,12 +8,16 @@ import {
   epsilonOf,
   exact,
   fieldsOf,
+  InvitationError,
+  type InvitationLink,
   type Leaving,
   messagesOf,
   periodOf,
   periodText,
   type Problem,
+  readLink,
   type Records,
+  type RecordValue,
   type RecordValues,
   recordsOfCsv,
   RefusedTaskError,
@@ -22,14 +26,31 @@ import {
   type Task,
   toHex,
 } from "../src/index.ts";
-import { columnWords, count, fillForm, made, numberRows, pictures } from "./question.ts";
+import { columnWords, count, fillForm, made, numberRows, pictures, pixelsOf } from "./question.ts";
 
+/** Where a tab keeps its link while its person signs in elsewhere. */
+const KEPT = "croupier link";
 const WAIT = 7 * 24 * 3600; // seconds for which an open page asks for rounds
 
 const part = <Kind extends HTMLElement>(id: string): Kind => document.getElementById(id) as Kind;
 const field = (id: string): HTMLInputElement => part<HTMLInputElement>(id);
 
 const shortened = (text: string): string => (text.length > 16 ? `${text.slice(0, 8)} … ${text.slice(-8)}` : text);
+
+/** The link that the page was opened with, or the one that its tab kept while its person signed in; null where there is none. */
+function openedLink(hash: string): InvitationLink | null {
+  const words = new URLSearchParams(hash.slice(1));
+  if (!hash.includes("=")) return null;
+  if (words.has("code") || words.has("token") || !words.has("state")) return readLink(hash);
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "null") as { state: string; hash: string } | null;
+  sessionStorage.removeItem(KEPT);
+  if (kept === null || kept.state !== words.get("state")) {
+    throw new InvitationError("this is not where you began to sign in: open your invitation again.");
+  }
+  return readLink(`${kept.hash}&${new URLSearchParams({ invitation: words.get("invitation") ?? "" })}`);
+}
+
+const dayWords = (day: Date): string => day.toLocaleString("en", { day: "numeric", month: "long", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
 /** A figure that the user gave, above 0. */
 function figure(id: string): number {
@@ -40,6 +61,8 @@ function figure(id: string): number {
 }
 
 class Page {
+  #link: InvitationLink | null = null;
+  #state = "";
   #client: Client | null = null;
   #task: Task | null = null;
   #fromFile: RecordValues[] | null = null;
@@ -48,17 +71,19 @@ class Page {
   #lookAgain: ReturnType<typeof setTimeout> | undefined;
 
   start(): void {
-    const invitation = new URLSearchParams(location.hash.slice(1));
-    field("token").value = invitation.get("token") ?? "";
-    field("analyzer").value = invitation.get("analyzer") ?? "";
-    field("enroller").value = invitation.get("enroller") ?? "";
-    field("person").value = invitation.get("invitation") ?? "";
-    field("shuffler").value = invitation.get("shuffler") ?? (location.protocol.startsWith("http") ? location.origin : "");
+    let problem: unknown = null;
+    try {
+      this.#link = openedLink(location.hash);
+    } catch (error) {
+      problem = error;
+    }
+    field("shuffler").value = this.#link?.shuffler ?? (location.protocol.startsWith("http") ? location.origin : "");
+    if (this.#link !== null) this.#showPins(this.#link);
     // What a person accepts is the person's to say: no link says it.
     if (location.hash) history.replaceState(null, "", location.pathname + location.search); // a token is for nobody who looks over a shoulder
     // Another invitation in the same tab: the browser changes the address alone, with the token in it.
     addEventListener("hashchange", () => {
-      if (new URLSearchParams(location.hash.slice(1)).has("token")) location.reload();
+      if (/(?:^#|&)(?:token|code)=/.test(location.hash)) location.reload();
     });
     part("whose").textContent =
       `It came from ${location.host || "a file on this device"}. Whoever serves this page could serve another one that keeps no promise; ` +
@@ -67,6 +92,8 @@ class Page {
       event.preventDefault();
       void this.#guarded(() => this.#look());
     });
+    part("claim-button").addEventListener("click", () => void this.#guarded(() => this.#claim()));
+    part("sign-in").addEventListener("click", () => this.#remember());
     part("take-part").addEventListener("click", () => void this.#guarded(() => this.#takePart()));
     part("leave").addEventListener("click", () => this.#leave());
     field("file").addEventListener("change", () => void this.#guarded(() => this.#readFile()));
@@ -81,8 +108,40 @@ class Page {
         field("all-period").value =
           limit.seconds === null ? "" : limit.seconds % 86400 === 0 ? `${limit.seconds / 86400}d` : `${limit.seconds / 3600}h`;
       }
-      if (field("token").value && field("analyzer").value) await this.#look();
+      if (problem !== null) throw problem;
+      if (this.#link !== null && part("sign-in-words").hidden) await this.#look();
     });
+  }
+
+  /** Show whom the link pins: nobody else is asked or believed, and nothing of it can be changed here. */
+  #showPins(link: InvitationLink): void {
+    const given = { token: link.token, analyzer: link.analyzer, enroller: link.enroller, person: link.invitation };
+    for (const [id, value] of Object.entries(given)) field(id).value = value ?? "";
+    for (const id of ["token", "analyzer", "shuffler", "enroller"]) field(id).readOnly = field(id).value !== "";
+    part("token-row").hidden = link.code !== undefined;
+    const pins: [string, string][] = [
+      ["Asked by", `whoever has the key ${link.analyzer}`],
+      ["Collected by", field("shuffler").value],
+      ...(link.enroller === undefined ? [] : ([["Vouched for by", link.enroller]] as [string, string][])),
+      ...(link.until === undefined ? [] : ([["Good until", dayWords(new Date(link.until * 1000))]] as [string, string][])),
+    ];
+    part("pins").replaceChildren(...pins.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
+    part("pinned").hidden = false;
+    const signIn = link.signIn && link.enroller !== undefined && link.invitation === undefined;
+    part("sign-in-words").hidden = !signIn;
+    if (!signIn) return;
+    this.#state = toHex(crypto.getRandomValues(new Uint8Array(16)));
+    const back = encodeURIComponent(location.origin + location.pathname);
+    part<HTMLAnchorElement>("sign-in").href = `${link.enroller?.replace(/\/+$/, "")}/sign-in?return=${back}&state=${this.#state}`;
+    part("sign-in").textContent = `Sign in at ${new URL(link.enroller as string).host}`;
+  }
+
+  /** Keep the link for this tab, until the enroller sends the person back with an invitation. */
+  #remember(): void {
+    const { code, token, analyzer, shuffler, enroller, until } = this.#link as InvitationLink;
+    const words = Object.entries({ code, token, analyzer, shuffler, enroller, until: until?.toString() });
+    const hash = new URLSearchParams(words.filter((word): word is [string, string] => word[1] !== undefined)).toString();
+    sessionStorage.setItem(KEPT, JSON.stringify({ state: this.#state, hash }));
   }
 
   async #guarded(work: () => Promise<void>): Promise<void> {
@@ -104,7 +163,7 @@ class Page {
     try {
       this.#client = new Client({
         shuffler: field("shuffler").value,
-        token: field("token").value,
+        ...(this.#link?.code === undefined ? { token: field("token").value } : { code: this.#link.code }),
         analyzerKey: field("analyzer").value.trim(),
         invitation: field("person").value.trim() || undefined,
         enroller: field("enroller").value.trim() || undefined,
@@ -122,15 +181,25 @@ class Page {
     this.#showPromise(this.#task, await this.#client.budgetUse());
     this.#showFields(this.#task);
     part("door").hidden = true;
-    for (const id of ["asked", "promise", "record"]) part(id).hidden = false;
+    for (const id of ["asked", "promise"]) part(id).hidden = false;
     part("main").focus();
-    if (await this.#client.waits()) {
+    if (await this.#client.isClaimed()) await this.#claim();
+    else part("claim").hidden = false;
+  }
+
+  /** Bind the invitation to this browser, and go on with whatever the task asks of its person. */
+  async #claim(): Promise<void> {
+    const [client, task] = [this.#client as Client, this.#task as Task];
+    await client.claim();
+    part("claim").hidden = true;
+    part("record").hidden = false;
+    if (await client.waits()) {
       this.#say("A report that was made before is still here. It is sent again, the same bytes.");
       await this.#run([], true);
-    } else if (this.#task.secret?.cover && (await this.#client.answered()) > 0) {
+    } else if (task.secret?.cover && (await client.answered()) > 0) {
       this.#say("This browser has answered the task. In the rounds that follow it sends noise that says nothing, so that nobody can tell.");
       await this.#run([]);
-    } else if (this.#task.interactivity === "sequential" && (await this.#client.answered()) > 0) {
+    } else if (task.interactivity === "sequential" && (await client.answered()) > 0) {
       this.#over(ANSWERED);
     } else {
       await this.#tellWhen();
@@ -221,13 +290,13 @@ class Page {
       "Proved on this device just now; no figure of the task is believed.",
       `Whether your record says one thing or another makes ${guess < 0.65 ? "little" : "a limited"} difference to what anybody can see of ` +
         (task.question === null ? "the model, or of everything that the analyzer sees while it is made." : "the answer, or of everything that the analyzer sees."),
-      `Somebody who knows everybody else's data and has to guess which of two records is yours, both being equally likely beforehand, is ` +
+      `An attacker who knows everybody else's data and has to guess which of two records is yours, both being equally likely beforehand, is ` +
         `right at most ${roundUp(100 * guess, 3)} % of the time. Tossing a coin is right 50 % of the time.`,
     ];
     if (task.guarantee.watched !== null) {
       const watched = epsilonOf(task.guarantee.watched, delta);
       words.push(
-        "That holds with secret lots: to whoever does not know in which round you were asked. To somebody who also knows when each " +
+        "That holds with secret lots: to whoever does not know in which round you were asked. To an attacker who also knows when each " +
           `person answered, even if it is the shuffler who tells, it is ${
             Number.isFinite(watched) ? `epsilon ${roundUp(watched)} at delta ${roundUp(delta)}` : `no promise at delta ${roundUp(delta)}`
           }.`,
@@ -274,20 +343,26 @@ class Page {
     const fields = task?.question?.fields ?? (task?.records ? fieldsOf(task.records) : null);
     if (file === undefined || task === null || fields === null) return;
     const records = recordsOfCsv(await file.text());
-    const missing = fields.map((one) => one.name).filter((name) => !Object.hasOwn(records[0], name));
+    if (records.length === 0 && task.question?.together === undefined) throw new Error("the file has a header and no record");
+    const missing = records.length === 0 ? [] : fields.map((one) => one.name).filter((name) => !Object.hasOwn(records[0], name));
     if (missing.length > 0) throw new Error(`the file has no column ${missing.join(", ")}`);
     for (const record of records) task.question?.vector(record) ?? task.records?.row(record);
     this.#fromFile = records;
     part("file-said").textContent = `${count(records.length)} ${records.length === 1 ? "record" : "records"} of yours. They count as one person together.`;
   }
 
-  #records(task: Task): RecordValues[] {
+  async #records(task: Task): Promise<RecordValues[]> {
     if (this.#fromFile !== null) return this.#fromFile;
     const inputs = [...part("fields").querySelectorAll<HTMLInputElement | HTMLSelectElement>("input, select")];
     for (const input of inputs) {
       if (input instanceof HTMLSelectElement && input.selectedIndex <= 0) throw new Error(`${input.name}: choose one`);
     }
-    const record = Object.fromEntries(inputs.map((input) => [input.name, input.value]));
+    const fields = task.question?.fields ?? (task.records === null ? [] : fieldsOf(task.records));
+    const values = inputs.map(async (input, place): Promise<[string, RecordValue]> => [
+      input.name,
+      input instanceof HTMLInputElement && input.type === "file" ? await pixelsOf(input, fields[place]) : input.value,
+    ]);
+    const record = Object.fromEntries(await Promise.all(values));
     if (task.records !== null && !task.blanks) task.records.row(record);
     task.question?.vector(record); // refused here where it cannot be read, before anything is asked for
     return [record];
@@ -295,7 +370,7 @@ class Page {
 
   async #takePart(): Promise<void> {
     if (this.#task === null || this.#client === null) return;
-    await this.#run(this.#records(this.#task));
+    await this.#run(await this.#records(this.#task));
   }
 
   /** Answer the rounds that want it; with `again` only send what waits, as there is no record yet. */
@@ -382,15 +457,15 @@ class Page {
     const { plan } = task.phases.find((phase) => (left -= phase.rounds) <= 0) ?? task.phases[0];
     const { question } = task;
     part("numbers").replaceChildren(...(question === null ? gradientRows(task, randomized) : numberRows(question, randomized)));
-    part("pictures").replaceChildren(...(question === null ? [] : pictures(question, plan, randomized, records as readonly RecordValues[])));
+    part("pictures").replaceChildren(...(question === null ? [] : pictures(question, randomized, records as readonly RecordValues[])));
     const people = count(plan.users);
     const opened =
       task.transport === "messages"
         ? `The bits of ${people} people are opened mixed, without a sign of whose each one is`
         : `Only the sum over ${people} people is ever opened`;
     part("leaving-words").textContent =
-      `Round ${round}. “True” is what your record says, between 0 and ${plan.levels}, where ${plan.levels / 2} stands for nothing; it stays here. “Sent” is that, rounded at random, plus ` +
-      `your part of the noise, up to ${plan.noiseBits} more. ${opened}; the sealed report has ` +
+      `Round ${round}. “True” is what your record says, in steps from 0, which stands for nothing; it stays here. “Sent” is that, rounded at random, plus ` +
+      `your part of the noise${plan.range === null ? "" : "; it is mixed with the other numbers before it leaves, and unmixed here"}. ${opened}; the sealed report has ` +
       `${count(report.length)} bytes.`;
     const hex = toHex(report.subarray(0, 4096));
     part("bytes").textContent = report.length > 4096 ? `${hex} … (${count(report.length)} bytes in all)` : hex;
@@ -427,17 +502,17 @@ function lengthWords(seconds: number): string {
 }
 
 /** True and noisy numbers of a gradient, by the features that they belong to. */
-function gradientRows(task: Task, { counts, exact }: Leaving["randomized"]): HTMLElement[] {
+function gradientRows(task: Task, { said, sent }: Leaving["randomized"]): HTMLElement[] {
   const { loss, features } = task.problem as Problem;
   const columns = task.records === null ? [] : [...task.records.features, "constant"];
   const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
-  return counts.map((sent, place) => {
+  return Array.from(said, (number, place) => {
     const name = columns[place % features] ?? `${place + 1}`;
     const row = made("tr");
     row.append(
       made("th", loss.outputs > 1 ? `${classes[Math.floor(place / features)] ?? ""}: ${name}` : name, { scope: "row" }),
-      made("td", exact[place].toFixed(3)),
-      made("td", String(sent)),
+      made("td", number.toFixed(3)),
+      made("td", sent[place].toFixed(1)),
     );
     return row;
   });

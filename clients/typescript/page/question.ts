@@ -1,5 +1,5 @@
 /** A question on the page: what is asked in plain words, and a record's answer beside the noise that was sent in its place. */
-import { cleaned, type Field, type Question, type Randomized, type RecordValues, type SumPlan } from "../src/index.ts";
+import { cleaned, type Field, type Question, type Randomized, type RecordValues } from "../src/index.ts";
 
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_STRIPS = 12;
@@ -26,6 +26,8 @@ export function columnWords({ fields }: Question): HTMLElement[] {
       const levels = `${field.levels.slice(0, 12).join(", ")}${field.levels.length > 12 ? ", …" : ""}`;
       return [made("dt", field.name), made("dd", `one of ${levels}${more}`)];
     }
+    if ("text" in field) return [made("dt", field.name), made("dd", field.text === "date" ? "a date like 2030-01-31, or nothing" : "a text, or nothing")];
+    if ("shape" in field) return [made("dt", field.name), made("dd", `a picture of ${field.shape.join(" x ")} pixels`)];
     const bins = field.bins === undefined ? "" : `, counted in ${count(field.bins)} ${field.bins === 1 ? "bin" : "bins"}`;
     const words = `a number, ${field.outside === "counted" ? "expected" : "taken to be"} between ${count(field.low)} and ${count(field.high)}${bins}`;
     return [made("dt", field.name), made("dd", words)];
@@ -44,6 +46,12 @@ export function fillForm(form: HTMLElement, fields: readonly Field[]): void {
       for (const level of field.levels) input.append(made("option", level, { value: level }));
       if (field.others) input.append(made("option", "something else", { value: "\u0000 something else" }));
       if (field.nothing) input.append(made("option", "no answer", { value: "" }));
+    } else if ("text" in field) {
+      label.append(made("small", `${field.text === "date" ? "a date" : "a text"}, or leave it empty`));
+      input = made("input", "", { id, name: field.name, type: field.text, autocomplete: "off" });
+    } else if ("shape" in field) {
+      label.append(made("small", `a picture; it becomes grey, and ${field.shape.join(" x ")} pixels, on this device`));
+      input = made("input", "", { id, name: field.name, type: "file", accept: "image/*" });
     } else {
       const outside = field.outside === "counted" ? "expected" : "counted as if";
       const optional = field.optional ? ", or leave it empty" : "";
@@ -52,6 +60,20 @@ export function fillForm(form: HTMLElement, fields: readonly Field[]): void {
     }
     form.append(label, input);
   });
+}
+
+/** The pixels of a picture that a person has chosen, grey and of the size that the task wants; null where none was chosen. */
+export async function pixelsOf(input: HTMLInputElement, field: Field): Promise<number[] | null> {
+  const [file] = input.files ?? [];
+  if (file === undefined || !("shape" in field)) return null;
+  const [height, width] = field.shape;
+  const canvas = document.createElement("canvas");
+  [canvas.height, canvas.width] = [height, width];
+  const drawing = canvas.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
+  drawing.drawImage(await createImageBitmap(file), 0, 0, width, height);
+  const { data } = drawing.getImageData(0, 0, width, height);
+  const grey = (place: number): number => (19595 * data[4 * place] + 38470 * data[4 * place + 1] + 7471 * data[4 * place + 2] + 32768) >> 16;
+  return Array.from({ length: height * width }, (_, place) => field.low + (grey(place) / 255) * (field.high - field.low));
 }
 
 /** At most so many bars: of neighbours the one that is furthest from nothing. */
@@ -86,9 +108,9 @@ interface Part {
   last: number;
 }
 
-function partsOf(question: Question): Part[] {
+function partsOf(question: Question, sent: number): Part[] {
   const parts: Part[] = [];
-  for (let place = 0; place < question.dim; place += 1) {
+  for (let place = 0; place < sent; place += 1) {
     const name = question.coordinate(place).part;
     const known = parts[parts.length - 1];
     if (known?.name === name) known.last = place;
@@ -102,14 +124,11 @@ function partsOf(question: Question): Part[] {
  * What the record says in the question's terms, and for each part of the question a picture of it above one of what was sent, both
  * on one scale: how far each number is from one that says nothing.
  */
-export function pictures(question: Question, plan: SumPlan, { counts, exact }: Randomized, records: readonly RecordValues[]): HTMLElement[] {
-  const noise = plan.noiseBits * plan.noiseProbability;
-  const said = (place: number): number => exact[place] - plan.levels / 2;
-  const sent = (place: number): number => counts[place] - plan.levels / 2 - noise;
-  const most = counts.reduce((far, _, place) => Math.max(far, Math.abs(said(place)), Math.abs(sent(place))), 1);
+export function pictures(question: Question, { said, sent }: Randomized, records: readonly RecordValues[]): HTMLElement[] {
+  const most = said.reduce((far, number, place) => Math.max(far, Math.abs(number), Math.abs(sent[place])), 1);
   const own = made("dl");
   for (const { part, counts: words } of records.length === 1 ? question.says(records[0]) : []) own.append(made("dt", part), made("dd", words));
-  const figures = partsOf(question).map(({ name, first, last }) => {
+  const figures = partsOf(question, said.length).map(({ name, first, last }) => {
     const figure = made("figure");
     const places = Array.from({ length: last - first + 1 }, (_, index) => first + index);
     const named = places.length <= MOST_NAMES ? places : [first, last];
@@ -119,9 +138,9 @@ export function pictures(question: Question, plan: SumPlan, { counts, exact }: R
     figure.append(
       made("figcaption", name),
       made("span", "true, stays here", { class: "what" }),
-      strip(thinned(places.map((place) => said(place) / most)), "true", `${name}: what your record says`),
+      strip(thinned(places.map((place) => said[place] / most)), "true", `${name}: what your record says`),
       made("span", "sent, with noise", { class: "what" }),
-      strip(thinned(places.map((place) => sent(place) / most)), "sent", `${name}: what was sent`),
+      strip(thinned(places.map((place) => sent[place] / most)), "sent", `${name}: what was sent`),
       names,
     );
     return figure;
@@ -131,16 +150,16 @@ export function pictures(question: Question, plan: SumPlan, { counts, exact }: R
 }
 
 /** The table of true and noisy numbers: all of them, or the first of many. */
-export function numberRows(question: Question, { counts, exact }: Randomized): HTMLElement[] {
-  const rows = counts.slice(0, MOST_ROWS).map((sent, place) => {
+export function numberRows(question: Question, { said, sent }: Randomized): HTMLElement[] {
+  const rows = Array.from(said.slice(0, MOST_ROWS), (number, place) => {
     const { part, counts: words } = question.coordinate(place);
     const row = made("tr");
-    row.append(made("th", `${part}: ${words}`, { scope: "row" }), made("td", exact[place].toFixed(3)), made("td", String(sent)));
+    row.append(made("th", `${part}: ${words}`, { scope: "row" }), made("td", number.toFixed(3)), made("td", sent[place].toFixed(1)));
     return row;
   });
-  if (counts.length > MOST_ROWS) {
+  if (said.length > MOST_ROWS) {
     const row = made("tr");
-    row.append(made("th", `and ${count(counts.length - MOST_ROWS)} more`, { scope: "row" }), made("td"), made("td"));
+    row.append(made("th", `and ${count(said.length - MOST_ROWS)} more`, { scope: "row" }), made("td"), made("td"));
     rows.push(row);
   }
   return rows;

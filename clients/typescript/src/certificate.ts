@@ -1,5 +1,5 @@
 /**
- * The certificate of accounting Theorem B: a pair (mu, tau) such that one round of `dim` coordinates has
+ * The certificate of accounting Theorem B, or E: a pair (mu, tau) such that one round of `dim` coordinates has
  * delta(eps) <= deltaG(eps; mu) + dim tau for every eps >= 0. Computed here from the law of the noise itself, point by point:
  * f by its recurrence from the mode, F by adding up f from each tail, z = Phi^-1(F) by Newton's steps. Where a figure is beyond
  * what floats can bound, there is no certificate.
@@ -18,11 +18,26 @@ const FINE_STEP = 1e-3;
 // From so many points on Python bounds ct in blocks, and leaves c and kappa aside.
 const SCAN_POINTS = 30_000;
 
+// Theorem E: what it gives up beside the windows, the part of Theorem B's mu that its own has to be within, and nu over k sqrt(2 d)
+// for k from 2^(octave - 1) to 2^octave with five binary digits (tools/bends.py).
+const RESIDUE = 1e-12;
+const WORTH_IT = 0.97;
+const FIRST_OCTAVE = -16;
+const LAST_OCTAVE = -6;
+const BENDS: readonly (readonly [length: number, factors: readonly number[]])[] = [
+  [512, [1.023, 1.024, 1.026, 1.027, 1.028, 1.03, 1.031, 1.032, 1.033, 1.034, 1.036]],
+  [2048, [1.007, 1.007, 1.008, 1.008, 1.008, 1.009, 1.009, 1.009, 1.01, 1.01, 1.011]],
+  [4096, [1.005, 1.005, 1.005, 1.005, 1.005, 1.005, 1.006, 1.006, 1.006, 1.006, 1.006]],
+  [8192, [1.003, 1.003, 1.003, 1.003, 1.004, 1.004, 1.004, 1.004, 1.004, 1.004, 1.004]],
+];
+
 export interface Certificate {
   mu: number;
   tau: number;
   low: number;
   high: number;
+  /** What Theorem E gives up beside the windows; 0 where mu is by Theorem B. */
+  residue: number;
 }
 
 export interface Noise {
@@ -121,15 +136,15 @@ function lawOf(trials: number, probability: number, least: number, more: number)
   return new Law(trials, probability, least, more);
 }
 
-/** Certify Bin(trials, probability) with tau <= tail, or refuse. */
-export function certify(noise: Noise, tail: number): Certificate {
+/** Certify Bin(trials, probability) with tau <= tail, and what Theorem E gives up at most `spare`, or refuse. */
+export function certify(noise: Noise, tail: number, spare = 0): Certificate {
   const { trials, probability, reach } = noise;
   // the window's ends are at most `reach` + 2 places beyond the tails of tail / 2
   const law = lawOf(trials, probability, tail * 1e-30, reach + 4);
   const [least, most] = law.quantiles(tail / 2);
   const low = Math.max(0, least - reach - 2);
   const high = Math.min(trials - 1, most + reach + 1);
-  const certificate = certifyWindow(noise, low, high, law);
+  const certificate = certifyWindow(noise, low, high, law, spare);
   if (!(certificate.tau <= tail)) {
     throw new NoCertificateError(`noise leaves its window with probability ${certificate.tau}, more than the ${tail} allowed`);
   }
@@ -137,7 +152,7 @@ export function certify(noise: Noise, tail: number): Certificate {
 }
 
 /** The same on a window that is given: any one gives a true bound. */
-export function certifyWindow(noise: Noise, low: number, high: number, known?: Law): Certificate {
+export function certifyWindow(noise: Noise, low: number, high: number, known?: Law, spare = 0): Certificate {
   const { trials, probability, reach, dim } = noise;
   if (!(low >= 0 && high <= trials - 1 && high - low > reach)) {
     throw new NoCertificateError(`Bin(${trials}, ${probability}) is too narrow to hide a difference of ${reach}`);
@@ -152,12 +167,29 @@ export function certifyWindow(noise: Noise, low: number, high: number, known?: L
   const ct = slope * (1 + margin);
   const shift = noise.shift * (1 + SHIFT_MARGIN);
   let mu = ct * shift;
+  let residue = 0;
   if (high - low < SCAN_POINTS) {
     const bulge = Math.min(c * Math.max(0, 1 - step / slope) + c * margin, (ct * ct * Math.max(extreme, 2 * c)) / 8);
     mu = Math.min(mu, c * shift + bulge * Math.sqrt(dim));
+    const bent = spare >= RESIDUE ? bendOf((ct * ct) / 8, dim) : null;
+    const byBend = bent === null ? Infinity : c * shift + 2 * c * bent.k * Math.sqrt(dim) + bent.nu;
+    if (byBend <= WORTH_IT * mu) [mu, residue] = [byBend, RESIDUE];
   }
   if (!(Number.isFinite(mu) && mu > 0 && Number.isFinite(tau))) throw new NoCertificateError(`the certificate came out as mu = ${mu}`);
-  return { mu, tau, low, high };
+  return { mu, tau, low, high, residue };
+}
+
+/** A k of at least `least` and its nu of Theorem E for at least `dim` coordinates; null where the table has none. */
+export function bendOf(least: number, dim: number): { k: number; nu: number } | null {
+  const from = Math.max(least, 2 ** (FIRST_OCTAVE - 1));
+  let octave = Math.floor(Math.log2(from)) + 1;
+  while (2 ** octave <= from) octave += 1;
+  while (2 ** (octave - 1) > from) octave -= 1;
+  const k = Math.ceil((from / 2 ** octave) * 32) * 2 ** (octave - 5);
+  if (k >= 2 ** octave) octave += 1;
+  const row = BENDS.find(([length]) => length >= dim);
+  if (row === undefined || octave > LAST_OCTAVE) return null;
+  return { k, nu: row[1][octave - FIRST_OCTAVE] * k * Math.sqrt(2 * row[0]) * (1 + 1e-12) };
 }
 
 /** c, ct and max |z| over low..high. */

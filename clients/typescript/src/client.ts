@@ -6,15 +6,17 @@ import { type Randomized, randomized } from "./encoding.ts";
 import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
 import { type BudgetLimit, beyondBudget, budgetUse, type LedgerEntry, ledgerOf, limitOf, momentOf, spent } from "./budget.ts";
 import { gaussianBound } from "./guarantee.ts";
+import { claimName, claimToken } from "./invitation.ts";
 import { parseJson } from "./json.ts";
 import { meanGradient, type Problem, type Row } from "./problem.ts";
+import type { Counted } from "./question.ts";
 import { meanVector } from "./questions.ts";
 import { type RandomSource, secureRandom } from "./random.ts";
 import type { RecordValues } from "./records.ts";
 import { requirePrivateWay } from "./addresses.ts";
 import { sealedReport } from "./report.ts";
 import type { Entry, Store } from "./store.ts";
-import { type End, phaseOf, readEnd, readRound, readTask, roundsOf, slotOf, type Task, type TaskRound } from "./task.ts";
+import { type End, mostAnswers, phaseOf, readEnd, readRound, readTask, roundsOf, slotOf, type Task, type TaskRound } from "./task.ts";
 import { collectTokens, tokenOf, tokenSlot } from "./tokens.ts";
 
 const TOO_LATE = 410;
@@ -25,8 +27,9 @@ const PAUSE = 0.5;
 export interface ClientOptions extends Demands {
   /** The shuffler's address. */
   shuffler: string;
-  /** What the user was enrolled with. */
-  token: string;
+  /** What the user was enrolled with; or the code of an invitation, which this device claims when it first needs a token. */
+  token?: string;
+  code?: string;
   /** 64 hex digits, known from elsewhere than the shuffler. */
   analyzerKey: string;
   /** What the task's enroller knows the user by, where the task has one. */
@@ -80,11 +83,13 @@ export class Client {
   readonly #key: Bytes;
   readonly #url: string;
   #limitIsKept = false;
+  #token: string | undefined;
   #proved: Task | undefined;
   #task: Task | undefined;
 
   constructor(options: ClientOptions) {
-    if (!/^[!-~]+$/.test(options.token.trim())) throw new RangeError("token: letters, digits and signs, as it was printed");
+    const secret = options.token ?? options.code ?? "";
+    if (!/^[!-~]+$/.test(secret.trim())) throw new RangeError("token: letters, digits and signs, as it was printed");
     requirePrivateWay(options.shuffler, "shuffler");
     this.#key = fromHex(options.analyzerKey, 32);
     this.#url = options.shuffler.replace(/\/+$/, "");
@@ -133,7 +138,7 @@ export class Client {
   /** The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute. */
   async round(): Promise<TaskRound | null> {
     const task = await this.task();
-    const data = await this.#send("/v1/round", undefined, this.#token);
+    const data = await this.#send("/v1/round", undefined, await this.#enrolled());
     return data.length === 0 ? null : readRound(data, task, this.#key);
   }
 
@@ -154,7 +159,7 @@ export class Client {
   /** In a task with secret lots, the round that this user is asked in, as the shuffler tells it alone, and seconds until then. */
   async lot(): Promise<{ round: number | null; wait: number }> {
     const task = await this.task();
-    const data = await this.#send("/v1/lot", undefined, this.#token);
+    const data = await this.#send("/v1/lot", undefined, await this.#enrolled());
     const told = readLot(data, task);
     if ((await this.#options.store.keepLot(task.id, told.round)) !== told.round) {
       throw new RefusedTaskError("the shuffler tells another lot than before: lots are drawn once. Nothing was sent.");
@@ -224,25 +229,34 @@ export class Client {
       if (round === null) return null;
       const came = now();
       const cover = task.secret?.cover === true && lot !== round.number;
-      const slot = cover ? `${task.id}-cover-${round.number}` : slotOf(task, round.id);
+      const slot = cover ? `${task.id}-cover-${round.number}` : slotOf(task, round);
       const entries = await store.entries();
       if (entries.some((entry) => entry.slot === slot)) return null;
       let gradient: Float64Array | null = null; // of cover: nothing of the records, which would be a second release
+      let counted: Counted | undefined;
+      const before = latest(task, entries);
       if (!cover) {
         this.#requireRoom(task, round, entries, limit);
-        gradient = await this.#gradient(task, round, records, came + task.pace / 2);
+        const { stream } = task.question ?? {};
+        if (stream) {
+          // what is not ready in time does not count; what has counted before does
+          counted = (await this.#inTime(task, records, came + task.pace / 2, (given) => stream.counted(given as readonly RecordValues[], round.number, before))) ?? stream.counted([], round.number, before);
+          gradient = Float64Array.of(stream.sent(counted.days, round.number));
+        } else gradient = await this.#gradient(task, round, records, came + task.pace / 2);
       }
       [firstTime, blank, due] = [true, gradient === null && !cover, came + task.pace];
       const { plan } = phaseOf(task, round);
       const random = cover ? secureRandom : (this.#options.random ?? secureRandom);
-      const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, random);
-      const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, round.number, roundsOf(task, round.phase)[0]);
+      const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, random, round.digest);
+      const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, task.secret !== null, round.number, roundsOf(task, round.phase)[0]);
       const token = tokenAt === undefined ? undefined : await tokenOf(store, task.id, tokenAt);
       const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key, token);
       const entry = this.#entry(slot, task, round.number, round.phase, entries);
       if (cover) entry.cover = true;
       if (tokenAt !== undefined) entry.token = tokenAt;
-      const room = (known: Entry[]): boolean => cover || (within(known) && this.#hasRoom(task, round, known));
+      if (counted !== undefined) entry.counted = counted;
+      const same = (known: Entry[]): boolean => latest(task, known)?.until === before?.until; // no other tab has settled more days
+      const room = (known: Entry[]): boolean => cover || (within(known) && this.#hasRoom(task, round, known) && same(known));
       if (!(await store.keep(entry, report, room))) return null; // another tab was quicker
       waiting = { slot, report };
       watch?.({ round: round.number, cover, report, randomized: noisy });
@@ -263,7 +277,7 @@ export class Client {
       return null;
     }
     try {
-      await this.#send("/v1/report", waiting.report, this.#token);
+      await this.#send("/v1/report", waiting.report, await this.#enrolled());
     } catch (problem) {
       // counted all the same: that it was not used is only the shuffler's word
       if (problem instanceof ServerError && problem.status === TOO_LATE) await store.sent(waiting.slot);
@@ -285,13 +299,19 @@ export class Client {
   }
 
   /** The mean of the records' gradients when it is due and no sooner; null where it is not ready by then, or blank. */
-  async #gradient(task: Task, round: TaskRound, records: RecordsSource, due: number): Promise<Float64Array | null> {
-    const compute = async (): Promise<Float64Array | null> => {
+  #gradient(task: Task, round: TaskRound, records: RecordsSource, due: number): Promise<Float64Array | null> {
+    return this.#inTime(task, records, due, (given) => {
+      const mean = vectorOf(task, round, given);
+      return mean.every(Number.isFinite) ? mean : null;
+    });
+  }
+
+  /** What is made of the records, when it is due and no sooner; null where it is not ready by then, or blank. */
+  async #inTime<Made>(task: Task, records: RecordsSource, due: number, make: (given: Records) => Made | null): Promise<Made | null> {
+    const compute = async (): Promise<Made | null> => {
       try {
-        const given = await (typeof records === "function" ? records() : records);
-        const mean = vectorOf(task, round, given);
-        if (mean.every(Number.isFinite)) return mean;
-        if (task.blanks) return null;
+        const value = make(await (typeof records === "function" ? records() : records));
+        if (value !== null || task.blanks) return value;
       } catch (problem) {
         if (task.blanks) return null; // however that shows: nobody but the user is told
         if (problem instanceof RecordError) throw problem;
@@ -337,7 +357,9 @@ export class Client {
     const wanted = async (): Promise<boolean> => (!again && (often || (await this.answered()) === 0)) || this.waits();
     while (!signal?.aborted && answered < rounds && (await wanted())) {
       try {
-        const sent = await this.#patiently(() => this.answer(reading, { watch, signal, again }), deadline, signal);
+        // days go by between the rounds of a stream: its records are asked for anew
+        const given = task.question?.stream ? records : reading;
+        const sent = await this.#patiently(() => this.answer(given, { watch, signal, again }), deadline, signal);
         if (sent !== null) {
           answered += 1;
           said?.(sent);
@@ -393,8 +415,7 @@ export class Client {
   /** Refuse a round beyond those that the phase's plan covers, or a task beyond the budget, whatever the analyzer says. */
   #requireRoom(task: Task, round: TaskRound, entries: readonly Entry[], limit: BudgetLimit | null): void {
     if (!this.#hasRoom(task, round, entries)) {
-      const { plan } = phaseOf(task, round);
-      throw new RefusedTaskError(`the task asks more often than its plan covers (${plan.rounds} rounds). Nothing was sent.`);
+      throw new RefusedTaskError(`the task asks more often than its plan covers (${mostAnswers(task, phaseOf(task, round))} rounds). Nothing was sent.`);
     }
     const refusal = this.#beyondBudget(task, entries, limit);
     if (refusal !== null) throw new RefusedTaskError(refusal);
@@ -402,11 +423,27 @@ export class Client {
 
   #hasRoom(task: Task, round: TaskRound, entries: readonly Entry[]): boolean {
     const answers = entries.filter((entry) => entry.task === task.id && !entry.cover);
-    return answers.every((entry) => entry.phase === round.phase) && answers.length < phaseOf(task, round).plan.rounds;
+    return answers.every((entry) => entry.phase === round.phase) && answers.length < mostAnswers(task, phaseOf(task, round));
   }
 
-  get #token(): string {
-    return this.#options.token.trim();
+  async #enrolled(): Promise<string> {
+    this.#token ??= this.#options.token?.trim() ?? (await this.#claim());
+    return this.#token;
+  }
+
+  #claim(): Promise<string> {
+    return claimToken(this.#options.store, (this.#options.code ?? "").trim(), (path, body, secret) => this.#send(path, body, secret));
+  }
+
+  /** Whether this device needs no claim: it has a token, or has begun to claim the code. */
+  async isClaimed(): Promise<boolean> {
+    const { token, code, store } = this.#options;
+    return token !== undefined || (await store.claim(claimName((code ?? "").trim()))) !== undefined;
+  }
+
+  /** Claim the invitation's code for this device; no other can use it then. The same device may do so again. */
+  async claim(): Promise<void> {
+    await this.#enrolled();
   }
 
   async #send(path: string, body?: Bytes, secret?: string, address = this.#url): Promise<Bytes> {
@@ -487,6 +524,12 @@ function readLot(data: Bytes, task: Task): { round: number | null; wait: number 
     round: told === null ? null : whole("lot.round", told, { atLeast: 1, atMost: rounds }),
     wait: real("lot.wait", words.get("wait"), { atLeast: 0, atMost: LONGEST_WAIT }),
   };
+}
+
+/** What has counted in a question over several rounds, by the answer that settled most days. */
+function latest(task: Task, entries: readonly Entry[]): Counted | null {
+  const kept = entries.flatMap(({ task: id, counted }) => (id === task.id && counted !== undefined ? [counted] : []));
+  return kept.reduce<Counted | null>((most, one) => (most === null || one.until > most.until ? one : most), null);
 }
 
 /** What a user answers, not yet clipped or randomized: a question's vector, or the mean gradient. */

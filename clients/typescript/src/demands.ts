@@ -12,7 +12,7 @@ export interface Demands {
   /** The weakest promise that the user accepts for the whole task; 1 at delta 1e-6 unless given. */
   maxEpsilon?: number;
   maxDelta?: number;
-  /** With secret lots: the weakest promise to somebody who also knows when each user answered; 10 unless given, Infinity demands none. */
+  /** With secret lots: the weakest promise to an attacker who also knows when each user answered; 10 unless given, Infinity demands none. */
   maxEpsilonIfWatched?: number;
   /** The longest report that is made; 4 000 000 bytes unless given. */
   maxReportBytes?: number;
@@ -51,7 +51,7 @@ export function requireDemands(task: Task, demands: Demands): void {
   const ifWatched = watched === null ? 0 : epsilonOf(watched, maxDelta);
   if (!(ifWatched <= maxEpsilonIfWatched)) {
     throw new RefusedTaskError(
-      `to somebody who also knows when each person answered, the task reveals epsilon = ${roundUp(ifWatched)} at delta = ${exact(maxDelta)}, ` +
+      `to an attacker who also knows when each person answered, the task reveals epsilon = ${roundUp(ifWatched)} at delta = ${exact(maxDelta)}, ` +
         `more than the ${maxEpsilonIfWatched} that is allowed here. Nothing was sent.`,
     );
   }

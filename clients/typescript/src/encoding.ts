@@ -1,10 +1,12 @@
 /**
- * From a vector to integers: clip to the plan's norm, scale to 0..g, round at random, add Bin(b, p). The operations and their order
+ * From a vector to integers: clip to the plan's norm, rotate where the plan does, scale to 0..g, round at random, add Bin(b, p). The operations and their order
  * are those of src/croupier/protocol/_encoding.py, so that what is proved for it (accounting, section 6) holds here.
  */
+import type { Bytes } from "./bytes.ts";
 import { RecordError } from "./errors.ts";
 import type { SumPlan } from "./plan.ts";
 import type { RandomSource } from "./random.ts";
+import { coordinatesOf, turned, turnedBack } from "./rotation.ts";
 import { binomial, roundAtRandom } from "./sampling.ts";
 
 const NORMS = [1e-30, 1e30];
@@ -60,14 +62,21 @@ export interface Randomized {
   counts: number[];
   /** Real encodings before rounding and noise: these never leave. */
   exact: Float64Array;
+  /** How far each number of the vector is from one that says nothing, in levels: before rounding and noise, and as it was sent. */
+  said: Float64Array;
+  sent: Float64Array;
 }
 
-/** Clip, encode, round at random and add Bin(b, p): the ones of each coordinate. */
-export function randomized(vector: Float64Array, plan: SumPlan, random: RandomSource): Randomized {
+/** Clip, rotate where the plan does, encode, round at random and add Bin(b, p): the ones of each coordinate. The seed of a rotation is the round's digest. */
+export function randomized(vector: Float64Array, plan: SumPlan, random: RandomSource, seed: Bytes): Randomized {
   if (vector.length !== plan.dim) throw new RecordError(`a vector of ${vector.length} numbers where the plan has ${plan.dim}`);
   if (!vector.every(Number.isFinite)) throw new RecordError("a gradient that is not made of finite numbers");
-  const noise = binomial(random, plan.noiseBits, plan.noiseProbability, plan.dim);
-  const exact = encoded(clipped(vector, plan.norm), plan.levels);
-  const rounded = roundAtRandom(random, exact);
-  return { counts: rounded.map((ones, place) => ones + noise[place]), exact };
+  const noise = binomial(random, plan.noiseBits, plan.noiseProbability, coordinatesOf(plan));
+  const unit = clipped(vector, plan.norm);
+  const exact = encoded(plan.range === null ? unit : turned(unit, plan.range, seed), plan.levels);
+  const counts = roundAtRandom(random, exact).map((ones, place) => ones + noise[place]);
+  const own = (numbers: Float64Array): Float64Array => (plan.range === null ? numbers : turnedBack(numbers, plan.dim, seed));
+  const middle = plan.levels / 2 + plan.noiseBits * plan.noiseProbability;
+  const said = own(exact.map((entry) => entry - plan.levels / 2));
+  return { counts, exact, said, sent: own(Float64Array.from(counts, (count) => count - middle)) };
 }

@@ -51,6 +51,7 @@ function evaluatedClasses(schema: Schema, scorer: Scorer, classes: readonly stri
   return {
     kind: "evaluate",
     dim,
+    parameters: dim,
     norm: 1,
     diameter: Math.sqrt(2 * (1 - right * right) + 4 * (right * right)),
     fields: fieldsOf(schema),
@@ -111,6 +112,7 @@ function evaluatedNumbers(schema: Schema, scorer: Scorer, [low, high]: [number, 
   return {
     kind: "evaluate",
     dim,
+    parameters: dim,
     norm: binned ? QUANTILE_NORM : ERRORS_NORM,
     diameter: binned ? QUANTILE_DIAMETER : ERRORS_NORM,
     fields: fieldsOf(schema),

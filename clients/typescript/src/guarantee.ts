@@ -16,7 +16,7 @@ export interface Guarantee {
   pure?: { epsilon: number; rounds: number };
   /** With secret lots: the rounds among which the lot was drawn, and one round's mu. */
   allocation: Allocation | null;
-  /** With secret lots: what holds to somebody who also knows when each user answered. */
+  /** With secret lots: what holds against an attacker who also knows when each user answered. */
   watched: Guarantee | null;
 }
 
@@ -90,11 +90,30 @@ export function epsilonOf(guarantee: Guarantee, delta: number): number {
     [low, high] = [high, 2 * high];
     if (high > 1e9) return Infinity;
   }
+  if (guarantee.allocation !== null) return narrowed((epsilon) => Math.log(Math.max(deltaOf(guarantee, epsilon), 1e-300) / delta), low, high);
   while (high - low > 1e-12 * high) {
     const middle = (low + high) / 2;
     if (middle === low || middle === high) break;
     if (deltaOf(guarantee, middle) <= delta) high = middle;
     else low = middle;
+  }
+  return high;
+}
+
+/** An x at which f, above 0 at `low`, is at most 0, found by chords (Illinois): with secret lots each f takes a transform. */
+function narrowed(f: (x: number) => number, low: number, high: number): number {
+  let [atLow, atHigh] = [f(low), f(high)];
+  for (let step = 0; step < 60 && high - low > 1e-7 * high; step += 1) {
+    const chord = high - (atHigh * (high - low)) / (atHigh - atLow);
+    const x = Math.min(high - 4e-8 * high, Math.max(low + 4e-8 * high, chord));
+    const found = f(x);
+    if (found > 0) {
+      [low, atLow] = [x, found];
+      atHigh /= 2;
+    } else {
+      [high, atHigh] = [x, found];
+      atLow /= 2;
+    }
   }
   return high;
 }

@@ -1,5 +1,5 @@
 /** Secret lots of a task: their promise over all rounds, proved anew (accounting, Theorem L). */
-import { MAX_ROUNDS } from "./allocation.ts";
+import { givenUp, MAX_ROUNDS } from "./allocation.ts";
 import { certify } from "./certificate.ts";
 import { names, object, oneOf, real, whole } from "./checks.ts";
 import { atLeast, atMost } from "./crowd.ts";
@@ -7,11 +7,14 @@ import { NoCertificateError, WireError } from "./errors.ts";
 import { deltaOf, type Guarantee, gaussianGuarantee } from "./guarantee.ts";
 import { canonical, type Json } from "./json.ts";
 import { encodedReach, encodedShift, honestUsers, readPlan, type SumPlan, TAIL_SHARE } from "./plan.ts";
+import { coordinatesOf } from "./rotation.ts";
 
 const CHEATS_SHARE = 0.01;
 const BATCH_SHARE = 0.01;
+// What Theorem E may give up, before it is carried through the lots.
+const SPARE_SHARE = 1e-4;
 const OWN = ["epsilon", "delta", "users", "rounds", "honest", "neighbours", "one_round"];
-const DERIVED = ["turnout", "size", "users_in_round", "overflow", "noise_std", "open_noise_std", "bits_per_user", "certified_delta", "guarantee"];
+const DERIVED = ["turnout", "blanks", "size", "users_in_round", "overflow", "noise_std", "open_noise_std", "bits_per_user", "certified_delta", "guarantee"];
 
 export interface LotsPlan {
   epsilon: number;
@@ -22,6 +25,8 @@ export interface LotsPlan {
   neighbours: "replace-one" | "zero-out";
   /** The fraction of users that comes whichever round it draws; what holds to a watcher counts on it. */
   turnout: number;
+  /** The most blanks in a round, where an enroller counts them; null where nobody does. */
+  blanks: number | null;
   oneRound: SumPlan;
   guarantee: Guarantee;
 }
@@ -38,12 +43,14 @@ export function readLots(value: Json | undefined, phasePlan: Json | undefined): 
     honest: real("lots.honest", words.get("honest"), { above: 0, atMost: 1 }),
     neighbours: oneOf("lots.neighbours", words.get("neighbours"), ["replace-one", "zero-out"] as const),
     turnout: words.has("turnout") ? real("lots.turnout", words.get("turnout"), { above: 0, atMost: 1 }) : 1,
+    blanks: words.has("blanks") ? whole("lots.blanks", words.get("blanks"), { atLeast: 1, atMost: 1e6 }) : null,
   };
   if (phasePlan === undefined || canonical(words.get("one_round") as Json) !== canonical(phasePlan)) {
     throw new WireError("secret lots whose rounds have another plan than the phase");
   }
   const oneRound = readPlan(words.get("one_round"));
   if (oneRound.neighbours !== "zero-out" || oneRound.rounds !== 1 || oneRound.diameter !== null) throw new WireError("secret lots whose rounds are not about a blank");
+  if (facts.blanks !== null && facts.blanks >= oneRound.users) throw new WireError("secret lots whose rounds may be all blanks");
   try {
     const plan = { ...facts, oneRound, guarantee: promised(facts, oneRound) };
     if (deltaOf(plan.guarantee, plan.epsilon) > plan.delta) throw new WireError("secret lots whose delta is not proved");
@@ -60,26 +67,31 @@ function promised(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Sum
   const all = honestUsers({ users, honest });
   const held = size - (all === users ? 0 : cheats(users - all, rounds, CHEATS_SHARE * delta, size - 1));
   const counted = Math.min(honestUsers(oneRound), held);
+  const dim = coordinatesOf(oneRound);
   const certificate = certify(
     {
       trials: counted * oneRound.noiseBits,
       probability: oneRound.noiseProbability,
-      shift: encodedShift("zero-out", oneRound.levels),
-      reach: encodedReach(neighbours, oneRound.levels), // two reports and a blank have one window
-      dim: oneRound.dim,
+      shift: encodedShift(oneRound, "zero-out"),
+      reach: encodedReach(oneRound, neighbours), // two reports and a blank have one window
+      dim,
     },
-    (TAIL_SHARE * delta) / (2 * rounds * oneRound.dim),
+    (TAIL_SHARE * delta) / (2 * rounds * dim),
+    SPARE_SHARE * delta,
   );
-  const windows = rounds * oneRound.dim * certificate.tau * (neighbours === "zero-out" ? 1 : 2);
+  const allocation = { mu: certificate.mu, rounds };
+  const windows = rounds * dim * certificate.tau * (neighbours === "zero-out" ? 1 : 2);
   const overflow = Math.min(1, rounds * atLeast(size, users - 1, rounds));
-  const slack = Math.min(1, (windows + overflow + (honest < 1 ? CHEATS_SHARE * delta : 0)) * (1 + 1e-12));
-  const watched = ifWatched(facts, oneRound, overflow, held - counted);
-  return { mu: 0, slack, neighbours, allocation: { mu: certificate.mu, rounds }, watched };
+  const short = facts.blanks === null ? 0 : shortage(facts, size - facts.blanks);
+  const slack = Math.min(1, (windows + overflow + short + (honest < 1 ? CHEATS_SHARE * delta : 0) + givenUp(allocation, certificate.residue, neighbours)) * (1 + 1e-12));
+  const watched = ifWatched(facts, oneRound, overflow, held - counted, size - held);
+  return { mu: 0, slack, neighbours, allocation, watched };
 }
 
-/** What holds to somebody who also knows when each user answered: one round with the noise of those of the same lot. */
-function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, overflow: number, excluded: number): Guarantee {
-  const chance = BATCH_SHARE * facts.delta;
+/** What holds against an attacker who also knows when each user answered: one round with the noise of those of the same lot. */
+function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, overflow: number, excluded: number, crowded: number): Guarantee {
+  let chance = BATCH_SHARE * facts.delta;
+  const dim = coordinatesOf(oneRound);
   const { users, honest, turnout } = facts;
   // whoever stays away may be honest, and all cheats may come
   const all = Math.max(1, honestUsers({ users, honest }) + honestUsers({ users, honest: turnout }) - users);
@@ -90,22 +102,35 @@ function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Su
     if (atMost(middle, all - 1, facts.rounds) <= chance) few = middle;
     else many = middle;
   }
+  let counted = few + 2;
+  if (facts.blanks !== null) {
+    // a shuffler that lets nobody in whom it can replace: all are people but the blanks, and few are cheats
+    counted = Math.min(counted, oneRound.users - facts.blanks - crowded);
+    chance += honest < 1 ? CHEATS_SHARE * facts.delta : 0;
+  }
   try {
     const certificate = certify(
       {
-        trials: Math.max(1, few + 2 - excluded) * oneRound.noiseBits, // so many honest reports may be left out
+        trials: Math.max(1, counted - excluded) * oneRound.noiseBits, // so many honest reports may be left out
         probability: oneRound.noiseProbability,
-        shift: encodedShift(facts.neighbours, oneRound.levels),
-        reach: encodedReach(facts.neighbours, oneRound.levels),
-        dim: oneRound.dim,
+        shift: encodedShift(oneRound, facts.neighbours),
+        reach: encodedReach(oneRound, facts.neighbours),
+        dim,
       },
-      (TAIL_SHARE * facts.delta) / oneRound.dim,
+      (TAIL_SHARE * facts.delta) / dim,
+      SPARE_SHARE * facts.delta,
     );
-    return gaussianGuarantee(certificate.mu, chance + oneRound.dim * certificate.tau + (Math.min(honest, turnout) < 1 ? overflow : 0), facts.neighbours);
+    const windows = dim * certificate.tau + certificate.residue;
+    return gaussianGuarantee(certificate.mu, chance + windows + (Math.min(honest, turnout) < 1 ? overflow : 0), facts.neighbours);
   } catch (problem) {
     if (problem instanceof NoCertificateError) return gaussianGuarantee(0, 1, facts.neighbours);
     throw problem;
   }
+}
+
+/** Upper bound on the probability that fewer than `least` of the others come to some round. */
+function shortage({ users, turnout, rounds }: Omit<LotsPlan, "oneRound" | "guarantee">, least: number): number {
+  return Math.min(1, rounds * atMost(least - 1, honestUsers({ users, honest: turnout }) - 1, rounds));
 }
 
 /** Cheats in any one round, at most, but for probability `chance`. */

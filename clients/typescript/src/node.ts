@@ -8,7 +8,7 @@ import { type Entry, sentAt, type Store, type TokenRequest, type Wallet, without
 let drafts = 0;
 const exists = (problem: unknown): boolean => (problem as { code?: string }).code === "EEXIST";
 
-/** Files `SLOT.entry` (an answer), `SLOT.report` (until it was sent), `TASK.requests` and then `TASK.tokens` (of an enroller), `TASK.lot`, and `budget.limit`. The entry is linked into place whole, or not at all. */
+/** Files `SLOT.entry` (an answer), `SLOT.report` (until it was sent), `TASK.requests` and then `TASK.tokens` (of an enroller), `TASK.lot`, `CODE.claim`, and `budget.limit`. The entry is linked into place whole, or not at all. */
 export class FolderStore implements Store {
   readonly folder: string;
   readonly #folder: string;
@@ -118,6 +118,18 @@ export class FolderStore implements Store {
     const name = `${task}.lot`;
     if (!readdirSync(this.#folder).includes(name)) return undefined;
     return (JSON.parse(readFileSync(join(this.#folder, name), "utf-8")) as { round: number | null }).round;
+  }
+
+  async keepClaim(code: string, token: string): Promise<string> {
+    const draft = `${code}.${process.pid}.draft`;
+    this.#write(draft, new TextEncoder().encode(token));
+    this.#place(draft, `${code}.claim`);
+    return (await this.claim(code)) ?? token;
+  }
+
+  async claim(code: string): Promise<string | undefined> {
+    const name = `${code}.claim`;
+    return readdirSync(this.#folder).includes(name) ? readFileSync(join(this.#folder, name), "utf-8") : undefined;
   }
 
   async wallet(task: string): Promise<Wallet | undefined> {

@@ -1,12 +1,21 @@
 /** Masked counts: d numbers modulo 2^k, of k bits each, one after the other without gaps; bytes from their lowest bit. */
 import type { Bytes } from "./bytes.ts";
 import { WireError } from "./errors.ts";
+import type { SumPlan } from "./plan.ts";
 
 const MOST_WIDTH = 57;
 
-/** k, the bits of a masked count: the least number with 2^k > users x messages. */
-export function countWidth(users: number, messages: number): number {
-  const width = (BigInt(users) * BigInt(messages)).toString(2).length;
+/**
+ * k, the bits of a masked count: the least number with 2^k > users x messages. With a rotation 2^k is above the data's range and eight
+ * standard deviations of noise on either side, where that is less.
+ */
+export function countWidth({ users, levels, noiseBits, range }: Pick<SumPlan, "users" | "levels" | "noiseBits" | "range">): number {
+  let most = BigInt(users) * BigInt(levels + noiseBits);
+  if (range !== null) {
+    const usual = BigInt(users) * BigInt(levels) + BigInt(Math.ceil(8 * Math.sqrt(users * noiseBits)));
+    if (usual < most) most = usual;
+  }
+  const width = most.toString(2).length;
   if (width > MOST_WIDTH) throw new WireError(`counts of ${width} bits, where there are at most ${MOST_WIDTH}`);
   return width;
 }

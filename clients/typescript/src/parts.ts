@@ -2,11 +2,12 @@
 export { allocationDelta, allocationGaussian } from "./allocation.ts";
 export { blinded, inverseOf, isSigned, unblinded } from "./blind.ts";
 export { beyondBudget, budgetUse, counted, ledgerOf, limitOf, momentOf, spent } from "./budget.ts";
-export { certify, certifyWindow } from "./certificate.ts";
+export { bendOf, certify, certifyWindow } from "./certificate.ts";
 export { engine, keystream, nobleEngine, seal, sha256 } from "./crypto.ts";
 export { honestInBatch, surelyHonest, atLeast, atMost } from "./crowd.ts";
 export { readDocument, taskId, verified } from "./documents.ts";
 export { clipped, dot, encoded, randomized } from "./encoding.ts";
+export { publicWeights, readFeatures } from "./features.ts";
 export { pureGuarantee, responseMu } from "./guarantee.ts";
 export { canonical, floatText, parseJson } from "./json.ts";
 export { readLots } from "./lots.ts";

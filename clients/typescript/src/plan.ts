@@ -5,8 +5,11 @@ import { NoCertificateError, WireError } from "./errors.ts";
 import { deltaOf, type Guarantee, gaussianGuarantee, repeated } from "./guarantee.ts";
 import { type Json, type JsonObject } from "./json.ts";
 import { paperGuarantee } from "./paper.ts";
+import { coordinatesOf } from "./rotation.ts";
 
 export const TAIL_SHARE = 0.01;
+/** Of that, what a round may give up for Theorem E. */
+const SPARE_PART = 0.1;
 // What another processor's last digits may differ by in a claim, which is thrown away for the figure proved here.
 const TOLERANCE = 1e-6;
 
@@ -37,6 +40,10 @@ const DERIVED = [
   "central_noise_std",
   "inflation",
   "certified_delta",
+  "padded",
+  "coordinates",
+  "bias_bound",
+  "bias_rms",
 ];
 
 export interface SumPlan {
@@ -53,6 +60,8 @@ export interface SumPlan {
   noiseProbability: number;
   /** How far two users' vectors may be apart; null for twice the norm. Only a question's plan has one: its own code keeps it. */
   diameter: number | null;
+  /** With a rotation, what coordinates are clipped to, in norms; null where vectors are encoded as they are. */
+  range: number | null;
   /** Proved here, for a user who takes part in all rounds. */
   guarantee: Guarantee;
 }
@@ -63,13 +72,17 @@ export const messagesOf = (plan: SumPlan): number => plan.levels + plan.noiseBit
 export const honestUsers = (plan: { users: number; honest: number }): number =>
   Math.min(plan.users, Math.max(1, Math.ceil(plan.honest * plan.users * (1 - 1e-15))));
 
-/** S of Theorem B: the l2 distance of neighbouring encodings; `part` is a diameter's part of twice the norm. */
-export const encodedShift = (neighbours: SumPlan["neighbours"], levels: number, part = 1): number =>
-  neighbours === "replace-one" ? levels * part : levels / 2;
+type Encoded = Pick<SumPlan, "levels" | "norm" | "diameter" | "range">;
+
+/** S of Theorem B: the l2 distance of neighbouring encodings; a rotation divides it by the range. */
+export function encodedShift({ levels, norm, diameter, range }: Encoded, neighbours: SumPlan["neighbours"]): number {
+  const norms = neighbours === "zero-out" ? 1 : (diameter ?? 2 * norm) / norm;
+  return norms * (levels / (2 * (range ?? 1)));
+}
 
 /** K: their distance in one coordinate, which moves no further than the whole vector; the part in a million covers what that is off by. */
-export const encodedReach = (neighbours: SumPlan["neighbours"], levels: number, part = 1): number =>
-  neighbours === "replace-one" ? Math.min(levels, Math.ceil(levels * part * (1 + 1e-6))) : Math.floor((levels + 1) / 2);
+export const encodedReach = (plan: Encoded, neighbours: SumPlan["neighbours"]): number =>
+  neighbours === "zero-out" ? Math.floor((plan.levels + 1) / 2) : Math.min(plan.levels, Math.ceil(encodedShift(plan, neighbours) * (1 + 1e-6)));
 
 /** Coordinates up to which clipping moves no two vectors apart by more than the margin of S covers (accounting, section 6). */
 const MOST_COORDINATES = 1e6;
@@ -80,9 +93,17 @@ function readDiameter(value: Json | undefined, norm: number, dim: number): numbe
   return real("diameter", value, { atLeast: norm, atMost: 2 * norm });
 }
 
+const MOST_RANGE = 1e6;
+
+function readRange(value: Json | undefined, dim: number): number | null {
+  if ((value ?? null) === null) return null;
+  if (dim > MOST_COORDINATES) throw new WireError("a plan with a rotation and too many coordinates for it");
+  return real("range", value, { above: 0, atMost: MOST_RANGE });
+}
+
 export function readPlan(value: Json | undefined): SumPlan {
   const words: JsonObject = object("plan", value);
-  names("plan", words, OWN, ["diameter", ...DERIVED]);
+  names("plan", words, OWN, ["diameter", "range", "answers", ...DERIVED]); // no blocks: reports are of whole vectors
   const requested = {
     epsilon: real("epsilon", words.get("epsilon"), { above: 0 }),
     delta: real("delta", words.get("delta"), { above: 0, below: 1 }),
@@ -96,13 +117,20 @@ export function readPlan(value: Json | undefined): SumPlan {
     noiseBits: whole("noise_bits", words.get("noise_bits"), { atLeast: 1, atMost: 1e12 }),
     noiseProbability: real("noise_probability", words.get("noise_probability"), { above: 0, below: 1 }),
   };
-  const facts = { ...requested, diameter: readDiameter(words.get("diameter"), requested.norm, requested.dim) };
+  const facts = {
+    ...requested,
+    diameter: readDiameter(words.get("diameter"), requested.norm, requested.dim),
+    range: readRange(words.get("range"), requested.dim),
+  };
+  if ((words.get("answers") ?? null) !== null) whole("answers", words.get("answers"), { atLeast: 1, atMost: facts.dim });
   real("max_inflation", words.get("max_inflation"), { above: 1 });
   const maxBits = (words.get("max_bits") ?? null) === null ? null : whole("max_bits", words.get("max_bits"), { atLeast: 2, atMost: 2 ** 31 });
   const scalar = flag("scalar", words.get("scalar"));
   if (scalar && facts.dim !== 1) throw new WireError("a scalar plan of several coordinates");
   const calibration = oneOf("calibration", words.get("calibration"), ["tight", "paper", "paper-scaled"] as const);
   if (calibration !== "tight" && facts.diameter !== null) throw new WireError("a plan by the paper's calibration with a diameter");
+  if ((calibration !== "tight" || scalar) && facts.range !== null) throw new WireError("a plan of numbers, or by the paper's calibration, with a rotation");
+  if (facts.range !== null && facts.noiseProbability !== 0.5) throw new WireError("a plan with a rotation whose noise bits are not fair");
   text("theorem", words.get("theorem"));
   const claimed = [
     (words.get("mu") ?? null) === null ? 0 : real("mu", words.get("mu"), { above: 0 }),
@@ -130,17 +158,18 @@ function withoutProof<Result>(prove: () => Result): Result {
 }
 
 function proved(facts: Omit<SumPlan, "guarantee">): Guarantee {
-  const { levels, neighbours, dim, rounds, norm, diameter } = facts;
-  const part = diameter === null ? 1 : diameter / (2 * norm);
+  const { neighbours, rounds } = facts;
+  const dim = coordinatesOf(facts);
   const certificate = certify(
     {
       trials: facts.noiseBits * honestUsers(facts),
       probability: facts.noiseProbability,
-      shift: encodedShift(neighbours, levels, part),
-      reach: encodedReach(neighbours, levels, part),
+      shift: encodedShift(facts, neighbours),
+      reach: encodedReach(facts, neighbours),
       dim,
     },
     (TAIL_SHARE * facts.delta) / (dim * rounds),
+    (SPARE_PART * TAIL_SHARE * facts.delta) / rounds,
   );
-  return repeated(gaussianGuarantee(certificate.mu, dim * certificate.tau, neighbours), rounds);
+  return repeated(gaussianGuarantee(certificate.mu, dim * certificate.tau + certificate.residue, neighbours), rounds);
 }

@@ -1,14 +1,26 @@
 /** What a question is, and the public facts about the records that it is about. */
-import { isCategory, type RecordValues, type Schema, textOf } from "./records.ts";
+import { isCategory, isImage, type RecordValues, type Schema, textOf } from "./records.ts";
 
 /** One value that a question wants of a record, for forms. */
 export type Field =
+  | {
+      name: string;
+      /** A picture: its height and width, and the values of black and of white. */
+      shape: readonly [number, number];
+      low: number;
+      high: number;
+    }
   | {
       name: string;
       levels: readonly string[];
       /** Whether another level counts, too, and whether nothing does. */
       others: boolean;
       nothing: boolean;
+    }
+  | {
+      name: string;
+      /** A text, or a date like 2030-01-31, or nothing. */
+      text: "text" | "date";
     }
   | {
       name: string;
@@ -22,9 +34,17 @@ export type Field =
       bins?: number;
     };
 
+/** What a device remembers of a question over several rounds: the days that count, and up to which day that is settled. */
+export interface Counted {
+  until: number;
+  days: number[];
+}
+
 export interface Question {
-  kind: "describe" | "histogram" | "regression" | "evaluate";
+  kind: "describe" | "histogram" | "regression" | "evaluate" | "words" | "table" | "stream";
   dim: number;
+  /** Numbers in a round's theta, which mean nothing. */
+  parameters: number;
   /** No vector is longer. */
   norm: number;
   /** No two vectors are further apart, zero among them. */
@@ -36,6 +56,17 @@ export interface Question {
   note: string;
   /** The vector of one record. */
   vector(record: RecordValues): Float64Array;
+  /** The vector of all records of a person, where it is not the mean of theirs; there may be none. */
+  together?(records: readonly RecordValues[]): Float64Array;
+  /**
+   * A question over several rounds, each of which sends one coordinate of one vector: which days count from a round on, those of
+   * earlier rounds unchanged, and what is sent of them in it.
+   */
+  stream?: {
+    rounds: number;
+    counted(records: readonly RecordValues[], round: number, before: Counted | null): Counted;
+    sent(days: readonly number[], round: number): number;
+  };
   /** What a record says in the question's terms, part by part. */
   says(record: RecordValues): { part: string; counts: string }[];
   /** What a coordinate of the vector stands for: to which part of the question it belongs, and what it counts there. */
@@ -53,7 +84,9 @@ export const listed = (names: readonly string[]): string =>
 export const fieldsOf = ({ columns, target }: Pick<Schema, "columns" | "target">): Field[] => [
   ...columns.map(
     (column): Field =>
-      isCategory(column)
+      isImage(column)
+        ? { name: column.name, shape: column.shape, low: column.low, high: column.high }
+        : isCategory(column)
         ? { name: column.name, levels: column.levels, others: column.unknown === "zero", nothing: false }
         : { name: column.name, low: column.low, high: column.high, optional: true, outside: "nearest" },
   ),
@@ -64,4 +97,4 @@ export const fieldsOf = ({ columns, target }: Pick<Schema, "columns" | "target">
 
 /** What a record says of its columns, as it stands there. */
 export const saysOf = (columns: readonly string[], record: RecordValues): { part: string; counts: string }[] =>
-  columns.map((column) => ({ part: column, counts: textOf(record, column) || "nothing" }));
+  columns.map((column) => ({ part: column, counts: typeof record[column] === "object" && record[column] !== null ? "a picture" : textOf(record, column) || "nothing" }));

@@ -1,31 +1,35 @@
 /**
- * What a task may ask in one round besides gradients: a description, a histogram, moments for a regression, a model's scores. Each
+ * What a task may ask besides gradients: a description, a histogram, moments for a regression, a model's scores, texts that many
+ * people hold, a table, counts over days. Each
  * question makes of a record a vector whose norm and distance from every other are bounded by its own code; the task's plan must
  * count on no less. Orders, weights and bounds are those of docs/protocol.md.
  */
 import { exactly, NumberBins, readEdges, shown, unitRoot, writeRoot } from "./bins.ts";
+import { readStream, readTable } from "./counts.ts";
 import { flag, list, names, object, oneOf, text, whole } from "./checks.ts";
 import { dot } from "./encoding.ts";
 import { RecordError, WireError } from "./errors.ts";
 import { readEvaluate } from "./evaluation.ts";
 import { type Json, JsonNumber, type JsonObject } from "./json.ts";
 import { FADING, fieldsOf, listed, type Question, saysOf } from "./question.ts";
+import { readWords } from "./words.ts";
 import { columnsOf, encodedRow, levelOf, numberOf, type RecordValues, readSchema, requireColumns, targetOf, textOf } from "./records.ts";
 
 /** The range of a mean is that of its vectors. What is not in it is not sent, whatever went wrong. */
 export function meanVector(question: Question, records: readonly RecordValues[]): Float64Array {
-  if (records.length === 0) throw new RecordError("at least one record is needed");
+  if (records.length === 0 && question.together === undefined) throw new RecordError("at least one record is needed");
   const sum = new Float64Array(question.dim);
-  for (const record of records) question.vector(record).forEach((entry, place) => (sum[place] += entry));
-  const mean = sum.map((entry) => entry / records.length);
+  for (const record of question.together === undefined ? records : []) question.vector(record).forEach((entry, place) => (sum[place] += entry));
+  const mean = question.together?.(records) ?? sum.map((entry) => entry / records.length);
   if (!(Math.sqrt(dot(mean, mean)) <= question.norm * (1 + 1e-9))) throw new RecordError("a vector out of the question's range; nothing was sent");
   return mean;
 }
 
 export function readQuestion(value: Json | undefined): Question {
   const words = object("query", value);
-  const kind = oneOf("query", words.get("kind"), ["describe", "histogram", "regression", "evaluate"] as const);
-  return { describe: readDescribe, histogram: readHistogram, regression: readRegression, evaluate: readEvaluate }[kind](words);
+  const kind = oneOf("query", words.get("kind"), ["describe", "histogram", "regression", "evaluate", "words", "table", "stream"] as const);
+  const one = { describe: readDescribe, histogram: readHistogram, regression: readRegression, evaluate: readEvaluate, words: readWords, stream: readStream };
+  return kind === "table" ? readTable(words, numberOrNothing) : one[kind](words);
 }
 
 /** A column that is counted, where nothing is refused: NaN for what is no number. */
@@ -102,6 +106,7 @@ function readDescribe(words: JsonObject): Question {
   return {
     kind: "describe",
     dim,
+    parameters: dim,
     norm: 1,
     diameter: Math.SQRT2,
     fields: columns.map((column) =>
@@ -157,6 +162,7 @@ function readHistogram(words: JsonObject): Question {
   return {
     kind: "histogram",
     dim: bins,
+    parameters: bins,
     norm: 1,
     diameter: Math.SQRT2,
     fields: [{ name: column, low, high, optional: true, outside: "nearest", bins }],
@@ -211,6 +217,7 @@ function readRegression(words: JsonObject): Question {
   return {
     kind: "regression",
     dim: pairs + width + 1,
+    parameters: pairs + width + 1,
     norm: MOMENTS_NORM,
     diameter: Math.sqrt(Math.max(2 * a + 2 * b + (b * b) / (2 * a), 2 * a + b + c)),
     fields: fieldsOf(schema),

@@ -2,6 +2,7 @@
 import { flag, list, names, object, oneOf, real, text, whole } from "./checks.ts";
 import { dot } from "./encoding.ts";
 import { RecordError, WireError } from "./errors.ts";
+import { readFeatures, type Step } from "./features.ts";
 import { byCodePoints, type Json, JsonNumber, type JsonObject } from "./json.ts";
 import type { Problem, Row } from "./problem.ts";
 
@@ -32,12 +33,21 @@ export interface CategoryColumn {
   reference?: string;
 }
 
-export type Column = NumericColumn | CategoryColumn;
+/** A grey picture: its pixels line by line, from black (`low`) to white. */
+export interface ImageColumn {
+  name: string;
+  shape: [number, number];
+  low: number;
+  high: number;
+}
+
+export type Column = NumericColumn | CategoryColumn | ImageColumn;
 
 export type Target = { column: string; classes: string[] } | { column: string; range: [number, number] };
 
-/** What a person says of itself: one value a column, as text (a CSV cell, a form's field), a number or a truth value. */
-export type RecordValues = Readonly<Record<string, string | number | boolean | null | undefined>>;
+/** What a person says of itself: one value per column, as text (a CSV cell, a form's field), a number or a truth value; or pixels. */
+export type RecordValue = string | number | boolean | ArrayLike<number> | null | undefined;
+export type RecordValues = Readonly<Record<string, RecordValue>>;
 
 export interface RecordsReader {
   task: string;
@@ -50,6 +60,7 @@ export interface RecordsReader {
 }
 
 export const isCategory = (column: Column): column is CategoryColumn => "levels" in column;
+export const isImage = (column: Column): column is ImageColumn => "shape" in column;
 
 type Label = { text: string; rank: string | number };
 
@@ -81,6 +92,15 @@ function readColumn(value: Json): Column {
     const unknown = words.has("unknown") ? oneOf("unknown", words.get("unknown"), ["zero", "refuse"] as const) : "zero";
     const levels = labels("levels", words.get("levels"), words.has("reference") ? 2 : 1).map((label) => label.text);
     return words.has("reference") ? { name, levels, unknown, reference: oneOf("reference", trimmed(text("reference", words.get("reference"))), levels) } : { name, levels, unknown };
+  }
+  if (words.has("shape")) {
+    names("column", words, ["name", "shape"], ["low", "high"]);
+    const sides = list("shape", words.get("shape")).map((side) => whole("shape", side, { atLeast: 1, atMost: 1024 }));
+    if (sides.length !== 2) throw new WireError("a picture whose shape is not [height, width]");
+    const end = (word: string, usual: number): number => (words.has(word) ? real(name, words.get(word), { above: -LIMIT, below: LIMIT }) : usual);
+    const [black, white] = [end("low", 0), end("high", 255)];
+    if (!(black < white && Number.isFinite(2 / (white - black)))) throw new WireError(`${name} of a task without low < high`);
+    return { name, shape: [sides[0], sides[1]], low: black, high: white };
   }
   names("column", words, ["name", "low", "high"], ["missing", "scale"]);
   const [low, high] = range(name, words.get("low"), words.get("high"));
@@ -118,6 +138,8 @@ export interface Schema {
   features: string[];
   /** The length that no row exceeds before it is brought to 1. */
   norm: number;
+  /** A public map of the columns' entries, whose rows are at most 1 long; null where rows are these entries. */
+  map: Step | null;
 }
 
 /** Where a schema's ranges come from. Nobody was set aside for it: no client knows whether it was. */
@@ -132,7 +154,7 @@ function readDescribed(words: JsonObject): void {
 /** A schema may say who is whose and where its ranges come from: a client, whose rows are all its own, makes nothing of either. */
 export function readSchema(value: Json | undefined): Schema {
   const schema = object("schema", value);
-  names("schema", schema, ["target", "columns"], ["version", "rows", "user", "described"]);
+  names("schema", schema, ["target", "columns"], ["version", "rows", "user", "described", "features"]);
   if (schema.has("described")) readDescribed(object("described", schema.get("described")));
   if (schema.has("version") && whole("version", schema.get("version")) !== 1) throw new WireError("a schema of another version");
   const rows = schema.has("rows") ? oneOf("rows", schema.get("rows"), ["unit", "as-is"] as const) : "unit";
@@ -143,14 +165,21 @@ export function readSchema(value: Json | undefined): Schema {
   if (columns.length === 0 || target.column === "" || new Set(used).size !== used.length) {
     throw new WireError("a schema with a column twice, or without any");
   }
-  const features = columns.flatMap((column) =>
-    isCategory(column)
+  const entries = columns.flatMap((column) =>
+    isImage(column)
+      ? Array.from({ length: column.shape[0] * column.shape[1] }, (_, place) => `${column.name}[${Math.floor(place / column.shape[1])},${place % column.shape[1]}]`)
+      : isCategory(column)
       ? column.levels.filter((level) => level !== column.reference).map((level) => `${column.name}=${level}`)
       : column.missing
         ? [column.name, `${column.name} missing`]
         : [column.name],
   );
-  return { columns, target, rows, features, norm: rows === "unit" ? 1 : Math.sqrt(columns.length) };
+  const most = columns.reduce((sum, column) => sum + (isImage(column) ? column.shape[0] * column.shape[1] : 1), 0);
+  const norm = rows === "unit" ? 1 : Math.sqrt(most);
+  if (!schema.has("features")) return { columns, target, rows, features: entries, norm, map: null };
+  if (rows !== "unit") throw new WireError("a map whose rows are left as they are");
+  const map = readFeatures(schema.get("features"), entries.length);
+  return { columns, target, rows, features: Array.from({ length: map.outputs }, (_, place) => `${map.kind}[${place}]`), norm, map };
 }
 
 /** Refuse a record that has not all of these columns. */
@@ -162,7 +191,10 @@ export const columnsOf = (schema: Schema): string[] => [...schema.columns.map((c
 
 /** A record's numbers as Python stores them, in single precision: at most `schema.norm` long, without the constant. */
 export function encodedRow(schema: Schema, record: RecordValues): Float64Array {
-  const entries = Float64Array.from(schema.columns.flatMap((column) => (isCategory(column) ? oneHot(column, record) : scaled(column, record))));
+  const entries = Float64Array.from(
+    schema.columns.flatMap((column) => (isImage(column) ? pixelsOf(column, record) : isCategory(column) ? oneHot(column, record) : scaled(column, record))),
+  );
+  if (schema.map !== null) return schema.map.apply(entries).map(Math.fround);
   const length = Math.sqrt(dot(entries, entries));
   const divisor = (length > 0 ? length : 1) * ROOM;
   return entries.map((entry) => Math.fround(schema.rows === "unit" ? entry / divisor : entry));
@@ -206,6 +238,7 @@ export function numberOf(record: RecordValues, name: string): number {
   if (value === null || value === undefined) return NaN;
   if (typeof value === "number") return value;
   if (typeof value === "boolean") return Number(value);
+  if (typeof value !== "string") throw new RecordError(`column ${name}: a number is needed`);
   if (NULLS.has(value)) return NaN;
   const inner = value.replace(/^[ \t]+|[ \t]+$/g, "");
   if (NUMBER.test(inner)) return Number(inner);
@@ -238,6 +271,16 @@ function scaled(column: NumericColumn, record: RecordValues): number[] {
   const share = column.scale === "log" ? Math.log1p(inside - column.low) / Math.log1p(width) : (inside - column.low) / width;
   const entry = missing ? 0 : Math.min(Math.max(2 * share - 1, -1), 1);
   return column.missing ? [entry, Number(missing)] : [entry];
+}
+
+/** Pixels on [0, 1]; a picture that is missing is black. */
+function pixelsOf(column: ImageColumn, record: RecordValues): number[] {
+  const value = record[column.name];
+  const size = column.shape[0] * column.shape[1];
+  if (value === null || value === undefined) return new Array<number>(size).fill(0);
+  const pixels = typeof value === "object" ? Array.from(value, Number) : [];
+  if (pixels.length !== size || !pixels.every(Number.isFinite)) throw new RecordError(`column ${column.name}: ${size} pixels are needed`);
+  return pixels.map((pixel) => Math.min(Math.max((pixel - column.low) / (column.high - column.low), 0), 1));
 }
 
 function oneHot(column: CategoryColumn, record: RecordValues): number[] {
@@ -296,7 +339,7 @@ export function recordsOfCsv(csv: string, separator = ","): RecordValues[] {
     } else cell += letter;
   }
   const [header, ...rest] = lines;
-  if (header === undefined || rest.length === 0) throw new RecordError("a file with a header and at least one record is needed");
+  if (header === undefined) throw new RecordError("a file with a header is needed");
   if (new Set(header).size !== header.length) throw new RecordError("a file with two columns of one name: rename one of them");
   return rest.map((values) => {
     if (values.length !== header.length) throw new RecordError("a line of the file has another number of values than its header");

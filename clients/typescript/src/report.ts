@@ -3,6 +3,7 @@ import { ascii, type Bytes, joined, littleEndian } from "./bytes.ts";
 import { type Engine, engine, keystream, label, randomBytes, seal } from "./crypto.ts";
 import { countWidth, packed, packedBytes, unpacked } from "./packing.ts";
 import { messagesOf, type SumPlan } from "./plan.ts";
+import { coordinatesOf } from "./rotation.ts";
 import { SEALED_BIT, SEALED_SEED, TRANSPORTS, type Transport } from "./task.ts";
 import { verifiedReport, verifiedShares } from "./verified.ts";
 
@@ -18,9 +19,10 @@ export const mask = (seed: Bytes, dim: number, width: number): bigint[] => unpac
 /** The length of a report without its token. */
 export function reportBytes(transport: Transport, plan: SumPlan): number {
   const messages = messagesOf(plan);
-  if (transport === "messages") return HEADER_BYTES + plan.dim * messages * SEALED_BIT;
-  if (transport === "verified-sum") return HEADER_BYTES + verifiedReport(plan.dim, messages);
-  return HEADER_BYTES + SEALED_SEED + packedBytes(plan.dim, countWidth(plan.users, messages));
+  const dim = coordinatesOf(plan);
+  if (transport === "messages") return HEADER_BYTES + dim * messages * SEALED_BIT;
+  if (transport === "verified-sum") return HEADER_BYTES + verifiedReport(dim, messages);
+  return HEADER_BYTES + SEALED_SEED + packedBytes(dim, countWidth(plan));
 }
 
 /** Seal counts for the round's key. Seals are random: keep the bytes for a retry. A token goes into the envelope of the seed. `seed` and `by` are for vectors alone. */
@@ -35,7 +37,7 @@ export async function sealedReport(
   by?: Engine,
 ): Promise<Bytes> {
   const messages = messagesOf(plan);
-  const width = transport === "masked-sum" ? countWidth(plan.users, messages) : 0;
+  const width = transport === "masked-sum" ? countWidth(plan) : 0;
   const header = joined(
     ascii("CRPR"),
     new Uint8Array([1, TRANSPORTS[transport]]),

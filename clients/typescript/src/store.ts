@@ -1,6 +1,7 @@
 /** What a device remembers: which slots it has answered, and a report until the shuffler has it. */
 import type { BudgetLimit } from "./budget.ts";
 import type { Bytes } from "./bytes.ts";
+import type { Counted } from "./question.ts";
 
 /** One answer, counted before it leaves: it may have been taken, whatever is heard of it. */
 export interface Entry {
@@ -21,6 +22,8 @@ export interface Entry {
   last?: number;
   /** A report that says nothing, in a round that is not this user's lot: no answer. */
   cover?: boolean;
+  /** In a question over several rounds, what counts from this answer on. */
+  counted?: Counted;
   /** The slot of the token that its report carries, in a task with an enroller; `keep` strikes it out. */
   token?: number;
 }
@@ -67,6 +70,10 @@ export interface Store {
   keepRequests(task: string, requests: TokenRequest[]): Promise<TokenRequest[] | null>;
   /** Keep the tokens in the place of the requests, which could link them to whoever asked; nothing changes where tokens are here. */
   keepTokens(task: string, tokens: string[]): Promise<void>;
+  /** Keep the token that this device claims an invitation with, unless one is kept; what is kept. */
+  keepClaim(code: string, token: string): Promise<string>;
+  /** The token that is kept for an invitation; undefined where none is. */
+  claim(code: string): Promise<string | undefined>;
   /** Run alone: null where another tab or process of this user is at it. */
   alone<Result>(work: () => Promise<Result>): Promise<Result | null>;
 }
@@ -81,6 +88,7 @@ export class MemoryStore implements Store {
   readonly #reports = new Map<string, { task: string; report: Bytes }>();
   readonly #lots = new Map<string, number | null>();
   readonly #wallets = new Map<string, Wallet>();
+  readonly #claims = new Map<string, string>();
   #limit: BudgetLimit | null = null;
   #busy = false;
 
@@ -146,6 +154,15 @@ export class MemoryStore implements Store {
     if (this.#wallets.get(task)?.tokens === undefined) this.#wallets.set(task, { tokens });
   }
 
+  async keepClaim(code: string, token: string): Promise<string> {
+    if (!this.#claims.has(code)) this.#claims.set(code, token);
+    return this.#claims.get(code) ?? token;
+  }
+
+  async claim(code: string): Promise<string | undefined> {
+    return this.#claims.get(code);
+  }
+
   async alone<Result>(work: () => Promise<Result>): Promise<Result | null> {
     if (this.#busy) return null;
     this.#busy = true;
@@ -169,9 +186,9 @@ export class BrowserStore implements Store {
 
   #database(): Promise<IDBDatabase> {
     this.#opened ??= new Promise((resolve, reject) => {
-      const asked = indexedDB.open(this.#name, 3);
+      const asked = indexedDB.open(this.#name, 4);
       asked.onupgradeneeded = () => {
-        for (const [table, keyPath] of [["entries", "slot"], ["reports", "slot"], ["lots", "task"], ["wallets", "task"], ["limits", "owner"]]) {
+        for (const [table, keyPath] of [["entries", "slot"], ["reports", "slot"], ["lots", "task"], ["wallets", "task"], ["limits", "owner"], ["claims", "code"]]) {
           if (!asked.result.objectStoreNames.contains(table)) asked.result.createObjectStore(table, { keyPath });
         }
       };
@@ -184,7 +201,7 @@ export class BrowserStore implements Store {
     return this.#opened;
   }
 
-  async #all<Kind>(table: "entries" | "reports" | "lots" | "wallets" | "limits"): Promise<Kind[]> {
+  async #all<Kind>(table: "entries" | "reports" | "lots" | "wallets" | "limits" | "claims"): Promise<Kind[]> {
     const database = await this.#database();
     return new Promise((resolve, reject) => {
       const asked = database.transaction(table).objectStore(table).getAll();
@@ -279,20 +296,33 @@ export class BrowserStore implements Store {
     });
   }
 
-  async keepLot(task: string, round: number | null): Promise<number | null> {
+  /** Adds a row under a name unless there is one; the row that is there after it. */
+  async #keepFirst<Kind>(table: "lots" | "claims", name: string, row: Kind): Promise<Kind> {
     const database = await this.#database();
     return new Promise((resolve, reject) => {
-      const change = database.transaction("lots", "readwrite", { durability: "strict" });
-      const lots = change.objectStore("lots");
-      const before = lots.get(task);
-      let kept = round;
+      const change = database.transaction(table, "readwrite", { durability: "strict" });
+      const rows = change.objectStore(table);
+      const before = rows.get(name);
+      let kept = row;
       before.onsuccess = () => {
-        if (before.result === undefined) lots.add({ task, round });
-        else kept = (before.result as { round: number | null }).round;
+        if (before.result === undefined) rows.add(row);
+        else kept = before.result as Kind;
       };
       change.oncomplete = () => resolve(kept);
       change.onabort = () => reject(change.error);
     });
+  }
+
+  async keepLot(task: string, round: number | null): Promise<number | null> {
+    return (await this.#keepFirst("lots", task, { task, round })).round;
+  }
+
+  async keepClaim(code: string, token: string): Promise<string> {
+    return (await this.#keepFirst("claims", code, { code, token })).token;
+  }
+
+  async claim(code: string): Promise<string | undefined> {
+    return (await this.#all<{ code: string; token: string }>("claims")).find((kept) => kept.code === code)?.token;
   }
 
   async lot(task: string): Promise<number | null | undefined> {

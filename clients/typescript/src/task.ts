@@ -13,6 +13,7 @@ import { honestUsers, messagesOf, readPlan, type SumPlan } from "./plan.ts";
 import { type Problem, readProblem } from "./problem.ts";
 import type { Question } from "./question.ts";
 import { readQuestion } from "./questions.ts";
+import { coordinatesOf } from "./rotation.ts";
 import { type RecordsReader, readRecords } from "./records.ts";
 import { type Enroller, readEnroller, TOKEN_BYTES } from "./tokens.ts";
 import { verifiedPart } from "./verified.ts";
@@ -57,7 +58,7 @@ export interface Task {
   problem: Problem | null;
   /** What is asked in one round; null where a model is trained. */
   question: Question | null;
-  /** Coordinates of a user's vector. */
+  /** Coordinates that a user sends in one round. */
   dim: number;
   interactivity: "sequential" | "full";
   phases: Phase[];
@@ -96,10 +97,13 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
   const problem = question === null ? readProblem(asked) : null;
   const dim = (question ?? problem)?.dim ?? 0;
   const schedule = readSchedule(values.get("schedule"), users, question);
+  if (schedule.phases.some(({ plan }) => plan.dim !== dim)) throw new WireError("a task whose plans do not fit it");
+  if (question?.stream && schedule.phases.some(({ plan }) => plan.range !== null)) throw new WireError("a plan with a rotation, which mixes the days of a stream");
+  // each round of a stream sends one coordinate of the vector that the plan is for, with the same levels and noise
+  if (question?.stream) schedule.phases = schedule.phases.map((phase) => ({ ...phase, plan: { ...phase.plan, dim: 1 } }));
   const transport = oneOf("transport", values.get("transport"), ["messages", "masked-sum", "verified-sum"] as const);
   if ((values.get("patience") ?? null) !== null) real("patience", values.get("patience"), { atLeast: 0 });
   for (const phase of schedule.phases) {
-    if (phase.plan.dim !== dim) throw new WireError("a task whose plans do not fit it");
     const tokens = values.has("enroller") ? phase.plan.users * TOKEN_BYTES : 0;
     if (batchBytes(transport, phase.plan) + tokens > MOST_BATCH_BYTES) throw new WireError("a task with batches that are too long");
   }
@@ -118,14 +122,14 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
     users,
     problem,
     question,
-    dim,
+    dim: question?.stream ? 1 : dim,
     ...schedule,
     shuffler: fromHex(text("shuffler", values.get("shuffler")), 32),
     records,
     blanks: records?.blanks ?? false,
     pace,
     secret,
-    enroller: values.has("enroller") ? readEnroller(values.get("enroller"), schedule, transport) : null,
+    enroller: values.has("enroller") || schedule.phases.some((phase) => phase.lots?.blanks) ? readEnroller(values.get("enroller"), schedule, transport) : null,
   };
 }
 
@@ -141,9 +145,10 @@ function readSecret(value: Json | undefined, patience: Json, pace: number): Secr
 
 function batchBytes(transport: Transport, plan: SumPlan): number {
   const messages = messagesOf(plan);
-  if (transport === "messages") return 112 + plan.dim * plan.users * messages * SEALED_BIT;
-  if (transport === "verified-sum") return 112 + plan.users * verifiedPart(plan.dim, messages);
-  return 112 + packedBytes(plan.dim, countWidth(plan.users, messages)) + plan.users * SEALED_SEED;
+  const dim = coordinatesOf(plan);
+  if (transport === "messages") return 112 + dim * plan.users * messages * SEALED_BIT;
+  if (transport === "verified-sum") return 112 + plan.users * verifiedPart(dim, messages);
+  return 112 + packedBytes(dim, countWidth(plan)) + plan.users * SEALED_SEED;
 }
 
 function readQuestionOf(words: JsonObject): Question {
@@ -164,14 +169,14 @@ function readSchedule(value: Json | undefined, users: number, question: Question
   const full = interactivity === "full";
   if (question !== null) {
     checkAsked(question, phases, users);
-    if (full || shortfall !== 0) throw new WireError("a question that is not asked in one open round");
+    if (full !== (question.stream !== undefined) || shortfall !== 0) throw new WireError("a question that is not asked in open rounds of its own");
   } else if (phases.some((phase) => phase.plan.diameter !== null)) {
     throw new WireError("a plan with a diameter, which no plan of gradients has");
   }
   if (phases.some((phase) => phase.lots !== null)) {
     checkLots(phases, full, users, honest, shortfall);
   } else {
-    for (const phase of phases) checkPhase(phase, full, users, honest, shortfall);
+    for (const phase of phases) checkPhase(phase, full, question?.stream?.rounds ?? phase.plan.rounds, users, honest, shortfall);
   }
   const worst = worstOf(phases.map((phase) => phase.lots?.guarantee ?? phase.plan.guarantee));
   return { interactivity, phases, honest, guarantee: { ...worst, slack: Math.min(1, worst.slack + shortfall) } };
@@ -199,19 +204,19 @@ function readPhase(value: Json): Phase {
 }
 
 /** Refuse a plan that counts on a smaller range than the question's own code keeps, or asks anybody twice. */
-function checkAsked({ dim, norm, diameter }: Question, phases: Phase[], users: number): void {
+function checkAsked({ dim, norm, diameter, stream }: Question, phases: Phase[], users: number): void {
   const [{ plan, rounds, batch, lots, ...phase }] = phases;
-  const once = phases.length === 1 && lots === null && rounds === 1 && plan.rounds === 1;
-  if (!once || batch !== users || phase.users !== users || plan.users !== users) throw new WireError("a question that is not one round of all users");
+  const once = phases.length === 1 && lots === null && rounds === (stream?.rounds ?? 1) && plan.rounds === 1;
+  if (!once || batch !== users || phase.users !== users || plan.users !== users) throw new WireError("a question that is not one round of all users, or one a day");
   if (plan.dim !== dim || plan.norm < norm) throw new WireError("a plan for shorter vectors than the question has");
   if (plan.diameter !== null && plan.diameter < Math.min(diameter, 2 * norm)) {
     throw new WireError("a plan for vectors that are nearer to each other than the question's");
   }
 }
 
-function checkPhase(phase: Phase, full: boolean, users: number, honest: number, shortfall: number): void {
+function checkPhase(phase: Phase, full: boolean, covered: number, users: number, honest: number, shortfall: number): void {
   const { plan } = phase;
-  if (full && phase.rounds > plan.rounds) throw new WireError("a phase with more rounds than its plan covers");
+  if (full && phase.rounds > covered) throw new WireError("a phase with more rounds than its plan covers");
   const needed = full ? phase.batch : phase.batch * phase.rounds;
   if (phase.batch > phase.users || needed > phase.users || plan.users !== phase.batch) {
     throw new WireError("a phase that does not fit its users and its plan");
@@ -241,7 +246,12 @@ export function roundsOf(task: Task, phase: number): [number, number] {
 export const phaseOf = (task: Task, round: TaskRound): Phase => task.phases[round.phase - 1];
 
 /** What a user has once: the task where each user is asked once, otherwise each round. */
-export const slotOf = (task: Task, roundId: string): string => `${task.id}-${task.interactivity === "full" ? roundId : "task"}`;
+export const slotOf = (task: Task, round: TaskRound): string =>
+  // rounds of a stream by their numbers: whoever publishes one twice has no second answer
+  `${task.id}-${task.question?.stream ? `round-${round.number}` : task.interactivity === "full" ? round.id : "task"}`;
+
+/** How many rounds of a phase one user may answer under its plan. */
+export const mostAnswers = (task: Task, { rounds, plan }: Phase): number => (task.question?.stream ? rounds : plan.rounds);
 
 /** That a task has ended, by the analyzer's signed word. */
 export interface End {
@@ -272,7 +282,7 @@ export async function readRound(data: Bytes, task: Task, analyzer: Bytes): Promi
   const number = whole("round.number", values.get("number"), { atLeast: 1 });
   const phase = whole("round.phase", values.get("phase"), { atLeast: 1, atMost: task.phases.length });
   const theta = Float64Array.from(list("theta", values.get("theta")), (entry) => real("theta", entry));
-  if (values.get("task") !== task.id || theta.length !== task.dim) throw new WireError("a round that is not of this task");
+  if (values.get("task") !== task.id || theta.length !== (task.question?.parameters ?? task.dim)) throw new WireError("a round that is not of this task");
   const [first, last] = roundsOf(task, phase);
   if (number < first || number > last) throw new WireError("a round whose number is none of its phase's");
   const key = fromHex(text("round.key", values.get("key")), 32);

@@ -5,7 +5,7 @@
 import { isAddress, requirePrivateWay } from "./addresses.ts";
 import { blinded, PREFIX_BYTES, unblinded } from "./blind.ts";
 import { ascii, type Bytes, fromHex, joined, littleEndian, toHex } from "./bytes.ts";
-import { list, names, object, text } from "./checks.ts";
+import { list, names, object, text, whole } from "./checks.ts";
 import { randomBytes } from "./crypto.ts";
 import { InvitationError, ServerError, WireError } from "./errors.ts";
 import type { Json } from "./json.ts";
@@ -15,22 +15,23 @@ const KEY_BITS = 2048;
 const SIGNED_BYTES = KEY_BITS / 8;
 export const TOKEN_BYTES = PREFIX_BYTES + SIGNED_BYTES;
 
-/** A task's enroller: where it is, and the moduli of its keys, one a slot. */
+/** A task's enroller: where it is, the moduli of its keys, one a slot, and how many tokens a slot it signs for the shuffler's blanks. */
 export interface Enroller {
   address: string;
   moduli: bigint[];
+  blanks: number;
 }
 
 /** Of a task, what says how many tokens a person needs. */
 interface Asked {
   interactivity: "sequential" | "full";
-  phases: readonly { rounds: number; lots: unknown }[];
+  phases: readonly { rounds: number; lots: { blanks: number | null } | null }[];
 }
 
 /** Read the enroller of a task, and refuse one whose tokens would be worth nothing. */
 export function readEnroller(value: Json | undefined, asked: Asked, transport: string): Enroller {
   const words = object("enroller", value);
-  names("enroller", words, ["address", "keys"]);
+  names("enroller", words, ["address", "keys"], ["blanks"]);
   const address = text("enroller.address", words.get("address"));
   if (!isAddress(address)) throw new WireError("a task whose enroller has no address like https://host:port");
   const keys = list("enroller.keys", words.get("keys")).map((key) => text("enroller.keys", key));
@@ -39,16 +40,20 @@ export function readEnroller(value: Json | undefined, asked: Asked, transport: s
     throw new WireError(`a task whose enroller has keys that are not odd numbers of ${KEY_BITS} bits`);
   }
   if (new Set(keys.map((key) => key.toLowerCase())).size !== keys.length) throw new WireError("a task whose enroller has a key twice");
-  const slots = asked.interactivity === "full" ? Math.max(...asked.phases.map((phase) => phase.rounds)) : 1;
+  const [{ lots }] = asked.phases;
+  // with secret lots a token a round, of which a person uses that of its lot: who signs does not learn which
+  const slots = asked.interactivity === "full" || lots !== null ? Math.max(...asked.phases.map((phase) => phase.rounds)) : 1;
   if (keys.length !== slots) throw new WireError(`a task whose enroller has ${keys.length} keys for ${slots} slots`);
   if (transport === "messages") throw new WireError("a task with an enroller whose reports nothing ties a token to");
-  if (asked.phases.some((phase) => phase.lots !== null)) throw new WireError("a task with an enroller and secret lots");
-  return { address, moduli: keys.map((key) => BigInt(`0x${key}`)) };
+  const blanks = words.has("blanks") ? whole("enroller.blanks", words.get("blanks"), { atLeast: 1, atMost: 1e6 }) : 0;
+  if (lots !== null && lots.blanks === null) throw new WireError("a task with an enroller whose rounds may be all blanks");
+  if (blanks !== (lots?.blanks ?? 0)) throw new WireError(`a task whose enroller signs ${blanks} blanks a slot, where a round has others`);
+  return { address, moduli: keys.map((key) => BigInt(`0x${key}`)), blanks };
 }
 
-/** Which of its tokens a person uses in a round, counted from 1: the round's place in its phase where rounds ask everybody. */
-export const tokenSlot = (interactivity: Asked["interactivity"], number: number, first: number): number =>
-  interactivity === "full" ? number - first + 1 : 1;
+/** Which of its tokens a person uses in a round, counted from 1: the round's place in its phase where people have one for each. */
+export const tokenSlot = (interactivity: Asked["interactivity"], secret: boolean, number: number, first: number): number =>
+  interactivity === "full" || secret ? number - first + 1 : 1;
 
 /** What the enroller signs, unseen. */
 export const signedMessage = (prefix: Bytes, task: string, slot: number): Bytes =>

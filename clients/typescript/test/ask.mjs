@@ -25,7 +25,7 @@ const ASKED = {
   encodings: () =>
     asked.cases.map((one, place) => {
       const plan = parts.readPlan(typed.get("cases")[place].get("plan"));
-      return one.vectors.map(({ vector, seed }) => parts.randomized(Float64Array.from(vector), plan, new parts.KeyedRandom(fromHex(seed))).counts);
+      return one.vectors.map(({ vector, seed }) => parts.randomized(Float64Array.from(vector), plan, new parts.KeyedRandom(fromHex(seed)), new Uint8Array(32)).counts);
     }),
 
   /** For each document of a task: the epsilon at delta, that of known lots where they are secret, or why it is refused. */
@@ -137,7 +137,7 @@ const ASKED = {
     const times = [];
     for (let number = 0; number < asked.reports; number += 1) {
       const begun = performance.now();
-      const { counts } = parts.randomized(vector, plan, client.secureRandom);
+      const { counts } = parts.randomized(vector, plan, client.secureRandom, new Uint8Array(32));
       await parts.sealedReport(asked.transport, new Uint8Array(32), counts, plan, key);
       times.push(performance.now() - begun);
     }

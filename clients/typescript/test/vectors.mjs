@@ -90,6 +90,46 @@ async function checkBudget({ limit, promises, events }, { parts, ...client }, to
   }
 }
 
+/** Public feature maps: the same weights to the last bit, the same features to a tolerance, and rows that are at most 1 long. */
+async function checkFeatures(parts, load) {
+  const text = await load("features/vectors.json");
+  const own = JSON.parse(text);
+  const typed = parts.parseJson(text);
+  for (const one of own.weights) same("public weights", [...parts.publicWeights(one.kind, one.seed, one.weights.length)], one.weights);
+  own.maps.forEach((one, place) => {
+    const map = parts.readFeatures(typed.get("maps")[place].get("features"), one.rows[0].length);
+    one.rows.forEach((row, number) => {
+      const features = map.apply(Float64Array.from(row));
+      if (one.mapped[number].length !== features.length) fail("features", one.map, features.length);
+      features.forEach((entry, at) => {
+        if (!(Math.abs(entry - one.mapped[number][at]) <= own.tolerance)) fail(`features of ${one.map}`, number, at, entry, one.mapped[number][at]);
+      });
+      if (Math.hypot(...features) > 1) fail("a row that is longer than 1", one.map);
+    });
+  });
+  own.records.forEach((one, place) => {
+    const reader = parts.readRecords(typed.get("records")[place].get("words"), { features: one.rows[0].length });
+    one.people.forEach((person, number) => {
+      const { x, y } = reader.row(person);
+      same("targets of a map", y, one.targets[number]);
+      x.forEach((entry, at) => {
+        if (!(Math.abs(entry - one.rows[number][at]) <= one.tolerance)) fail("a row of a map", place, number, at, entry, one.rows[number][at]);
+      });
+    });
+    for (const wrong of ["a text", [1, 2, 3], new Array(64).fill(NaN)]) {
+      if (!("image" in one.people[0])) continue;
+      let answer = "taken";
+      try {
+        reader.row({ ...one.people[0], image: wrong });
+      } catch (problem) {
+        answer = problem.name;
+      }
+      same("a picture that is none", answer, "RecordError");
+    }
+  });
+  return own.weights.length + own.maps.length + own.records.length;
+}
+
 /** How many vectors there were. `load(name)` gives the text of a file under tests. */
 export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   const shared = async (name) => JSON.parse(await load(name));
@@ -121,9 +161,26 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   const typedList = (name) => typed.get(name);
   own.encodings.forEach((one, place) => {
     const plan = parts.readPlan(typedList("encodings")[place].get("plan"));
-    const made = parts.randomized(Float64Array.from(one.vector), plan, new parts.KeyedRandom(fromHex(one.seed)));
+    const made = parts.randomized(Float64Array.from(one.vector), plan, new parts.KeyedRandom(fromHex(one.seed)), new Uint8Array(32));
     same("real encodings", [...made.exact], one.exact);
     same("counts", made.counts, one.counts);
+    checked += 1;
+  });
+  own.rotations.forEach((one, place) => {
+    const plan = parts.readPlan(typedList("rotations")[place].get("plan"));
+    const vector = Float64Array.from(one.vector);
+    const made = parts.randomized(vector, plan, new parts.KeyedRandom(fromHex(one.seed)), fromHex(one.round));
+    same("real encodings of a rotated vector", [...made.exact], one.exact);
+    same("counts of a rotated vector", made.counts, one.counts);
+    same("bits of a masked count", parts.countWidth(plan), one["bits a masked count"]);
+    const another = parts.randomized(vector, plan, new parts.KeyedRandom(fromHex(one.seed)), new Uint8Array(32));
+    const axes = vector.filter((entry) => entry !== 0).length; // of one axis, a sign alone is drawn
+    if (axes !== 1) same("a rotation follows from the round", (axes === 0) === ([...another.exact].join() === one.exact.join()), true);
+    // turned back, a short vector is itself, in levels
+    const levels = vector.map((entry) => (entry * plan.levels) / (2 * plan.norm * plan.range));
+    if (made.exact.every((entry) => entry > 0 && entry < plan.levels) && Math.hypot(...vector) < plan.norm) {
+      same("what a record says", made.said.every((entry, index) => Math.abs(entry - levels[index]) < 1e-9), true);
+    }
     checked += 1;
   });
   own.gradients.forEach((one, place) => {
@@ -165,12 +222,17 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   });
   for (const one of accounting.lots) {
     const delta = parts.allocationDelta({ mu: one.mu, rounds: one.rounds }, one.epsilon, one.neighbours);
-    // the same bound by another transform: equal but for rounding, and for what floats longer than double would add
-    if (!(Math.abs(delta - one.delta) <= 1e-3 * one.delta + 2e-10)) fail("delta of secret lots", one, delta);
+    // the same bound by another transform: equal but for rounding
+    if (!(Math.abs(delta - one.delta) <= 1e-5 * one.delta + 1e-14)) fail("delta of secret lots", one, delta);
     checked += 1;
   }
   for (const one of accounting.lots_gaussian) {
-    near("secret lots as a Gaussian", [parts.allocationGaussian({ mu: one.mu, rounds: one.rounds }, "replace-one", one.slack)], [one.gaussian], 1e-3);
+    near("secret lots as a Gaussian", [parts.allocationGaussian({ mu: one.mu, rounds: one.rounds }, "replace-one", one.slack)], [one.gaussian], 1e-5);
+  }
+  for (const one of accounting.bends) {
+    const bend = parts.bendOf(one.least, one.dim);
+    same("bend of Theorem E", bend && [bend.k, bend.nu], one.bend);
+    checked += 1;
   }
   for (const one of accounting.overflow) {
     safely("overflow", Math.min(1, one.rounds * parts.atLeast(one.size, one.users - 1, one.rounds)), one.chance, 1e-6);
@@ -182,6 +244,7 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   const budget = new client.Budget(accounting.budget.epsilon, accounting.budget.delta);
   near("use of a budget", [budget.use(accounting.budget.bounds)], [accounting.budget.use], 1e-9);
 
+  checked += await checkFeatures(parts, load);
   checked += await checkPromises({ parts, fromHex, toHex, ...client }, load);
 
   const certificates = await shared("privacy/vectors/certificates.json");
@@ -228,7 +291,7 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     const random = fromHex(one.nonce + one["seeds (helper, helper's blind, leader's blind, prove)"]);
     const shares = parts.verifiedShares(one.counts, one["messages a coordinate"], fromHex(proofs.round), random, one["chunk length"]);
     same("a helper's share", toHex(shares.helper), one["helper share"]);
-    const shape = { dim: one.counts.length, levels: 0, noiseBits: one["messages a coordinate"] };
+    const shape = { dim: one.counts.length, range: null, levels: 0, noiseBits: one["messages a coordinate"] };
     if (one["chunk length"] === parts.verifiedSizes(shape.dim, shape.noiseBits).chunk) {
       same("the length of a verified report", parts.reportBytes("verified-sum", shape), one.report.length / 2);
       checked += 1;

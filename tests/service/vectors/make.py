@@ -239,12 +239,13 @@ def left_out(task: str, round_id: str, digest: bytes, messages: int) -> dict[str
 def task_words() -> tuple[bytes, int]:
     """The text of a task, and its plan's messages a coordinate. The last digits of its figures may differ between machines."""
     import croupier as cr  # noqa: PLC0415
+    from croupier.service.wire.queries import TrainingQuery  # noqa: PLC0415
     from croupier.service.wire.task import Task  # noqa: PLC0415
 
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=DIM, radius=5.0))
     asked: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-2, "max_inflation": 3.0}
     chosen = cr.schedule(problem, 2 * USERS, **asked, rounds=2, method="acsa", lots="open")
-    task = Task("masked-sum", 2 * USERS, problem, chosen, SHUFFLER.public_key())
+    task = Task("masked-sum", 2 * USERS, TrainingQuery(problem), chosen, SHUFFLER.public_key())
     return task.document(ANALYZER).text, chosen.phases[0].plan.bits_per_coordinate
 
 

@@ -2,7 +2,7 @@
 
 What a client computes before it seals: canonical texts, draws, encodings, gradients, rows and figures of privacy, for fixed random
 bytes. `exact` parts are the same bit for bit on every machine; the others are right to the tolerance that stands beside them, since
-libraries' exp and log differ in last digits (docs/protocol.md, "What is exact").
+libraries' exp and log differ in last digits (clients/computing.md, "What is exact").
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from croupier.optimizer._gradients import Gradients
 from croupier.privacy import LotsPlan, plan_lots, plan_sum
 from croupier.privacy._filter import Caps, GaussianBound
 from croupier.privacy.allocation import Allocation
+from croupier.privacy.certificate import bend
 from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.problem import Ball, Problem
 from croupier.protocol import VectorSum
 from croupier.protocol._encoding import clip_to_ball, encode
+from croupier.protocol.randomizer import Randomizer
 from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial, round_at_random
-from croupier.service.client.records import Reader
 from croupier.service.wire.documents import canonical, sha256
+from croupier.service.wire.queries import TrainingQuery
+from croupier.service.wire.reports import count_width
 from croupier.table.read import Piece
 
 HERE = Path(__file__).parent
@@ -43,6 +46,7 @@ def made() -> dict[str, Any]:
         "samplers": [sampler_vector(number, *case) for number, case in enumerate(sampler_cases())],
         "roundings": [rounding_vector(number, levels) for number, levels in enumerate((1, 3, 40, 255, 256, 5000))],
         "encodings": [encoding_vector(number) for number in range(40)],
+        "rotations": [rotation_vector(number) for number in range(12)],
         "gradients": [gradient_vector(number, *case) for number, case in enumerate(gradient_cases())],
         "rows": [rows_vector(*case) for case in rows_cases()],
         "accounting": accounting(),
@@ -120,7 +124,9 @@ def rounding_vector(number: int, levels: int) -> dict[str, Any]:
 def encoding_vector(number: int) -> dict[str, Any]:
     rng = generator("encoding", number)
     dim = int(rng.integers(1, 40))
-    plan = plan_sum(epsilon=1.0, delta=1e-6, users=int(rng.integers(100, 3000)), dim=dim, norm=float(rng.choice([1.0, 0.7, 2.5])))
+    plan = plan_sum(
+        epsilon=1.0, delta=1e-6, users=int(rng.integers(100, 3000)), dim=dim, norm=float(rng.choice([1.0, 0.7, 2.5])), rotation=None
+    )
     vector = rng.normal(size=dim) * float(rng.choice([0.01, 0.3, 3.0, 1e60, 1e120])) / math.sqrt(dim)
     (unit,) = clip_to_ball(LinearVectors.of(vector[np.newaxis]), plan.norm)
     report = VectorSum(plan).randomize(vector, KeyedRandom(key("encoding", number), private=False))
@@ -132,6 +138,29 @@ def encoding_vector(number: int) -> dict[str, Any]:
         "clipped": bool(np.linalg.norm(vector / np.abs(vector).max()) * np.abs(vector).max() > plan.norm),
         "exact": encode(unit.numbers(), plan.levels)[0].tolist(),
         "counts": report.bits.sum(axis=1).tolist(),
+    }
+
+
+def rotation_vector(number: int) -> dict[str, Any]:
+    rng, context = generator("rotation", number), key("round", number)
+    dim, norm = int(rng.integers(20, 300)), float(rng.choice([1.0, 0.7, 2.5]))
+    users, box = int(rng.integers(100, 3000)), float(rng.choice([1.5, 3.0, 3.7]))
+    plan = plan_sum(epsilon=1.0, delta=1e-6, users=users, dim=dim, norm=norm, rotation=box, max_inflation=1.3)
+    vector = rng.normal(size=dim) * float(rng.choice([0.01, 0.3, 3.0, 1e60, 1e120])) / math.sqrt(dim)
+    if number % 4 == 3:  # on one axis, and zero
+        vector[1:] = 0.0
+        vector[0] *= number % 8 == 3
+    (unit,) = clip_to_ball(LinearVectors.of(vector[np.newaxis]), plan.norm)
+    protocol = Randomizer(plan, context)
+    report = protocol.randomize(vector, KeyedRandom(key("rotated", number), private=False))
+    return {
+        "seed": key("rotated", number).hex(),
+        "round": context.hex(),
+        "plan": plan.to_dict(),
+        "vector": vector.tolist(),
+        "exact": encode(protocol.numbers(unit), plan.levels)[0].tolist(),
+        "counts": report.bits.sum(axis=1).tolist(),
+        "bits a masked count": count_width(plan),
     }
 
 
@@ -245,14 +274,15 @@ def rows_vector(words: dict[str, Any], people: list[dict[str, str]]) -> dict[str
 
     from croupier.table.read import NULLS  # noqa: PLC0415
 
-    reader = Reader(words)
+    weights = len(words["features"]) + 1
+    reader = TrainingQuery(Problem(loss=problems.Logistic(), domain=Ball(dim=weights, radius=1.0)), words)
     names = list(people[0])
     text = "\n".join([",".join(names), *(",".join(person[name] for name in names) for person in people), ""])
-    types = reader._encoder.types(target=True)
+    types = reader.columns
     options = arrow_csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=NULLS)
     table = arrow_csv.read_csv(pa.py_buffer(text.encode()), convert_options=options)
     pieces = [Piece(batch=batch, file="people.csv", first=1) for batch in table.to_batches()]
-    X, y = reader.of_pieces(pieces, "people.csv")
+    X, y = reader.read_pieces(pieces, "people.csv")
     return {
         "records": words,
         "file": text,
@@ -280,18 +310,23 @@ def accounting() -> dict[str, Any]:
         {"epsilon": 4.0, "delta": 1e-5, "users": 60, "dim": 2, "rounds": 4},
         {"epsilon": 2.0, "delta": 1e-9, "users": 300, "dim": 50, "norm": 0.25},
         {"epsilon": 1.0, "delta": 1e-6, "users": 100_000, "dim": 3, "rounds": 30},
+        {"epsilon": 2.0, "delta": 1e-6, "users": 3332, "dim": 4096, "max_bits": 14},  # by Theorem E
+        {"epsilon": 1.0, "delta": 1e-6, "users": 2_000, "dim": 300, "rotation": "auto", "max_inflation": 1.2},
+        {"epsilon": 1.0, "delta": 1e-6, "users": 2_000, "dim": 300, "rotation": "auto", "diameter": 1.3, "answers": 1},
     ]
     plans = []
     for request in requests:
-        plan = plan_sum(**request)
+        plan = plan_sum(**{"rotation": None} | request)
         guarantee = plan.guarantee
         epsilon = guarantee.epsilon(request["delta"])
         plans.append({"plan": plan.to_dict(), "mu": guarantee.mu, "slack": guarantee.slack, "epsilon": epsilon})
-    lots = [(0.5, 20), (0.25, 200), (1.5, 2)]
+    lots = [(0.5, 20), (0.25, 200), (1.5, 2), (2.0, 20)]
     lots_requests: list[dict[str, Any]] = [
-        {"epsilon": 1.0, "delta": 1e-6, "users": 10_000, "rounds": 20, "dim": 30},
+        {"epsilon": 1.0, "delta": 1e-6, "users": 10_000, "rounds": 20, "dim": 30, "rotation": None},
         {"epsilon": 2.0, "delta": 1e-5, "users": 3_000, "rounds": 10, "dim": 5, "honest": 0.9},
         {"epsilon": 2.0, "delta": 1e-5, "users": 3_000, "rounds": 10, "dim": 5, "honest": 0.9, "exclusions": True},
+        {"epsilon": 1.0, "delta": 1e-6, "users": 10_000, "rounds": 20, "dim": 100, "rotation": "gradients", "max_inflation": 1.5},
+        {"epsilon": 1.0, "delta": 1e-6, "users": 60_000, "rounds": 20, "dim": 4000, "rotation": "gradients", "max_inflation": 1.5},
     ]
     # as deployed tasks have them: not all who are drawn come, and reports may be left out
     lots_plans = [plan_lots(**request) for request in lots_requests]
@@ -315,11 +350,16 @@ def accounting() -> dict[str, Any]:
             }
             for mu, rounds in lots
             for how in relations
-            for epsilon in (1.0, 3.0)
+            for epsilon in (0.0, 1.0, 3.0, 7.0)
         ],
         "lots_gaussian": [
             {"mu": mu, "rounds": rounds, "slack": 1e-7, "gaussian": Allocation(mu=mu, rounds=rounds).gaussian("replace-one", 1e-7)}
             for mu, rounds in lots
+        ],
+        "bends": [
+            {"least": least, "dim": dim, "bend": bend(least, dim)}
+            for least in (1e-7, 2.0**-17, 1.9e-4, 31.5 / 32 * 2.0**-10, 0.0151, 2.0**-6, 0.1)
+            for dim in (1, 600, 4096, 8192, 8193)
         ],
         "overflow": [
             {"users": users, "rounds": rounds, "size": size, "chance": overflow(users, rounds, size)}

@@ -159,7 +159,7 @@ def budget_vector(number: int) -> dict[str, Any]:
                 refusal = str(problem)
             entries = budget.entries()
             counted = budget.counted(limit, entries)
-            used = limit.caps.use([entry.bound for entry in counted]) if counted else (0.0, 0.0)
+            used = limit.use([entry.guarantee for entry in counted])
             events.append(
                 {
                     "now": now[0],

@@ -3,7 +3,7 @@
 What a client makes of a record for every kind of question: the words as they stand in a task, a CSV file, the vector of each of its
 records and their mean, with the question's dimension, norm and diameter, and a plan by that diameter with what is proved of it. A
 `tolerance` of 0 says that vectors are the same bit for bit on every machine; others are right to it, in parts of the largest entry
-(docs/protocol.md, "What is exact").
+(clients/computing.md, "What is exact").
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from croupier.service.wire.queries import AskedQuery
-from croupier.statistics import NumberGuess
+from croupier.service.wire.queries import statistic_from_dict
 from croupier.statistics.asking import plan_for
+from croupier.statistics.columns import NumberGuess
 
 HERE = Path(__file__).parent
 BOUNDED = 1e-12
@@ -35,6 +35,34 @@ PEOPLE = """age,pay,town,ill,grade,cost
 -7,-1,Rome,no,3,1e9
 61.5,NA, Ulm ,no,10,0
 1e3,  250 ,,yes,1,-10
+"""
+TEXTS = """says,more
+no,1
+ Yes\t,1
+e\u0301clair,1
+\u00e9clair,1
+,1
+a,1
+"a long text, cut",1
+\U0001f642\U0001f642\U0001f642,1
+\u4e2d\u6587\u5b57,1
+NA,1
+\u00a0,1
+"""
+DAYS = """day,more
+2028-02-26,1
+2028-02-27,1
+2028-02-29T12:00,1
+2028-02-30,1
+2028-03-01 08:15,1
+2028-03-27,1
+2028-03-28,1
+28-03-01,1
+2028-3-1,1
+,1
+2028-03-011,1
+0028-03-01,1
+ 2028-03-02 ,1
 """
 TARGETS = {
     "two": {"column": "ill", "classes": ["yes", "no"]},
@@ -108,6 +136,10 @@ def cases() -> list[tuple[str, dict[str, Any], str, float]]:
         ["0", "100", "14.285714285714286", "14.285714285714285", "28.571428571428573", "-5", "1e9", "inf", "-inf"]
     )
     log = schema("cost", columns=[{"name": "age", "low": 0, "high": 100}, {"name": "pay", "low": 0, "high": 5000, "scale": "log"}])
+    held = {"kind": "words", "column": "says", "max_bytes": 8, "per_person": 1, "cells": 256, "mistakes": 0.01, "hash_seed": 7}
+    edges = {"name": "age", "edges": [0, 18, 61.5, 100]}
+    table = {"kind": "table", "columns": [edges, {"name": "town", "levels": ["Ulm", "Bonn"]}], "by": 0, "marginals": 0.0}
+    stream = {"kind": "stream", "column": "day", "start": "2028-02-27"}
     described_at = {"epsilon": 0.5, "delta": 1e-6, "users": 100}
     clipped = {"norm": 0.2, "constant": 1.0, "weights": [1.0, 0.25]}
     return [
@@ -116,6 +148,14 @@ def cases() -> list[tuple[str, dict[str, Any], str, float]]:
         ("a description of levels", {"kind": "describe", "columns": [{"name": "town", "levels": [1, True, "Ulm"]}]}, PEOPLE, 0.0),
         ("a histogram", histogram, ages + "\nNA\nabc\n\n", 0.0),
         ("a histogram of one bin", histogram | {"low": -0.5, "high": 1e-9, "bins": 1}, ages + "\n", 0.0),
+        ("texts", held, TEXTS, 0.0),
+        ("two texts a person", held | {"per_person": 2, "max_bytes": 5, "hash_seed": 2**53 - 1}, TEXTS, 0.0),
+        ("a table", table, PEOPLE, 0.0),
+        ("a table with marginals", table | {"marginals": 0.3}, PEOPLE, 0.0),
+        ("a table of one column", {"kind": "table", "columns": table["columns"][:1], "by": 0, "marginals": 0.0}, PEOPLE, 0.0),
+        ("a number in groups", table | {"columns": table["columns"][::-1], "by": 1}, PEOPLE, 0.0),
+        ("a stream", stream | {"days": 30, "per_person": 1}, DAYS, 0.0),
+        ("a stream of two days a person", stream | {"days": 9, "per_person": 2}, DAYS, 0.0),
         ("a regression", {"kind": "regression", "schema": schema("cost", described=described_at)}, PEOPLE, 0.0),
         (
             "a regression on rows as they are",
@@ -142,14 +182,14 @@ def cases() -> list[tuple[str, dict[str, Any], str, float]]:
 
 def vector(about: str, words: dict[str, Any], file: str, tolerance: float) -> dict[str, Any]:
     words = json.loads(json.dumps(words))
-    query = AskedQuery(words)
+    query = statistic_from_dict(words)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "people.csv")
         path.write_text(file, encoding="utf-8")
-        X, y = query.of_file(path)
+        X, y = query.read_file(path)
     rows = np.atleast_2d(np.asarray(X, dtype=np.float64))
     statistic = query.statistic
-    plan = plan_for(statistic, 2_000, epsilon=1.0, delta=1e-6, honest=0.9)
+    plan = plan_for(statistic, 2_000, epsilon=1.0, delta=1e-6, honest=0.9, rotation=None)
     return {
         "about": about,
         "words": words,

@@ -1,4 +1,4 @@
-"""The roles on the network: HTTP around `ShufflerRole` and `RemotePopulation`, binary bodies, and every refusal with a reason."""
+"""The analyzer on the network: HTTP around `RemotePopulation`, for the shuffler and for whoever watches a run."""
 
 from __future__ import annotations
 
@@ -12,69 +12,67 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from prometheus_client import Counter
 from starlette.concurrency import run_in_threadpool
 
-from ..net.app import (
-    _MOST_ARRIVALS_BYTES,
-    _MOST_STREAMS,
-    ANSWER_POLICY,
-    HEARTBEAT_SECONDS,
-    POLL_SECONDS,
-    _app,
-    _document,
-    _handed,
-    _refusal,
-)
-from ..wire.transports import release_bytes
+from ..net.server import document_answer, hand_over, refusal_answer, role_app
 from .dashboard import POLICY, Dashboard, page
 from .population import RemotePopulation
+
+# A word on arrivals is short.
+_MOST_ARRIVALS_BYTES = 1 << 10
+# Pages that get events; more of them ask by themselves.
+_MOST_STREAMS = 100
+# Of a page's events: between two looks at the state, and between two signs of life.
+POLL_SECONDS, HEARTBEAT_SECONDS = 0.5, 15.0
+# A page without scripts, whose style and pictures are in it.
+ANSWER_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 def analyzer_app(population: RemotePopulation) -> FastAPI:
     """For the shuffler: the task, the round, and where batches go."""
-    app, registry = _app("croupier analyzer", population.store)
+    app, registry = role_app("croupier analyzer", population.store)
     batches = Counter("croupier_batches_taken", "Batches that were taken, retries included", registry=registry)
-    longest = population.task.most_batch_bytes()
+    longest, longest_release = population.longest_bodies
 
     @app.get("/v1/task")
     async def task(request: Request) -> Response:
-        return _document(population.document)
+        return document_answer(population.document)
 
     @app.get("/v1/round")
     async def current(request: Request) -> Response:
-        return _document(await run_in_threadpool(population.current))
+        return document_answer(await run_in_threadpool(population.current))
 
     @app.post("/v1/batch")
     async def batch(request: Request) -> Response:
-        answer = await _handed(request, longest, population.take)
+        answer = await hand_over(request, longest, population.take)
         if answer.status_code == 200:
             batches.inc()
         return answer
 
     @app.get("/v1/exclusions/{round_id}")
     async def exclusions(round_id: str) -> Response:
-        return _document(await run_in_threadpool(population.exclusions, round_id))
+        return document_answer(await run_in_threadpool(population.exclusions, round_id))
 
     @app.post("/v1/release")
     async def release(request: Request) -> Response:
-        return await _handed(request, release_bytes(population.task.problem.dim), population.take_release)
+        return await hand_over(request, longest_release, population.take_release)
 
     @app.get("/v1/end")
     async def end(request: Request) -> Response:
-        return _document(await run_in_threadpool(population.ending.document))
+        return document_answer(await run_in_threadpool(population.ending.document))
 
     @app.post("/v1/end")
     async def end_heard(request: Request) -> Response:
-        return await _handed(request, _MOST_ARRIVALS_BYTES, population.ending.hear)
+        return await hand_over(request, _MOST_ARRIVALS_BYTES, population.ending.hear)
 
     @app.post("/v1/refusal")
     async def refusal(request: Request) -> Response:
-        return await _handed(request, _MOST_ARRIVALS_BYTES, population.ending.refuse)
+        return await hand_over(request, _MOST_ARRIVALS_BYTES, population.ending.refuse)
 
     dashboard = Dashboard(population)
     app.state.stopping, app.state.streams = False, 0
 
     @app.post("/v1/arrivals")
     async def arrivals(request: Request) -> Response:
-        return await _handed(request, _MOST_ARRIVALS_BYTES, dashboard.hear)
+        return await hand_over(request, _MOST_ARRIVALS_BYTES, dashboard.hear)
 
     @app.get("/")
     async def shown(request: Request) -> Response:
@@ -84,7 +82,7 @@ def analyzer_app(population: RemotePopulation) -> FastAPI:
     @app.get("/answer")
     async def answer(request: Request) -> Response:
         if population.page is None:
-            return _refusal(404, "there is no answer yet, or none with pictures")
+            return refusal_answer(404, "there is no answer yet, or none with pictures")
         return HTMLResponse(population.page, headers={"Content-Security-Policy": ANSWER_POLICY, "Referrer-Policy": "no-referrer"})
 
     @app.get("/v1/state")
@@ -94,7 +92,7 @@ def analyzer_app(population: RemotePopulation) -> FastAPI:
     @app.get("/v1/events")
     async def events(request: Request) -> Response:
         if app.state.streams >= _MOST_STREAMS:
-            return _refusal(503, "too many pages are open; ask for /v1/state")
+            return refusal_answer(503, "too many pages are open; ask for /v1/state")
         return StreamingResponse(_events(app, dashboard), media_type="text/event-stream")
 
     return app

@@ -14,28 +14,34 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import groupby
 from typing import Any
+
+from scipy.stats import chi2
 
 from ... import __version__
 from ...optimizer.phases import Phase, Schedule
 from ...optimizer.training import noise_norms
 from ...privacy import _statements as words
 from ...privacy._rounding import round_up
-from ...problem import Problem
 from ..wire.documents import ARRIVALS, Document, WireError, cleaned
 from ..wire.outcomes import Answered
-from ..wire.queries import AskedQuery
-from ..wire.task import Task, TaskRound
+from ..wire.task import Task, TaskRound, fewest, most_excluded
 from ..wire.transports import TRANSPORTS
-from .population import RemotePopulation, fewest, most_excluded, room
+from .population import RemotePopulation, room
 
 # Rounds beyond this many are shown in groups, so that a run of 10 000 rounds is no page of a megabyte.
 MOST_POINTS = 240
 # Seconds: how old a state may be, and for how long the shuffler's last word counts as news.
 _FRESH, _NEWS = 0.5, 30.0
+# What is said of a run whose sums cannot be told from noise, and how often noise alone passes for that.
+NOISE_ALONE = (
+    "the sums of all rounds cannot be told from noise alone: nobody may have come, or too few. Ask the shuffler's operator, "
+    "who alone can know; do not use the model"
+)
+_ALL_BUT = 0.999
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ def run_state(
 ) -> dict[str, Any]:
     """A run as plain JSON: the rounds that were answered, the one that is waited for, what the shuffler said of it, and why the run
     has ended where that was before its time."""
-    schedule = task.schedule
+    schedule = replace(task.schedule, phases=task.round_phases)
     number = waiting.phase if waiting else answered[-1].phase if answered else 1
     phase = schedule.phases[number - 1]
     status = "spoiled" if end else "finished" if len(answered) >= schedule.rounds else "asking" if waiting else "working"
@@ -117,7 +123,7 @@ def run_state(
         "croupier": __version__,
         "task": task.id,
         "name": cleaned(task.name),
-        "question": isinstance(task.problem, AskedQuery),
+        "question": task.query.once,
         "status": status,
         "end": end,
         "refusal": None,
@@ -134,8 +140,8 @@ def run_state(
         "bits": _bits(task, phase),
         "curve": curve(schedule, answered),
         "noise": _noise(schedule),
-        "plan": plan_words(task, number) + bad_words(answered),
-        "promise": promise_words(schedule, "answer" if isinstance(task.problem, AskedQuery) else "model"),
+        "plan": plan_words(task, number) + bad_words(answered) + noise_words(task, answered),
+        "promise": promise_words(schedule, task.query.release),
         "answer": False,
     }
 
@@ -217,7 +223,7 @@ def _privacy(schedule: Schedule) -> dict[str, Any]:
 def _bits(task: Task, phase: Phase) -> dict[str, Any]:
     plan, full = phase.plan, task.schedule.interactivity == "full"
     return {
-        "person": task.schedule.bits_per_user,
+        "person": replace(task.schedule, phases=task.round_phases).bits_per_user,
         "round": plan.bits_per_user,
         "rounds": phase.rounds if full else 1,
         "bytes": TRANSPORTS[task.transport].report_length(plan) + task.token_bytes,
@@ -227,7 +233,7 @@ def _bits(task: Task, phase: Phase) -> dict[str, Any]:
 
 def plan_words(task: Task, number: int) -> list[list[str]]:
     """The plan of a phase in words: names and what they are."""
-    schedule, phase = task.schedule, task.schedule.phases[number - 1]
+    schedule, phase = task.schedule, task.round_phases[number - 1]
     plan, full, of_mean = phase.plan, schedule.interactivity == "full", phase.plan.noise_std / phase.mean_of
     ends = f"with {plan.users:,} reports"
     if task.secret is not None:
@@ -236,23 +242,22 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         ends += f", or after {task.patience:,.4g} seconds with at least {fewest(task, phase):,}"
     unit, hidden = ("people", "") if phase.lots is None else ("reports", ", drawn by a lot that is kept secret")
     bound = "none" if schedule.bound is None else f"expected excess {schedule.bound_on} loss at most {schedule.bound:.4g}"
-    problem = task.problem
-    subject = ("question", problem.in_words) if isinstance(problem, AskedQuery) else ("model", _problem_words(problem))
+    query = task.query_of(number)
     rows = {
-        subject[0]: subject[1],
+        query.subject: query.description,
         "method": f"{schedule.method}, {schedule.interactivity} interactivity; {schedule.why}",
         "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} {unit}, by {phase.algorithm}",
         "a person": "is in every round" if full else f"is in one round at most{hidden}",
         "a round ends": ends,
         "honest in a round": _honest_words(task, phase, unit),
-        "gradients" if subject[0] == "model" else "vectors": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
+        "vectors" if query.once else "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
         "coordinate",
         "transport": f"{task.transport}: {TRANSPORTS[task.transport].description}",
         "noise": f"{of_mean:.3g} in a coordinate of the mean, {plan.inflation:.4g} times a trusted curator's",
         "bound on the loss": bound,
     }
-    if isinstance(problem, AskedQuery):  # there is one round, and nothing is minimised
+    if query.once:  # nothing is minimised
         rows = {name: text for name, text in rows.items() if name not in ("phase", "method", "bound on the loss")}
     return [[name, text] for name, text in rows.items()]
 
@@ -277,6 +282,25 @@ def bad_words(answered: Sequence[Answered]) -> list[list[str]]:
     return rows + ([["lost rounds", f"{numbers}: counts that no users could have sent"]] if dropped else [])
 
 
+def is_noise_alone(task: Task, answered: Sequence[Answered]) -> bool:
+    """Whether the sums that all rounds released could be noise alone; where nobody came it says so, all but once in 1000 times.
+
+    It looks at what was released and nothing else, so that it says nothing new of anybody: least of all how many came.
+    """
+    rounds = [(entry, task.round_phases[entry.phase - 1]) for entry in answered if not entry.dropped]
+    if task.query.once or not rounds:
+        return False
+    dims = sum(phase.plan.dim for _, phase in rounds)
+    squares = sum((entry.length / noise_length(phase, entry.users)) ** 2 * phase.plan.dim for entry, phase in rounds)
+    return bool(squares <= chi2.ppf(_ALL_BUT, dims))
+
+
+def noise_words(task: Task, answered: Sequence[Answered]) -> list[list[str]]:
+    """The same for people, of a run with all its rounds; nothing where there is more than noise."""
+    over = len(answered) >= task.schedule.rounds and is_noise_alone(task, answered)
+    return [["result", NOISE_ALONE]] if over else []
+
+
 def promise_words(schedule: Schedule, release: str = "model") -> dict[str, str]:
     """What the whole run promises, in words and in figures that can be checked."""
     guarantee, delta = schedule.guarantee, _delta(schedule)
@@ -287,6 +311,8 @@ def promise_words(schedule: Schedule, release: str = "model") -> dict[str, str]:
         claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest, watched=watched, release=release
     )
     lots = f" Assumed of the lots. {words.DEPLOYED_LOTS}" if watched else ""
+    if (plan := schedule.phases[0].lots) is not None and plan.blanks is not None:
+        lots += f" {words.COUNTED_BLANKS.format(size=plan.size, people=plan.least_people - plan.most_excluded)}"
     return {
         "short": f"epsilon {round_up(epsilon)}, delta {round_up(claim.delta)}",
         "words": " ".join(filter(None, (promise.meaning, promise.guess, promise.if_watched))),
@@ -298,19 +324,6 @@ def promise_words(schedule: Schedule, release: str = "model") -> dict[str, str]:
 def _delta(schedule: Schedule) -> float:
     """The delta that the task was planned for."""
     return max((phase.lots or phase.plan).delta for phase in schedule.phases) + schedule.shortfall
-
-
-def _problem_words(problem: Problem) -> str:
-    """A loss and a domain by name, with those of their parameters that are numbers."""
-
-    def name(part: Any) -> str:
-        words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(part).__name__).lower()
-        numbers = {f.name: getattr(part, f.name) for f in fields(part) if f.name != "dim" and f.init}
-        said = ", ".join(f"{key} {value:g}" for key, value in numbers.items() if isinstance(value, int | float))
-        return f"{words} ({said})" if said else words
-
-    penalty = f", l2 penalty {problem.l2:.4g}" if problem.l2 else ""
-    return f"{name(problem.loss)} loss, {problem.dim:,} weights in a {name(problem.domain)}{penalty}"
 
 
 def _mean(values: Sequence[float]) -> float:

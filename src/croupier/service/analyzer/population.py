@@ -1,9 +1,4 @@
-"""How many reports a round may leave out, and with how many it can end: both follow from the task, and all roles compute them.
-
-By the task's premise a batch holds so many honest users (`held`). Its plan counts on `honest_users` of them. What is between is the
-margin for reports that are left out: an analyzer that leaves out honest ones, which nobody can tell, still has the sum of as many
-honest users as the plan's proof needs.
-"""
+"""The analyzer: users behind a shuffler, as an optimizer sees them. It publishes rounds, and opens the batches that come."""
 
 from __future__ import annotations
 
@@ -11,6 +6,7 @@ import hashlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -20,46 +16,59 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Column, Connection, ForeignKey, Integer, LargeBinary, String, Table, func, insert, select, update
 
-from ...optimizer._gradients import Gradients
-from ...optimizer.phases import Phase, Schedule, held_in_batch, objective_of
+from ...optimizer.phases import Phase, Schedule
 from ...population.population import Question, Test
 from ...privacy import SumPlan
 from ...privacy._rounding import exact
 from ...privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ...protocol import Counts, SumEstimate, VectorSum
 from ...validation import ArgumentError
-from ..net import database as tables
-from ..net.database import Database, Result
-from ..wire.documents import Document, End, WireError, refusal_reason, require_heard, sha256
-from ..wire.enrolment import PREFIX_BYTES
+from ..net.database import Database, Result, role_tables
+from ..wire.documents import Document, End, Exclusions, WireError, refusal_reason, require_heard, sha256
+from ..wire.enrolment import PREFIX_BYTES, is_token
 from ..wire.outcomes import Answered, RoundLostError, TooManyBadReportsError
-from ..wire.queries import AskedQuery
-from ..wire.reports import Exclusions
-from ..wire.task import Task, TaskRound
-from ..wire.tokens import is_token, slot_of
+from ..wire.task import Task, TaskRound, fewest, most_excluded
 from ..wire.transports import TRANSPORTS, Release, SealedBatch
 
+# The analyzer's tables: rounds and their counts, and nobody.
 
-def most_excluded(task: Task, phase: Phase) -> int:
-    """Count the reports of a round that may be left out at most: E.
+ANALYZER = role_tables()
+asked = Table(
+    "asked",
+    ANALYZER,
+    Column("id", String, primary_key=True),
+    Column("number", Integer, nullable=False, unique=True),
+    Column("document", LargeBinary, nullable=False),
+    Column("key", LargeBinary),  # dropped with the answer
+    Column("ones", String),
+    Column("users", Integer),
+    Column("batch", LargeBinary),  # arrived, and not yet opened
+    Column("spoiled", String),  # what was found in the batch: the end of the task
+)
 
-    Guarantee
-    ---------
-    Whichever E reports of a batch are left out, the rest holds the honest users that the phase's plan counts on, if the batch holds
-    those that the task's premise says.
-    """
-    if phase.lots is not None:
-        return phase.lots.most_excluded
-    return held_in_batch(task.schedule, task.users, phase) - phase.plan.honest_users
+# What was found in a round's batch, and the list of exclusions as it was signed: written before it is said.
+found = Table(
+    "found",
+    ANALYZER,
+    Column("round", ForeignKey("asked.id"), primary_key=True),
+    Column("bad", Integer, nullable=False),  # reports that are left out, or envelopes that count as a zero
+    Column("exclusions", LargeBinary),  # the signed list, of a transport whose reports are checked
+    Column("share", LargeBinary),  # the analyzer's share of the sum of the others, until the shuffler's is here
+    Column("dropped", String),  # why nothing was made of the round's sum
+)
+
+# Tokens that were counted, by the digest of their random part, and in which round.
+spent = Table(
+    "spent",
+    ANALYZER,
+    Column("token", String, primary_key=True),
+    Column("round", ForeignKey("asked.id"), nullable=False),
+)
 
 
-def fewest(task: Task, phase: Phase) -> int:
-    """Count the reports with which a round can end at least, before any is left out."""
-    if phase.lots is not None:
-        return phase.plan.users
-    return phase.plan.honest_users + most_excluded(task, phase)
+# Room for bad reports.
 
 
 def no_room(task: Task) -> str | None:
@@ -85,7 +94,7 @@ def room(task: Task, phase: Phase) -> int:
 
 
 def _would_leave_room(batch: int, users: int, schedule: Schedule) -> bool:
-    """Whether such rounds would be planned with E of at least 1, as `Budget.honest_of` and `AskedQuery.schedule` plan them."""
+    """Whether such rounds would be planned with E of at least 1, as `Budget.honest_of` and `StatisticQuery.schedule` plan them."""
     if batch > users:
         return False
     chance = schedule.shortfall
@@ -109,11 +118,10 @@ class Admission:
     """
 
     def __init__(self, store: Database, task: Task, task_round: TaskRound) -> None:
-        self._task, self._round, self._slot = task, task_round.id, slot_of(task, task_round)
+        self._task, self._round, self._slot = task, task_round.id, task.token_slot(task_round)
         self._used: dict[str, None] = {}
         with store.look() as connection:
-            spent = tables.spent.c
-            query = select(spent.token).where(spent.round != task_round.id)
+            query = select(spent.c.token).where(spent.c.round != task_round.id)
             self._earlier = set(connection.execute(query).scalars()) if task.enroller is not None else set[str]()
 
     def admits(self, token: bytes) -> bool:
@@ -121,7 +129,7 @@ class Admission:
         if self._task.enroller is None:
             return not token
         name = hashlib.sha256(token[:PREFIX_BYTES]).hexdigest()
-        if name in self._used or name in self._earlier or not is_token(token, self._task, self._slot):
+        if name in self._used or name in self._earlier or not is_token(token, self._task.id, self._task.enroller, self._slot):
             return False
         self._used[name] = None
         return True
@@ -131,7 +139,7 @@ class Admission:
         names = list(self._used)
         for start in range(0, len(names), _TOGETHER):
             rows = [{"token": name, "round": self._round} for name in names[start : start + _TOGETHER]]
-            connection.execute(insert(tables.spent), rows)
+            connection.execute(insert(spent), rows)
 
 
 # What the analyzer makes of a batch: counts, or a signed list of the reports that are left out, and then one sum over the rest.
@@ -140,6 +148,7 @@ class Admission:
 # the same list, and no batch is opened for two.
 
 log = logging.getLogger("croupier")
+_SHORT = "fewer people came to it than the task counts on (turnout), and there are no more blanks"
 _IMPOSSIBLE = "counts that no users could have sent: a report was not made by the protocol"
 
 
@@ -158,40 +167,41 @@ def open_batch(
     admission, transport = Admission(store, task, task_round), TRANSPORTS[task.transport]
     secret = transport.analyzer_secret(private, task.shuffler, batch.round)
     verdict = transport.check(batch, phase.plan, private, pool, admission.admits, secret)
-    found: dict[str, Any] = {"bad": verdict.bad}
+    finding: dict[str, Any] = {"bad": verdict.bad}
     values: dict[str, Any] = {"users": batch.users - len(verdict.places)}
     if transport.checked:
-        found["exclusions"] = Exclusions(task.id, task_round.id, sha256(data), verdict.places).document(key).to_bytes()
+        finding["exclusions"] = Exclusions(task.id, task_round.id, sha256(data), verdict.places).document(key).to_bytes()
     if verdict.cheats > (most := transport.most_cheats(batch.users, phase.plan, most_excluded(task, phase))):
-        values = {"spoiled": transport.spoiled(verdict, batch.users, most)}
+        short = task.enroller is not None and task.secret is not None and verdict.bad == batch.users
+        values = {"spoiled": _SHORT if short else transport.spoiled(verdict, batch.users, most)}
     elif verdict.share is not None:
-        found["share"] = verdict.share.astype("<u8").tobytes()
+        finding["share"] = verdict.share.astype("<u8").tobytes()
     elif verdict.counts is not None:
         values["ones"] = json.dumps(verdict.counts.ones.tolist())
     if verdict.bad:
         log.warning("round %d: %d bad %s", task_round.number, verdict.bad, transport.bad_words)
     with store.begin() as connection:
-        connection.execute(insert(tables.found).values(round=task_round.id, **found))
+        connection.execute(insert(found).values(round=task_round.id, **finding))
         admission.spend(connection)
-        here = tables.asked.c.id == task_round.id
-        connection.execute(update(tables.asked).where(here).values(**values, key=None, batch=None))
+        here = asked.c.id == task_round.id
+        connection.execute(update(asked).where(here).values(**values, key=None, batch=None))
     store.wipe()
 
 
 def exclusions_of(store: Database, round_id: str) -> Document | None:
     """Return the signed list of the reports that are left out of a round."""
     with store.look() as connection:
-        stored = connection.execute(select(tables.found.c.exclusions).where(tables.found.c.round == round_id)).scalar()
+        stored = connection.execute(select(found.c.exclusions).where(found.c.round == round_id)).scalar()
     return None if stored is None else Document.from_bytes(stored)
 
 
 def take_release(store: Database, task: Task, task_round: TaskRound, release: Release) -> None:
     """Write down the counts of a round: the shuffler's sum less the analyzer's share. The first release counts, others do
     nothing."""
-    phase, transport, found = task_round.phase_of(task), TRANSPORTS[task.transport], tables.found.c
+    phase, transport = task_round.phase_of(task), TRANSPORTS[task.transport]
     with store.begin() as connection:
-        query = select(found.exclusions, found.share, tables.asked.c.users).join_from(tables.found, tables.asked)
-        row = connection.execute(query.where(found.round == task_round.id)).first()
+        query = select(found.c.exclusions, found.c.share, asked.c.users).join_from(found, asked)
+        row = connection.execute(query.where(found.c.round == task_round.id)).first()
         if row is None or row.exclusions is None or not transport.carries(release):
             raise WireError("a release of no list of exclusions")
         if Document.from_bytes(row.exclusions).digest != release.exclusions:
@@ -201,22 +211,22 @@ def take_release(store: Database, task: Task, task_round: TaskRound, release: Re
         if release.users != row.users:
             raise WireError("a release of another shape than the task's")
         counts = transport.counts(release, np.frombuffer(row.share, "<u8").astype(np.uint64), phase.plan)
-        here = found.round == task_round.id
+        here = found.c.round == task_round.id
         dropped = None if counts is not None else _IMPOSSIBLE
         if dropped:
             log.error("round %d is a step of length 0: %s", task_round.number, dropped)
-        connection.execute(update(tables.found).where(here).values(share=None, dropped=dropped))
+        connection.execute(update(found).where(here).values(share=None, dropped=dropped))
         ones = json.dumps(None if counts is None else counts.ones.tolist())
-        connection.execute(update(tables.asked).where(tables.asked.c.id == task_round.id).values(ones=ones))
+        connection.execute(update(asked).where(asked.c.id == task_round.id).values(ones=ones))
     store.wipe()
 
 
-def estimate_of(ones: str, users: int, plan: SumPlan) -> SumEstimate:
-    """Estimate the sum from counts as they were written down; a round that was dropped is a sum of 0."""
+def estimate_of(ones: str, users: int, plan: SumPlan, document: Document) -> SumEstimate:
+    """Estimate the sum from a round's counts as they were written down; a round that was dropped is a sum of 0."""
     counts = json.loads(ones)
     if counts is None:  # what is said of the users is that no users could have sent it
         return SumEstimate(sum=np.zeros(plan.dim), users=users, noise_std=plan.noise_std_for(users), guarantee=plan.guarantee)
-    return VectorSum(plan).analyze(Counts(np.array(counts, dtype=np.int64), users, private=True))
+    return VectorSum(plan, seed=document.digest).analyze(Counts(np.array(counts, dtype=np.int64), users, private=True))
 
 
 # A task's end in the two roles: the analyzer declares it and waits until the shuffler knows, the shuffler keeps it for clients.
@@ -263,9 +273,6 @@ class AnalyzerEnding:
         return self._heard.is_set()
 
 
-# The analyzer: runs an optimizer over users it never sees. It publishes rounds, and opens batches that its shuffler forwards.
-
-
 class RemotePopulation:
     """Users behind a shuffler, as an optimizer sees them: a `Population` whose `answer` publishes a round and waits for its batch.
 
@@ -298,10 +305,20 @@ class RemotePopulation:
         return self.task.users
 
     @property
+    def longest_bodies(self) -> tuple[int, int]:
+        """Bytes of the longest batch, and of the longest release."""
+        return self.task.most_batch_bytes(), self.task.most_release_bytes()
+
+    @property
     def turnout(self) -> float:
         """The fraction of users that is counted on to come to their round, where lots are secret."""
         lots = self.task.schedule.phases[0].lots
         return 1.0 if lots is None else lots.turnout
+
+    @property
+    def counts_blanks(self) -> bool:
+        """Whether somebody else than the shuffler counts the blanks of a round."""
+        return self.task.enroller is not None and self.task.secret is not None
 
     def prepare(self, test: Test, key: bytes | None = None) -> bytes | None:
         """Do nothing: records are where nobody can look at them. Devices check their own."""
@@ -309,9 +326,6 @@ class RemotePopulation:
 
     def answer(self, question: Question) -> SumEstimate:
         """Publish the round, wait for its batch, and estimate the sum from its counts."""
-        query, asked = question.query, self.task.problem
-        if not isinstance(query, Gradients) and not (isinstance(asked, AskedQuery) and asked.asks(query)):
-            raise ArgumentError("question.query", type(query).__name__, "gradients of the task's problem", "Use minimize.")
         name = question.secret.derive("name of the round").key[:16].hex()
         self._insist(partial(self._publish, name, question))
         while (estimate := self._insist(partial(self._estimate, name, question.plan))) is None:
@@ -327,7 +341,7 @@ class RemotePopulation:
 
     def current(self) -> Document | None:
         """Return the round that is waited for, as its signed document."""
-        columns = tables.asked.c
+        columns = asked.c
         with self.store.look() as connection:
             open_ones = columns.key.is_not(None) & columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None)
             query = select(columns.document).where(open_ones)
@@ -336,7 +350,7 @@ class RemotePopulation:
 
     def spoiled(self) -> str | None:
         """Return why the task has ended before its time: a batch had too many bad reports, or a question has no answer."""
-        columns = tables.asked.c
+        columns = asked.c
         with self.store.look() as connection:
             row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
         if row is not None:
@@ -344,13 +358,12 @@ class RemotePopulation:
         return None if (lost := self._lost()) is None else str(lost)
 
     def _lost(self) -> RoundLostError | None:
-        """The end of a question whose only round had counts that no users could have sent. A sum of 0 would be a false answer."""
-        if not isinstance(self.task.problem, AskedQuery):
+        """The end of a question that had a round of counts that no users could have sent. A sum of 0 would be a false answer."""
+        if not self.task.query.once:
             return None
-        found = tables.found.c
-        query = select(tables.asked.c.number, found.dropped).join_from(tables.found, tables.asked)
+        query = select(asked.c.number, found.c.dropped).join_from(found, asked)
         with self.store.look() as connection:
-            row = connection.execute(query.where(found.dropped.is_not(None))).first()
+            row = connection.execute(query.where(found.c.dropped.is_not(None))).first()
         return None if row is None else RoundLostError(row.number, row.dropped, self.task.transport)
 
     def waiting(self) -> TaskRound | None:
@@ -360,18 +373,17 @@ class RemotePopulation:
 
     def answered(self, after: int = 0) -> list[Answered]:
         """Return the rounds that were answered, in order: what they released, and nothing else."""
-        columns = tables.asked.c
+        columns = asked.c
         with self.store.look() as connection:
-            query = select(
-                columns.number, columns.document, columns.ones, columns.users, tables.found.c.bad, tables.found.c.dropped
-            )
-            query = query.outerjoin_from(tables.asked, tables.found).where(columns.ones.is_not(None) & (columns.number > after))
+            query = select(columns.number, columns.document, columns.ones, columns.users, found.c.bad, found.c.dropped)
+            query = query.outerjoin_from(asked, found).where(columns.ones.is_not(None) & (columns.number > after))
             rows = connection.execute(query.order_by(columns.number)).all()
         rounds = []
-        for number, document, ones, users, bad, dropped in rows:
-            phase = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key()).phase
-            planned = self.task.schedule.phases[phase - 1]
-            estimate = estimate_of(ones, users, planned.plan)
+        for number, stored, ones, users, bad, dropped in rows:
+            document = Document.from_bytes(stored)
+            phase = TaskRound.read(document, self.task, self._key.public_key()).phase
+            planned = self.task.round_phases[phase - 1]
+            estimate = estimate_of(ones, users, planned.plan, document)
             mean = estimate.mean if planned.lots is None else estimate.sum / planned.mean_of
             rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean)), bad or 0, dropped))
         return rounds
@@ -387,10 +399,10 @@ class RemotePopulation:
         enough = fewest(self.task, phase) <= batch.users <= plan.users
         if not enough or not TRANSPORTS[self.task.transport].fits(batch, plan, self.task.token_bytes):
             raise WireError("a batch of another shape than the task's")
-        here, columns = tables.asked.c.id == task_round.id, tables.asked.c
+        here, columns = asked.c.id == task_round.id, asked.c
         with self._arrived, self.store.begin() as connection:
             first = columns.key.is_not(None) & columns.batch.is_(None)
-            connection.execute(update(tables.asked).where(here & first).values(batch=data))
+            connection.execute(update(asked).where(here & first).values(batch=data))
             self._arrived.notify_all()
 
     def exclusions(self, round_id: str) -> Document | None:
@@ -409,7 +421,7 @@ class RemotePopulation:
 
     def _batch(self, name: str) -> bytes | None:
         """The round's, once it has arrived; None once its counts are here."""
-        columns = tables.asked.c
+        columns = asked.c
         query = select(columns.number, columns.batch, columns.spoiled, columns.ones).where(columns.id == name)
         with self._arrived:
             while True:
@@ -425,13 +437,21 @@ class RemotePopulation:
 
     def _open(self, name: str, data: bytes) -> None:
         """Write down what is in the batch: its counts, or which reports are left out. Either way its key goes."""
-        here = tables.asked.c.id == name
+        here = asked.c.id == name
         with self.store.look() as connection:
-            document, private = connection.execute(select(tables.asked.c.document, tables.asked.c.key).where(here)).one()
+            document, private = connection.execute(select(asked.c.document, asked.c.key).where(here)).one()
         if private is None:  # it was opened: the database was gone before it could say so
             return
         task_round = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key())
         open_batch(self.store, self.task, task_round, data, X25519PrivateKey.from_private_bytes(private), self._key, self._pool)
+
+    def wait_until(self, moment: float) -> None:
+        """Wait until a moment, in seconds since 1970, or until this is stopped."""
+        with self._arrived:
+            while not self._stopped and (left := moment - time.time()) > 0:
+                self._arrived.wait(timeout=min(left, 60.0))  # by the clock of the day, which may be set
+        if self._stopped:
+            raise KeyboardInterrupt
 
     def stop(self) -> None:
         """Let `answer` end: nothing is lost, since all of it is on disk."""
@@ -440,42 +460,29 @@ class RemotePopulation:
             self._arrived.notify_all()
 
     def _publish(self, name: str, question: Question) -> None:
-        phase = self._phase_of(question)
-        theta = question.query.theta if isinstance(question.query, Gradients) else np.zeros(self.task.problem.dim)
+        phase, theta = self.task.asked_in(question.number, question.plan, question.query)
         with self.store.begin() as connection:
-            if connection.execute(select(tables.asked.c.id).where(tables.asked.c.id == name)).scalar() is not None:
+            if connection.execute(select(asked.c.id).where(asked.c.id == name)).scalar() is not None:
                 return
-            number = int(connection.execute(select(func.count()).select_from(tables.asked)).scalar_one()) + 1
+            number = int(connection.execute(select(func.count()).select_from(asked)).scalar_one()) + 1
             if number != question.number:
                 remedy = "Go on with the run that asked the others; another run needs a task and a store of its own."
                 raise ArgumentError("question.number", question.number, f"{number}, the task's next round", remedy)
             private = X25519PrivateKey.generate()
             task_round = TaskRound(self.task.id, name, number, phase, theta, private.public_key())
             values = {"id": name, "number": number, "document": task_round.document(self._key).to_bytes()}
-            connection.execute(insert(tables.asked).values(**values, key=private.private_bytes_raw()))
-
-    def _phase_of(self, question: Question) -> int:
-        """The phase, counted from 1, that has the question's round, asks under its plan and descends on its objective."""
-        query, problem = question.query, self.task.problem
-        for number, phase in enumerate(self.task.schedule.phases, start=1):
-            mine = question.number in self.task.rounds_of(number) and phase.plan == question.plan
-            if isinstance(problem, AskedQuery):
-                if mine:
-                    return number
-            elif mine and isinstance(query, Gradients) and objective_of(problem, phase) == query.objective:
-                return number
-        raise ArgumentError("question", str(question.plan), "a round of the task's schedule", "Run the schedule of the task.")
+            connection.execute(insert(asked).values(**values, key=private.private_bytes_raw()))
 
     def _estimate(self, name: str, plan: SumPlan) -> SumEstimate | None:
         with self.store.look() as connection:
-            query = select(tables.asked.c.ones, tables.asked.c.users).where(tables.asked.c.id == name)
+            query = select(asked.c.ones, asked.c.users, asked.c.document).where(asked.c.id == name)
             row = connection.execute(query).one()
-        return None if row.ones is None else estimate_of(row.ones, row.users, plan)
+        return None if row.ones is None else estimate_of(row.ones, row.users, plan, Document.from_bytes(row.document))
 
     def _document(self, digest: bytes) -> Document:
         """That of the round that a batch is about: the one that is waited for, or one before, under its own plan."""
         with self.store.look() as connection:
-            documents = connection.execute(select(tables.asked.c.document)).scalars().all()
+            documents = connection.execute(select(asked.c.document)).scalars().all()
         known = next((document for document in map(Document.from_bytes, documents) if document.digest == digest), None)
         if known is None:
             raise WireError("a batch of no round of this task")

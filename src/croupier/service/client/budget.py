@@ -1,7 +1,23 @@
 """A device's budget: what all tasks of all analyzers may learn about its owner within any period, counted before anything is sent.
 
 One file for all processes of an owner. It holds the owner's limit and one entry a task. A filter decides (docs/accounting.md,
-section 4): caps on the squares of mu and on slacks, not a sum of epsilons. The period is a sliding window.
+section 4): caps on the squares of mu and on slacks, not a sum of epsilons. The period is a sliding window of length P, by the
+device's clock: a task counts from its first answer until P after its last one. Its whole guarantee counts, and an answer that would
+take the tasks that count beyond a cap is refused before it is sent.
+
+Claim. Fix any interval I = [a, a + P) beforehand. All that tasks learn whose first answer is in I, in I and later, is (epsilon,
+delta)-private for replacing the owner's records in these tasks, given everything before a. Proof. Let s in I be the moment at
+which the last of these tasks gave its first answer. Every other one answered first in I and before s, so its last answer up to
+then is not before a > s - P: it counted at s. So these tasks together kept the caps on every path, and Theorem F applies from a
+on. A single task beyond a cap that keeps the limit by itself was taken only where nothing else counted, which is decided before
+anything of I is released, and nothing was taken after it while it counted.
+
+An interval of length k P is covered by k of length P. Where rounds compose one by one (no secret lots), the same holds for all
+answers that leave the device in I: each was checked when it left, and the last check in I counted every task with an answer in I.
+A limit that its owner changes, not because of what was released, holds as the larger of the two for intervals that have both in
+them. The sum of everything is the odometer at the limit's delta, another promise than the limit, and is printed apart. A clock
+that is set forward lets entries go early; one that is set back frees nothing, since entries of the future count, and no answer is
+written down as earlier than one before it.
 """
 
 from __future__ import annotations
@@ -13,22 +29,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ...files import create_private, lock, write_whole
 from ...privacy import Guarantee
-from ...privacy._filter import Caps, GaussianBound, first_cap, gaussian_bound, odometer
+from ...privacy._filter import COMMON_DELTA, Limit, spent
 from ...privacy._rounding import exact, round_up
 from ...validation import ArgumentError, real
 from ..wire.documents import cleaned
 from ..wire.outcomes import RefusedTaskError
 
 FORMAT, VERSION = "croupier device budget", 1
-# A delta for figures where the owner has chosen none.
-COMMON_DELTA = 1e-6
 _LAST_MOMENT = 253402300799.0  # the end of the year 9999
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
 # Seconds for which a process waits for another one that writes the file.
@@ -36,7 +50,7 @@ _PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
-class BudgetLimit:
+class BudgetLimit(Limit):
     """What an owner allows all tasks together to learn within any period.
 
     Parameters
@@ -45,24 +59,19 @@ class BudgetLimit:
         The promise for all tasks that are begun within one period.
     seconds : float
         The length of a period.
-
-    Attributes
-    ----------
-    caps : Caps
-        On squares of mu and on slacks: what keeps the promise, whatever is chosen after looking at what.
+    caps : Caps, optional
+        On squares of mu and on slacks: what keeps the promise, whatever is chosen after looking at what. By default those of the
+        promise.
     """
 
-    epsilon: float
-    delta: float
     seconds: float
-    caps: Caps = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         remedy = "Say what all tasks together may learn about you within one period."
         real("budget epsilon", self.epsilon, above=0, remedy=remedy)
         real("budget delta", self.delta, above=0, below=1, remedy=remedy)
         real("period", self.seconds, above=0, remedy="Give days, hours or weeks, such as 365d.")
-        object.__setattr__(self, "caps", Caps.of_limit(self.epsilon, self.delta))
+        super().__post_init__()
 
     def __str__(self) -> str:
         return f"epsilon = {exact(self.epsilon)} at delta = {exact(self.delta)} within any {period_text(self.seconds)}"
@@ -99,16 +108,6 @@ class BudgetEntry:
     first: float
     last: float
     answers: int
-
-    @property
-    def bound(self) -> GaussianBound:
-        """What a filter counts."""
-        return gaussian_bound(self.guarantee)
-
-    @property
-    def watched_bound(self) -> GaussianBound:
-        """The same to an observer who also knows when each user answered; `bound` itself where lots are not secret."""
-        return gaussian_bound(self.guarantee.if_watched)
 
 
 class DeviceBudget:
@@ -175,7 +174,7 @@ class DeviceBudget:
             self._write(limit, entries)
         return before
 
-    def check(self, task: str, guarantee: Guarantee) -> None:
+    def check(self, task: str, guarantee: Guarantee, *, besides: Sequence[tuple[str, Guarantee]] = ()) -> None:
         """Refuse a task that there is no room for, and write nothing down.
 
         Parameters
@@ -184,6 +183,8 @@ class DeviceBudget:
             The task's id.
         guarantee : Guarantee
             What the whole task may learn.
+        besides : sequence of (str, Guarantee), optional
+            Tasks that are to be answered besides, and what each may learn: they count as if they had been.
 
         Raises
         ------
@@ -192,9 +193,20 @@ class DeviceBudget:
         """
         limit, entries = self._read()
         if limit is not None:
-            self._require(limit, entries, task, guarantee)
+            known, now = {entry.task for entry in self.counted(limit, entries)}, self._clock()
+            planned = [BudgetEntry(other, "", "", learns, now, now, 0) for other, learns in besides if other not in known]
+            self._require(limit, [*entries, *planned], task, guarantee)
 
-    def charge(self, task: str, name: str, analyzer: str, guarantee: Guarantee, *, again: bool = False) -> None:
+    def charge(
+        self,
+        task: str,
+        name: str,
+        analyzer: str,
+        guarantee: Guarantee,
+        *,
+        again: bool = False,
+        remember: Callable[[], None] | None = None,
+    ) -> None:
         """Write an answer to a task down, before it is sent, or refuse. It is on the disk when this returns.
 
         Parameters
@@ -209,6 +221,9 @@ class DeviceBudget:
             What the whole task may learn.
         again : bool, default False
             Whether the same bytes were written down before: they are no other answer.
+        remember : callable, optional
+            Writes the answer into the client's own memory. Called once there is room and before the ledger counts it: whatever is
+            killed when, a memory that has fewer answers than the ledger has lost some.
 
         Raises
         ------
@@ -223,6 +238,8 @@ class DeviceBudget:
             now = max([self._clock(), *(one.last for one in entries)])  # with a clock set back it would cease to count too soon
             entry = known or BudgetEntry(task, name, analyzer, guarantee, now, now, 0)
             entry = replace(entry, last=max(entry.last, now), answers=entry.answers + (not again or known is None))
+            if remember is not None:
+                remember()
             # in its old place: the first entry fixes the odometer's first cap, also where two began at the same moment
             self._write(limit, [entry if one is known else one for one in entries] + ([] if known else [entry]))
 
@@ -258,9 +275,7 @@ class DeviceBudget:
             At the limit's delta, or 1e-6 where there is no limit; infinite where slacks are beyond a quarter of it.
         """
         limit, _ = self._read()
-        bounds = [entry.watched_bound if watched else entry.bound for entry in self.entries()]
-        delta = limit.delta if limit else COMMON_DELTA
-        return odometer(bounds, delta, first_cap(bounds[0])) if bounds else 0.0
+        return spent([entry.guarantee for entry in self.entries()], limit.delta if limit else COMMON_DELTA, watched=watched)
 
     def to_dict(self) -> dict[str, Any]:
         """The ledger as plain JSON values; privacy figures are text, rounded up.
@@ -274,7 +289,7 @@ class DeviceBudget:
         limit, entries = self._read()[0], self.entries()
         now = [] if limit is None else self.counted(limit, entries)
         delta = limit.delta if limit else COMMON_DELTA
-        used = None if limit is None else limit.caps.use([entry.bound for entry in now]) if now else (0.0, 0.0)
+        used = None if limit is None else limit.use([entry.guarantee for entry in now])
         return {
             "limit": None
             if limit is None or used is None
@@ -309,16 +324,15 @@ class DeviceBudget:
         """Refuse unless all that count now, with this task, keep the limit."""
         others = [entry for entry in self.counted(limit, entries) if entry.task != task]
         before = next((entry.guarantee for entry in entries if entry.task == task), guarantee)
-        bounds = [gaussian_bound(before), *(entry.bound for entry in others)]
-        squares, slacks = limit.caps.use(bounds)
-        # A task that keeps the limit by itself is taken even beyond a cap, where nothing else counts; and then nothing after it.
-        if max(squares, slacks) <= 1 or (not others and before.delta(limit.epsilon) <= limit.delta):
+        together = [before, *(entry.guarantee for entry in others)]
+        if limit.keeps(together):
             return
+        squares, slacks = limit.use(together)
         which = "squares of mu" if squares > 1 else "slacks"
         raise RefusedTaskError(
             f"with this task, what {len(others) + 1} tasks may learn within any {period_text(limit.seconds)} is beyond the owner's "
             f"limit, epsilon = {exact(limit.epsilon)} at delta = {exact(limit.delta)}: their {which} would be "
-            f"{round_up(max(squares, slacks))} times the cap on them. {_room(limit, bounds, others)} Nothing was sent."
+            f"{round_up(max(squares, slacks))} times the cap on them. {_room(limit, before, others)} Nothing was sent."
         )
 
     def require(self, answered: bool) -> None:
@@ -419,11 +433,11 @@ def _parsed(text: str) -> tuple[BudgetLimit | None, list[BudgetEntry]]:
     return limit, entries
 
 
-def period_of(text: str) -> float:
+def period_of(text: str, name: str = "--period") -> float:
     """Return the seconds of a period that a person wrote: `365d`, `12h`, `4w`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", text.strip())
     if found is None or float(found[1]) <= 0:
-        raise ArgumentError("--period", text, "a number and h, d or w, above 0", "Write 365d for a year.")
+        raise ArgumentError(name, text, "a number and h, d or w, above 0", "Write 365d for a year.")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -432,11 +446,11 @@ def period_text(seconds: float) -> str:
     return f"{seconds / _SECONDS['d']:g} days" if seconds >= _SECONDS["d"] else f"{seconds / _SECONDS['h']:g} hours"
 
 
-def _room(limit: BudgetLimit, bounds: Sequence[GaussianBound], others: Sequence[BudgetEntry]) -> str:
+def _room(limit: BudgetLimit, asked: Guarantee, others: Sequence[BudgetEntry]) -> str:
     """When there will be room, if nothing else is answered until then."""
     waiting = sorted(others, key=lambda entry: entry.last)
     for left in range(1, len(waiting) + 1):
-        if max(limit.caps.use([bounds[0], *(entry.bound for entry in waiting[left:])])) <= 1:
+        if max(limit.use([asked, *(entry.guarantee for entry in waiting[left:])])) <= 1:
             moment = waiting[left - 1].last + limit.seconds
             return f"There is room for it after {_moment(moment) if moment < _LAST_MOMENT else 'the year 9999'}."
     return "It is beyond the limit by itself."

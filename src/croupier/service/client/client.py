@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -10,31 +11,125 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from ...invalid import numbers_or_nan, one_by_one
+from ...privacy import Guarantee
+from ...privacy._rounding import exact, round_up
+from ...privacy._statements import watched_line
 from ...protocol import SecureRandom
 from ...protocol.randomness import RandomSource
-from ...validation import ArgumentError, Found
+from ...validation import ArgumentError, Found, real, whole
 from ..net.http import Server, ServerError, require_private_way
 from ..wire.documents import Document, End, WireError
 from ..wire.outcomes import RefusedTaskError, Sent
-from ..wire.task import Lot, Task, TaskRound, report_of
-from ..wire.tokens import slot_of
+from ..wire.queries import NOT_SHOWN
+from ..wire.task import Lot, Start, Task, TaskRound, report_of
 from .budget import DeviceBudget
-from .policy import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, ClientPolicy
 from .state import Memory, Wallet
+
+# What a client demands of a task before it answers: promises that it computes itself, work that it can do, the right enroller.
+
+# What a client accepts, unless it says otherwise, to an attacker who also knows when each user answered.
+MAX_EPSILON_IF_WATCHED = 10.0
+# How long a report it makes, unless it says otherwise: one of these takes some ten seconds to prove or to seal on a slow machine.
+MAX_REPORT_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class ClientPolicy:
+    """The weakest promises that are accepted for everything a task will ask, and what else a task has to be."""
+
+    epsilon: float  # of the whole task
+    delta: float  # both figures are stated at it
+    epsilon_if_watched: float  # with secret lots: to an attacker who also knows when each user answered. Infinity demands nothing
+    report_bytes: int = MAX_REPORT_BYTES  # how long a report may be
+    enroller: str | None = None  # the address of the only enroller that may see the invitation; None leaves it to the task
+
+    @classmethod
+    def of(
+        cls,
+        max_epsilon: float,
+        max_delta: float,
+        max_epsilon_if_watched: float,
+        max_report_bytes: int = MAX_REPORT_BYTES,
+        enroller: str | None = None,
+    ) -> Self:
+        """Take what a client's owner says."""
+        remedy = "It is the weakest promise that you accept for the whole task."
+        watched = max_epsilon_if_watched
+        if watched != math.inf:
+            inf = "It is the weakest promise to an attacker who also knows when you answered; inf demands none."
+            watched = real("max_epsilon_if_watched", watched, above=0, remedy=inf)
+        epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
+        delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
+        longest = whole("max_report_bytes", max_report_bytes, at_least=1, remedy="It is the longest report that you send.")
+        if enroller is not None:
+            require_private_way(enroller, "enroller")
+        return cls(epsilon, delta, watched, longest, enroller)
+
+    def check(self, task: Task) -> None:
+        """Refuse a task that promises less, asks for longer reports, or has another enroller."""
+        self._check_enroller(task)
+        self._check_reports(task)
+        promise = task.schedule.guarantee
+        if promise.neighbours != "replace-one":
+            raise RefusedTaskError(
+                f"the task promises for {promise.neighbours} neighbours; 'replace-one' is demanded. Nothing was sent."
+            )
+        epsilon, watched = self._epsilon(promise), self._epsilon(promise.if_watched)
+        if epsilon <= self.epsilon and (promise.watched is None or watched <= self.epsilon_if_watched):
+            return
+        if promise.watched is None:
+            raise RefusedTaskError(
+                f"the task reveals epsilon = {round_up(epsilon)} at delta = {exact(self.delta)}, more than the "
+                f"{exact(self.epsilon)} that is allowed here. Nothing was sent."
+            )
+        allowed = "any" if self.epsilon_if_watched == math.inf else exact(self.epsilon_if_watched)
+        raise RefusedTaskError(
+            f"{self.figures(task)}; allowed here are {exact(self.epsilon)} (max_epsilon) and {allowed} (max_epsilon_if_watched). "
+            "Nothing was sent."
+        )
+
+    def _check_enroller(self, task: Task) -> None:
+        """An invitation is for one enroller: whoever gets it at another address can use it in this user's place."""
+        named = None if task.enroller is None else task.enroller.address
+        if self.enroller is not None and (named is None or named.rstrip("/") != self.enroller.rstrip("/")):
+            said = "has no enroller" if named is None else f"names the enroller {named}"
+            raise RefusedTaskError(f"the task {said}; {self.enroller} is demanded (enroller). Nothing was sent.")
+
+    def _check_reports(self, task: Task) -> None:
+        """A report is made before it is sent, whatever that takes: the task says how long it is."""
+        longest = task.most_report_bytes()
+        if longest > self.report_bytes:
+            raise RefusedTaskError(
+                f"the task asks for reports of {longest:,} bytes by {task.transport}, more than the {self.report_bytes:,} that are "
+                "allowed here (max_report_bytes). Nothing was sent."
+            )
+
+    def figures(self, task: Task) -> str:
+        """Say what the whole task reveals at the demanded delta."""
+        promise = task.schedule.guarantee
+        line = f"the task reveals epsilon = {round_up(self._epsilon(promise))} at delta = {exact(self.delta)}"
+        if promise.watched is None:
+            return line
+        watched = watched_line(promise, self.delta)
+        known = "an attacker who also knows when each user answered, even if the shuffler tells"
+        return f"{line} with secret lots, and to {known}, {watched}"
+
+    def _epsilon(self, promise: Guarantee) -> float:
+        return promise.epsilon(self.delta) if promise.slack < self.delta else math.inf
+
 
 # A user's mean gradient, computed on its device: refused or blanked where a record is not valid, in a thread of its own.
 
-# What an error says in place of a record's value: errors may travel, to whoever collects an app's.
-NOT_SHOWN = Found("has a value that is not shown")
 Records = Callable[[], tuple[ArrayLike, Any]]
 T = TypeVar("T")
 
@@ -44,7 +139,7 @@ def checked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray
     X, y = records()
     refusal: tuple[str, str, str] | None = None
     try:
-        mean = task_round.gradient(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
+        mean = task_round.vector(task, np.atleast_2d(np.asarray(X, dtype=np.float64)), np.atleast_1d(np.asarray(y)))
         if np.isfinite(mean).all():
             return mean
     except ArgumentError as problem:
@@ -61,7 +156,7 @@ def blanked_mean(task: Task, task_round: TaskRound, records: Records) -> NDArray
     with suppress(Exception):
         X, y = records()
         rows = np.atleast_2d(np.asarray(numbers_or_nan(X), dtype=np.float64))
-        mean = task_round.gradient(task, rows, np.atleast_1d(one_by_one(y)))
+        mean = task_round.vector(task, rows, np.atleast_1d(one_by_one(y)))
         if np.isfinite(mean).all():
             return mean
     return None
@@ -83,17 +178,18 @@ def run_in_thread(work: Callable[[], T]) -> Future[T]:
 
 def mean_when_due(task: Task, task_round: TaskRound, records: Records, due: float | None) -> NDArray[np.float64] | None:
     """The mean of the records' gradients, when it is due and no sooner."""
+    return when_due(lambda: (blanked_mean if task.blanks else checked_mean)(task, task_round, records), due)
 
-    def computed() -> NDArray[np.float64] | None:
-        return blanked_mean(task, task_round, records) if task.blanks else checked_mean(task, task_round, records)
 
+def when_due(compute: Callable[[], T], due: float | None) -> T | None:
+    """What is computed, when it is due and no sooner; None where it is not ready by then."""
     if due is None:
-        return computed()
-    gradient = run_in_thread(computed)
-    wait_for([gradient], timeout=max(0.0, due - time.monotonic()))
-    if not gradient.done():
+        return compute()
+    computed = run_in_thread(compute)
+    wait_for([computed], timeout=max(0.0, due - time.monotonic()))
+    if not computed.done():
         return None
-    value = gradient.result()
+    value = computed.result()
     sleep_until(due)
     return value
 
@@ -103,8 +199,10 @@ def sleep_until(moment: float) -> None:
     time.sleep(max(0.0, moment - time.monotonic()))
 
 
-# The status of a report whose round has ended.
-TOO_LATE = 410
+# The status of a report whose round has ended, and of whatever cannot be answered now.
+TOO_LATE, NOT_NOW = 410, 503
+# Seconds for which a round waits for a client that was told of it, less what a report may be on its way.
+KEPT_SECONDS = 50.0
 
 
 class Client:
@@ -125,16 +223,16 @@ class Client:
     max_delta : float, default 1e-6
         At this delta.
     max_epsilon_if_watched : float, default 10
-        In a task with secret lots, the weakest promise that is accepted to somebody who also knows when each user answered;
+        In a task with secret lots, the weakest promise that is accepted to an attacker who also knows when each user answered;
         infinity demands none.
     ca : path-like, optional
         A file of certificates to trust instead of the system's.
     timeout : float, default 30
         Seconds after which the shuffler is out of reach.
     at_once : bool, default False
-        Answer as soon as the gradient is ready. The time of an answer then depends on the records: for made-up people alone.
+        Answer as soon as the gradient is ready. The time of an answer then depends on the records: for synthetic data alone.
     budget : DeviceBudget or path-like, optional
-        The ledger of everything that the owner's devices have answered, and its limit; a file in `folder` unless given. All clients
+        The ledger of everything that the owner's devices have answered, and its limit; default: a file in `folder`. All clients
         of one owner should share one.
     invitation : str, optional
         What the task's enroller knows this person by, where the task has one.
@@ -149,7 +247,7 @@ class Client:
     ----------
     budget : DeviceBudget
         The ledger.
-    demands : Demands
+    demands : ClientPolicy
         The weakest promises that are accepted.
 
     Guarantee
@@ -192,6 +290,7 @@ class Client:
         self.demands = ClientPolicy.of(max_epsilon, max_delta, max_epsilon_if_watched, max_report_bytes, enroller)
         self._server = Server(shuffler, ca=ca, timeout=timeout)
         self._task: Task | None = None
+        self._start: tuple[Start | None, float] = None, 0.0  # what came with the task and was not used yet, and when
         self._at_once = at_once
         self._invitation, self._enroller_ca, self._timeout = invitation, enroller_ca, timeout
         self.budget = budget if isinstance(budget, DeviceBudget) else DeviceBudget(budget or self._memory.folder / "budget.json")
@@ -214,12 +313,22 @@ class Client:
             The shuffler refused, or could not be reached.
         """
         if self._task is None:
-            task = Task.read(Document.from_bytes(self._sent("/v1/task")), self._key)
+            start = self._begun()
+            task = Task.read(start.task, self._key)
             self.demands.check(task)
             self.budget.require(answered=self._memory.has_answered())
             self.budget.check(task.id, task.schedule.guarantee)
-            self._task = task
+            self._task, self._start = task, (start, time.monotonic())
         return self._task
+
+    def _begun(self) -> Start:
+        """All that is asked before an answer, in one request; the task alone where the shuffler has no such answer, or refuses."""
+        try:
+            return Start.from_bytes(self._sent("/v1/start", headers=self._authorized))
+        except ServerError as refusal:
+            if refusal.status is None or refusal.status == NOT_NOW:
+                raise
+        return Start(Document.from_bytes(self._sent("/v1/task")))
 
     def round(self) -> tuple[Document, TaskRound] | None:
         """The round that takes a report of this user now, if there is one; the shuffler keeps a place in it for a minute.
@@ -230,11 +339,23 @@ class Client:
             As it was signed, and as it was read.
         """
         task = self.task()
-        data = self._sent("/v1/round", headers=self._authorized)
-        if not data:
-            return None
-        document = Document.from_bytes(data)
-        return document, TaskRound.read(document, task, self._key)
+        (start, then), self._start = self._start, (None, 0.0)
+        document = None if start is None else start.round  # it does not end without this user for a while
+        if document is None or time.monotonic() + task.pace > then + KEPT_SECONDS:
+            data = self._sent("/v1/round", headers=self._authorized)
+            document = Document.from_bytes(data) if data else None
+        return None if document is None else (document, TaskRound.read(document, task, self._key))
+
+    def open_round(self) -> int | None:
+        """The number of the round that takes reports now, whoever's it is, by the analyzer's signed word.
+
+        Returns
+        -------
+        int or None
+            None where no round is open.
+        """
+        task, data = self.task(), self._sent("/v1/round")
+        return TaskRound.read(Document.from_bytes(data), task, self._key).number if data else None
 
     def lot(self) -> Lot:
         """The round that this user is asked in, as the shuffler tells it alone, in a task with secret lots.
@@ -252,7 +373,12 @@ class Client:
             It is none of the task's rounds.
         """
         task = self.task()
-        told = Lot.from_bytes(self._sent("/v1/lot", headers=self._authorized))
+        (start, then), self._start = self._start, (None, 0.0)
+        told = None if start is None else start.lot
+        if told is None:
+            told = Lot.from_bytes(self._sent("/v1/lot", headers=self._authorized))
+        else:
+            told = Lot(told.round, max(0.0, told.wait - (time.monotonic() - then)))
         if told.round is not None and told.round > task.schedule.rounds:
             raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
         self._memory.keep_lot(task.id, told.round)
@@ -323,7 +449,7 @@ class Client:
         X, y : array-like
             The user's rows and their targets; one row may be given as a vector.
         random : RandomSource, optional
-            Where the noise comes from; the system's secure source unless given.
+            Where the noise comes from; default: the system's secure source.
 
         Returns
         -------
@@ -342,7 +468,7 @@ class Client:
         records : mapping or sequence of mappings
             One record or several, each with a value for every column of the schema and its target.
         random : RandomSource, optional
-            Where the noise comes from; the system's secure source unless given.
+            Where the noise comes from; default: the system's secure source.
 
         Returns
         -------
@@ -356,11 +482,10 @@ class Client:
         ArgumentError
             A record does not fit the schema; nothing was sent. Its text holds nothing of a record. Not in a task that blanks.
         """
-        from .records import reader_of  # noqa: PLC0415  (tables are not needed for rows)
-
-        if (reader := reader_of(self.task())) is None:
+        query = self.task().query
+        if query.columns is None:
             raise RefusedTaskError("the task is not about tables: give rows to take_part. Nothing was sent.")
-        return self.answer(partial(reader.of_records, records), random=random)
+        return self.answer(partial(query.read_records, records), random=random)
 
     def answer(self, records: Records, *, random: RandomSource | None = None) -> Sent | None:
         """Answer the present round with the rows and targets that `records` returns, read in a thread of their own.
@@ -373,7 +498,7 @@ class Client:
         records : callable
             Returns this user's rows and targets. May take its time: the report leaves when it is due.
         random : RandomSource, optional
-            Where the noise comes from; the system's secure source unless given.
+            Where the noise comes from; default: the system's secure source.
 
         Returns
         -------
@@ -401,7 +526,7 @@ class Client:
             came = time.monotonic()
             document, task_round = now
             cover = task.secret is not None and task.secret.cover and lot != task_round.number
-            slot = f"{task.id}-cover-{task_round.number}" if cover else f"{task.id}-{task.slot(task_round.id)}"
+            slot = f"{task.id}-cover-{task_round.number}" if cover else f"{task.id}-{task.slot(task_round)}"
             if any(entry["slot"] == slot for entry in self._memory.entries()):
                 return None
             new = {"slot": slot, "task": task.id, "round": task_round.number, "phase": task_round.phase}
@@ -409,18 +534,19 @@ class Client:
                 gradient, random, new["cover"] = None, SecureRandom(), True
             else:
                 self._require_room(task, task_round)
-                gradient = mean_when_due(task, task_round, records, None if self._at_once else came + task.pace / 2)
+                gradient, kept = self._vector(task, task_round, records, None if self._at_once else came + task.pace / 2)
+                new |= kept
             blank, due = gradient is None and not cover, came + task.pace
-            report = self._report(document, task_round, task, np.zeros(task.problem.dim) if gradient is None else gradient, random)
-            if not cover:
-                self._charge(task)
-            self._memory.count(new)
+            report = self._report(
+                document, task_round, task, np.zeros(task_round.phase_of(task).plan.dim) if gradient is None else gradient, random
+            )
+            self._write_down(task, new)
             if task.enroller is not None:  # before the report: a token that is in one is in no other, whatever is killed when
-                Wallet(self._memory.folder, task).forget(slot_of(task, task_round))
+                Wallet(self._memory.folder, task).forget(task.token_slot(task_round))
             waiting = self._memory.folder / f"{slot}.report"
             self._memory.write(waiting, report)
         elif "-cover-" not in waiting.name:  # it counts from when it is sent
-            self._charge(task, again=True)
+            self._write_down(task)
         entry = next((known for known in self._memory.entries() if known["slot"] == waiting.stem), None)
         if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent
             entry = {"slot": waiting.stem, "task": task.id, "round": 0, "phase": 0}
@@ -437,6 +563,23 @@ class Client:
         waiting.unlink()
         return Sent(entry["round"], first_time, blank, bool(entry.get("cover")))
 
+    def _vector(
+        self, task: Task, task_round: TaskRound, records: Records, due: float | None
+    ) -> tuple[NDArray[np.float64] | None, dict[str, Any]]:
+        """What is answered, None where that is a blank, and what is kept with the answer.
+
+        Where devices remember, it is one coordinate of a vector over all rounds. Records that are not ready in time do not count
+        then, whatever they are; what has counted before does.
+        """
+        query: Any = task.query_of(task_round.phase)
+        if not query.remembers:
+            return mean_when_due(task, task_round, records, due), {}
+        kept = [entry["counted"] for entry in self._memory.answers(task.id)]
+        before = max(kept, key=lambda one: one["until"], default=None)
+        read = when_due(records, due)
+        counted = query.counted(query.no_rows("")[0] if read is None else read[0], task_round.number, before)
+        return np.array([query.coordinate(counted["days"], task_round.number)]), {"counted": counted}
+
     def _covered_lot(self, task: Task) -> int | None:
         """In a task with cover, this user's round; asked for once."""
         if task.secret is None or not task.secret.cover:
@@ -447,21 +590,32 @@ class Client:
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
     ) -> bytes:
-        token = b"" if task.enroller is None else Wallet(self._memory.folder, task).token(slot_of(task, task_round))
+        token = b"" if task.enroller is None else Wallet(self._memory.folder, task).token(task.token_slot(task_round))
         return report_of(task, task_round, document, gradient, random, token).to_bytes()
 
-    def _charge(self, task: Task, *, again: bool = False) -> None:
-        """On the owner's ledger, before anything leaves."""
+    def _write_down(self, task: Task, new: dict[str, Any] | None = None) -> None:
+        """Before anything leaves: what is new in the client's memory, and all but cover on the owner's ledger."""
+        if new and new.get("cover"):
+            self._memory.count(new)
+            return
+        remember = partial(self._memory.count, new) if new else None
         analyzer = self._key.public_bytes_raw().hex()
-        self.budget.charge(task.id, task.name, analyzer, task.schedule.guarantee, again=again)
+        self.budget.charge(task.id, task.name, analyzer, task.schedule.guarantee, again=new is None, remember=remember)
 
     def _require_room(self, task: Task, task_round: TaskRound) -> None:
-        """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says."""
-        plan = task_round.phase_of(task).plan
+        """Refuse a round beyond those that the phase's plan covers, whatever the analyzer says, or where answers were forgotten."""
+        most = task.query_of(task_round.phase).most_answers(task_round.phase_of(task))
         answers = self._memory.answers(task.id)
+        charged = sum(entry.answers for entry in self.budget.entries() if entry.task == task.id)
+        if len(answers) < charged:
+            raise RefusedTaskError(
+                f"{self._memory.folder / 'ledger.jsonl'} remembers {len(answers)} of the {charged} answers to this task that "
+                f"{self.budget.path} counts: another one could reveal more than is promised. Bring the file back, or use the "
+                "folder that has answered; if it is lost, leave this task. Other tasks can be answered. Nothing was sent."
+            )
         elsewhere = [entry for entry in answers if entry["phase"] != task_round.phase]
-        if elsewhere or len(answers) >= plan.rounds:
-            raise RefusedTaskError(f"the task asks more often than its plan covers ({plan.rounds} rounds). Nothing was sent.")
+        if elsewhere or len(answers) >= most:
+            raise RefusedTaskError(f"the task asks more often than its plan covers ({most} rounds). Nothing was sent.")
 
     @property
     def _authorized(self) -> dict[str, str]:

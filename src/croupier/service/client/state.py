@@ -12,10 +12,9 @@ from typing import Any
 from ...files import json_line, json_object, lock, write_whole
 from ...validation import ArgumentError, Found
 from ..net.http import Server, ServerError
-from ..wire.enrolment import Blinded
+from ..wire.enrolment import TokenRequests
 from ..wire.outcomes import RefusedTaskError
 from ..wire.task import Task
-from ..wire.tokens import TokenRequests
 
 
 class Memory:
@@ -143,12 +142,8 @@ class Wallet:
     def _drawn(self) -> TokenRequests:
         """The requests that were drawn before, or new ones, on disk."""
         if not self._requests.exists():
-            drawn = TokenRequests.drawn(self._task, self._enroller)
-            pairs = zip(drawn.prefixes, drawn.blinded, strict=True)
-            self._write(self._requests, [(prefix.hex(), one.request.hex(), f"{one.inverse:x}") for prefix, one in pairs])
-        rows = self._read(self._requests)
-        prefixes = tuple(bytes.fromhex(prefix) for prefix, _, _ in rows)
-        return TokenRequests(prefixes, tuple(Blinded(bytes.fromhex(request), int(inverse, 16)) for _, request, inverse in rows))
+            self._write(self._requests, TokenRequests.drawn(self._task, self._enroller).to_rows())
+        return TokenRequests.from_rows(self._read(self._requests))
 
     def _write(self, path: Path, values: list[Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,7 +1,7 @@
-"""What survives a crash: small databases, one a role, SQLite by default and PostgreSQL by URL.
+"""What survives a crash: small databases, one per role, SQLite by default and PostgreSQL by URL.
 
-Every change is one transaction, on disk before anything is said about it. The shuffler's knows who took part and, until a batch is
-made, their sealed reports; the analyzer's knows rounds and their counts, and nobody. A database is of one task.
+Every change is one transaction, on disk before anything is said about it. A database is of one task. Each role's tables stand
+beside the SQL that uses them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import hashlib
 import logging
 import math
 import os
-import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -21,9 +20,7 @@ from sqlalchemy import (
     URL,
     Column,
     Connection,
-    Float,
-    ForeignKey,
-    Index,
+    Engine,
     Integer,
     LargeBinary,
     MetaData,
@@ -38,14 +35,13 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.schema import CreateSchema
 
 from ..wire.documents import Document, WireError
 
 log = logging.getLogger("croupier")
 Result = TypeVar("Result")
 VERSION = 1
-# Clients that are enrolled in one transaction.
-TOGETHER = 100_000
 # Connections that are kept open; as many again for a while.
 _CONNECTIONS = 10
 # Seconds for which a look whether it can be written is good, and the least bytes that a healthy disk has left.
@@ -58,166 +54,55 @@ _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _MAKING = int.from_bytes(b"tables")
 # Milliseconds for which a transaction waits for another one.
 _BUSY = 10_000
-SHUFFLER, ANALYZER, ENROLLER = MetaData(), MetaData(), MetaData()
 
-# The shuffler's.
-clients = Table("clients", SHUFFLER, Column("id", String, primary_key=True), Column("token_hash", String, unique=True))
-rounds = Table(
-    "rounds",
-    SHUFFLER,
-    Column("id", String, primary_key=True),
-    Column("number", Integer, nullable=False, unique=True),
-    Column("document", LargeBinary, nullable=False),
-    Column("opened", Float, nullable=False),  # seconds since 1970
-    Column("batch", LargeBinary),  # made, and not yet known to have arrived
-    Column("state", String, nullable=False),  # open, made, checked, summed, forwarded, refused
-    Column("digest", String),  # of the document
-    Column("arrived", Integer),  # how many reports it has, or had
-    Index("rounds_digest", "digest", unique=True),
-)
-reports = Table(
-    "reports",
-    SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("client", ForeignKey("clients.id"), primary_key=True),
-    Column("body", LargeBinary, nullable=False),
-)
-taken_part = Table(
-    "taken_part",
-    SHUFFLER,
-    Column("slot", String, primary_key=True),
-    Column("client", ForeignKey("clients.id"), primary_key=True),
-)
-# Who has asked for a round and may answer it until when; gone with the report, and with the batch.
-places = Table(
-    "places",
-    SHUFFLER,
-    Column("client", ForeignKey("clients.id"), primary_key=True),
-    Column("round", ForeignKey("rounds.id"), nullable=False),
-    Column("until", Float, nullable=False),  # seconds since 1970
-)
-# Who was drawn by lot, and for which rounds, from the first to the last.
-lots = Table(
-    "lots",
-    SHUFFLER,
-    Column("client", ForeignKey("clients.id"), primary_key=True),
-    Column("first", Integer, nullable=False),
-    Column("last", Integer, nullable=False),
-)
 
-# Reports of a full round whose transport is checked, by their places in the batch, until the analyzer has said which are left out.
-checking = Table(
-    "checking",
-    SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("place", Integer, primary_key=True),
-    Column("client", ForeignKey("clients.id")),
-    Column("body", LargeBinary, nullable=False),
-)
-# The batch that the analyzer checks, and its signed list of exclusions, which is taken once.
-commitments = Table(
-    "commitments",
-    SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("batch", String, nullable=False),  # its digest
-    Column("document", LargeBinary),
-)
-# Whose reports were left out, and in which round.
-excluded = Table(
-    "excluded",
-    SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("client", ForeignKey("clients.id"), primary_key=True),
-)
-# Batches that the analyzer does not have yet, and since when.
-unforwarded = Table(
-    "unforwarded", SHUFFLER, Column("round", ForeignKey("rounds.id"), primary_key=True), Column("since", Float, nullable=False)
-)
-# The clock of rounds (see `RoundClock`): for each boot of a machine, what to add to the seconds since then.
-clocks = Table("clocks", SHUFFLER, Column("boot", String, primary_key=True), Column("zero", Float, nullable=False))
-# Encapsulated keys of the reports of the present round: none is taken twice.
-seals = Table(
-    "seals",
-    SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("seal", String, primary_key=True),
-)
-
-# The analyzer's.
-asked = Table(
-    "asked",
-    ANALYZER,
-    Column("id", String, primary_key=True),
-    Column("number", Integer, nullable=False, unique=True),
-    Column("document", LargeBinary, nullable=False),
-    Column("key", LargeBinary),  # dropped with the answer
-    Column("ones", String),
-    Column("users", Integer),
-    Column("batch", LargeBinary),  # arrived, and not yet opened
-    Column("spoiled", String),  # what was found in the batch: the end of the task
-)
-
-# What was found in a round's batch, and the list of exclusions as it was signed: written before it is said.
-found = Table(
-    "found",
-    ANALYZER,
-    Column("round", ForeignKey("asked.id"), primary_key=True),
-    Column("bad", Integer, nullable=False),  # reports that are left out, or envelopes that count as a zero
-    Column("exclusions", LargeBinary),  # the signed list, of a transport whose reports are checked
-    Column("share", LargeBinary),  # the analyzer's share of the sum of the others, until the shuffler's is here
-    Column("dropped", String),  # why nothing was made of the round's sum
-)
-
-# Tokens that were counted, by the digest of their random part, and in which round.
-spent = Table(
-    "spent",
-    ANALYZER,
-    Column("token", String, primary_key=True),
-    Column("round", ForeignKey("asked.id"), nullable=False),
-)
-
-# The enroller's: people, by their invitations' hashes, and the digest of the requests that were signed for them.
-people = Table("people", ENROLLER, Column("id", String, primary_key=True))
-issued = Table(
-    "issued", ENROLLER, Column("person", ForeignKey("people.id"), primary_key=True), Column("requests", String, nullable=False)
-)
-
-for metadata in (SHUFFLER, ANALYZER, ENROLLER):
-    Table("schema_version", metadata, Column("version", Integer, primary_key=True))
-    Table(
-        "ended",
-        metadata,
-        Column("task", String, primary_key=True),
-        Column("document", LargeBinary, nullable=False),
-        Column("heard", Integer, nullable=False),  # whether the other role knows of it
-    )
-    Table("served", metadata, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False))
+def role_tables() -> MetaData:
+    """The tables that every role's database has: its version, the task, and the task's end. A role adds its own."""
+    tables = MetaData()
+    Table("schema_version", tables, Column("version", Integer, primary_key=True))
+    heard = Column("heard", Integer, nullable=False)  # whether the other role knows of it
+    Table("ended", tables, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False), heard)
+    Table("served", tables, Column("task", String, primary_key=True), Column("document", LargeBinary, nullable=False))
+    return tables
 
 
 class Database:
     """A database with one role's tables, made when it is first opened."""
 
-    def __init__(self, url: str, tables: MetaData) -> None:
-        away = {"connect_timeout": _AWAY} if make_url(url).get_backend_name() == "postgresql" else {}
-        self.engine = create_engine(url, pool_size=_CONNECTIONS, connect_args=away)
-        _make_private(self.engine.url)
-        if self.engine.dialect.name == "sqlite":
-            event.listen(self.engine, "connect", _durable)
-            event.listen(self.engine, "begin", _begin)
+    def __init__(self, url: str, tables: MetaData, *, within: Database | None = None, schema: str | None = None) -> None:
+        """`within` another database, its connections are shared, and the tables are in a schema of their own."""
+        self._shared = within is not None
+        if within is not None:
+            self.engine: Engine = within.engine.execution_options(schema_translate_map={None: schema})
+        else:
+            away = {"connect_timeout": _AWAY} if make_url(url).get_backend_name() == "postgresql" else {}
+            self.engine = create_engine(url, pool_size=_CONNECTIONS, connect_args=away)
+            _make_private(self.engine.url)
+            if self.engine.dialect.name == "sqlite":
+                event.listen(self.engine, "connect", _durable)
+                event.listen(self.engine, "begin", _begin)
         self._reading = self.engine.execution_options(reads=True)
         self._served, self._ended, self._version = (tables.tables[name] for name in ("served", "ended", "schema_version"))
         self._checked = -math.inf, ""  # when it was last tried to write, and what came of it
         self.unwiped = False  # something that was deleted may still be in the log
         try:
-            with self.engine.begin() as connection:
-                if self.engine.dialect.name == "postgresql":  # two processes that find no tables would both make them
-                    connection.execute(select(func.pg_advisory_xact_lock(_MAKING)))
+            with self.making() as connection:
+                if schema is not None:
+                    connection.execute(CreateSchema(schema, if_not_exists=True))
                 tables.create_all(connection)
                 _require_version(connection, tables)
             self.wipe()  # what a process that was killed had deleted
         except BaseException:
             self.close()
             raise
+
+    @contextmanager
+    def making(self) -> Iterator[Connection]:
+        """A transaction that makes tables: two processes that find none would both make them."""
+        with self.engine.begin() as connection:
+            if self.engine.dialect.name == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(_MAKING)))
+            yield connection
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -317,7 +202,8 @@ class Database:
                 connection.close()
 
     def close(self) -> None:
-        self.engine.dispose()
+        if not self._shared:
+            self.engine.dispose()
 
 
 def cause_of(problem: SQLAlchemyError) -> str:
@@ -327,36 +213,8 @@ def cause_of(problem: SQLAlchemyError) -> str:
     return type(problem).__name__
 
 
-def enrol(store: Database, client: str) -> str:
-    """A token for a client: it is told once, and only its hash is kept."""
-    [token] = enrol_all(store, [client])
-    return token
-
-
-def enrol_all(store: Database, names: Sequence[str]) -> list[str]:
-    """A token for each of these clients, in one transaction."""
-    tokens = [secrets.token_urlsafe(32) for _ in names]
-    rows = [{"id": name, "token_hash": hash_of(token)} for name, token in zip(names, tokens, strict=True)]
-    with store.begin() as connection:
-        connection.execute(insert(clients), rows)
-    return tokens
-
-
-def new_name() -> str:
-    """A name for a client that says nothing about who it is."""
-    return secrets.token_hex(8)
-
-
-def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
-    """Who has the tokens with these hashes."""
-    if not hashes:
-        return {}
-    with store.look() as connection:
-        query = select(clients.c.token_hash, clients.c.id).where(clients.c.token_hash.in_(hashes))
-        return {row.token_hash: row.id for row in connection.execute(query)}
-
-
 def hash_of(token: str) -> str:
+    """What is kept of a token, or of an invitation."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -365,7 +223,10 @@ def _make_private(url: URL) -> None:
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         return
     with suppress(OSError):  # a folder that is not there is said when the database is opened
-        os.close(os.open(url.database, os.O_RDWR | os.O_CREAT, 0o600))
+        # A file that is here is not opened: to close it would drop the locks of this process's other connections to it.
+        if not os.path.exists(url.database):
+            with suppress(FileExistsError):
+                os.close(os.open(url.database, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         for file in (url.database, f"{url.database}-wal", f"{url.database}-shm"):
             if os.path.exists(file):
                 os.chmod(file, 0o600)

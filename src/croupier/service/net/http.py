@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import ipaddress
 import os
+import socket
 import ssl
 import threading
+import time
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from ...validation import ArgumentError
-from ..wire.documents import MOST_DOCUMENT_BYTES
+from ..wire.documents import MOST_DOCUMENT_BYTES, WireError
 
 BINARY = "application/octet-stream"
+# A task's name, where a server has several: a part of an address, of a path and of a schema's name, and nothing else.
+TASK_NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 # In an answer to what the shuffler brings: it will never be taken.
 FOR_GOOD = "Croupier-Refused-For-Good"
 # Of a refusal's text, at most.
 _MOST_REASON_BYTES = 1000
+# A request and its answer have so many timeouts in all, whatever comes in between; and bytes that are sent at once.
+_TIMEOUTS, _PIECE = 9.0, 1 << 16
 
 
 def require_private_way(url: str, name: str = "shuffler") -> None:
@@ -36,6 +44,21 @@ def require_private_way(url: str, name: str = "shuffler") -> None:
     if parts.scheme != "https" and not (parts.scheme == "http" and here):
         remedy = f"Use the {name}'s https address: over plain http anybody on the way reads your token and answers in your place."
         raise ArgumentError(name, url, "an https address, or http on this machine", remedy)
+
+
+def require_public(url: str, name: str) -> None:
+    """Refuse an address on this machine or in a private network: whoever names it there would have this server ask for it.
+
+    A name is looked up. Should it mean something else a moment later, the certificate of its https address is still checked.
+    """
+    host = urllib.parse.urlsplit(url).hostname or ""
+    try:
+        found = {ipaddress.ip_address(host)}
+    except ValueError:
+        found = {ipaddress.ip_address(str(to[0]).partition("%")[0]) for *_, to in socket.getaddrinfo(host, None)}
+    plain = [getattr(one, "ipv4_mapped", None) or one for one in found]
+    if not plain or not all(one.is_global and not one.is_multicast for one in plain):
+        raise WireError(f"an {name} on this machine or in a private network, which the shuffler's operator does not allow")
 
 
 class ServerError(Exception):
@@ -65,12 +88,14 @@ class Server:
         if self._parts.scheme == "https":  # to read what certificates to trust takes longer than an answer
             self._tls = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
         self._lock, self._kept = threading.Lock(), _Kept()
+        self._deadline = 0.0  # of the present request and its answer
 
     def send(self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
         """Ask for something, or bring something. Whatever is sent may arrive twice: a connection that was closed is opened
         again."""
         everything = dict(headers or {}) | ({} if body is None else {"Content-Type": BINARY})
         with self._lock:
+            self._deadline = time.monotonic() + _TIMEOUTS * self._timeout
             try:
                 response = self._answered(path, body, everything)
                 good = 200 <= response.status < 300
@@ -113,8 +138,32 @@ class Server:
         self, connection: http.client.HTTPConnection, path: str, body: bytes | None, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
         where = self._kept.prefix + self._parts.path + path
-        connection.request("GET" if body is None else "POST", where, body, headers | self._kept.headers)
+        connection.response_class = self._timed  # type: ignore[assignment]
+        if connection.sock is not None:
+            connection.sock.settimeout(self._left())
+        if body is not None and len(body) > _PIECE:  # in pieces, so that a server that takes them slowly has a deadline, too
+            headers = headers | {"Content-Length": str(len(body))}
+            connection.request("POST", where, self._pieces(connection, body), headers | self._kept.headers)
+        else:
+            connection.request("GET" if body is None else "POST", where, body, headers | self._kept.headers)
         return connection.getresponse()
+
+    def _left(self) -> float:
+        """Seconds for the next step of the present request."""
+        left = min(self._timeout, self._deadline - time.monotonic())
+        if left <= 0:
+            raise TimeoutError("timed out: a server that takes or sends too little at a time")
+        return left
+
+    def _pieces(self, connection: http.client.HTTPConnection, body: bytes) -> Iterator[bytes]:
+        for start in range(0, len(body), _PIECE):
+            if connection.sock is not None:
+                connection.sock.settimeout(self._left())
+            yield body[start : start + _PIECE]
+
+    def _timed(self, sock: socket.socket, *words: Any, **more: Any) -> http.client.HTTPResponse:
+        """An answer that is read until the deadline: a timeout of the socket alone begins anew with every byte."""
+        return http.client.HTTPResponse(_Timed(sock, self._left), *words, **more)  # type: ignore[arg-type]
 
     def _connected(self) -> http.client.HTTPConnection:
         """A new connection, by the proxy that the environment names if it names one."""
@@ -135,6 +184,27 @@ class Server:
             if by is not None:
                 self._kept.prefix, self._kept.headers = f"http://{self._parts.netloc}", known
         return self._kept.connection
+
+
+class _Timed(io.RawIOBase):
+    """What a socket receives; each time it waits for as long as `left` says. To an answer it is the socket."""
+
+    def __init__(self, sock: socket.socket, left: Callable[[], float]) -> None:
+        self._sock, self._raw, self._left = sock, sock.makefile("rb", buffering=0), left
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(self._left())
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 class _Kept:

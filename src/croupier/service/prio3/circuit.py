@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...validation import whole
-from .field import FIELD64, Elements, PrimeField
-from .kernels import kernels
+from .field import FIELD64, Elements, PrimeField, kernels
 
 
 def chunk_length(elements: int) -> int:

@@ -37,24 +37,12 @@ _PIECE = 32
 
 @dataclass(frozen=True, eq=False)
 class PreparedReports:
-    """What one server makes of its shares of some reports.
+    """What one server makes of its shares of some reports."""
 
-    Parameters
-    ----------
-    out_shares : ndarray of shape (reports, length)
-        Its shares of the counts, to be added up for reports that are accepted.
-    joint_seeds : ndarray of uint8, shape (reports, 32)
-        The seed of the joint randomness that it used.
-    verifier_shares : ndarray of uint8, shape (reports, verifier bytes)
-        What it tells the others: its shares of the verifiers, and its part of the joint randomness; zeros where it refuses.
-    refused : ndarray of bool, shape (reports,)
-        Rows that are malformed.
-    """
-
-    out_shares: Elements
-    joint_seeds: _Bytes
-    verifier_shares: _Bytes
-    refused: NDArray[np.bool_]
+    out_shares: Elements  # its shares of the counts, to be added up for reports that are accepted
+    joint_seeds: _Bytes  # the seed of the joint randomness that it used
+    verifier_shares: _Bytes  # what it tells the others: its shares of the verifiers, and its part of the joint randomness
+    refused: NDArray[np.bool_]  # rows that are malformed
 
 
 class Prio3SumVec:

@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...validation import how_to_install
-from .field import FIELD64, Elements, PrimeField
-from .kernels import sponge_kernels
+from .field import FIELD64, Elements, PrimeField, sponge_kernels
 
 SEED_BYTES = 32
 
 
 def _sponge() -> Callable[[bytes], Any]:
-    try:
-        from Crypto.Hash import TurboSHAKE128  # noqa: PLC0415 (clients of other transports need no such package)
-    except ImportError:
-        raise ImportError(f"verified-sum needs the package pycryptodome: {how_to_install('service')}") from None
+    from Crypto.Hash import TurboSHAKE128  # noqa: PLC0415 (clients of other transports do not load it)
+
     return lambda message: TurboSHAKE128.new(domain=1).update(message)
 
 

@@ -1,35 +1,54 @@
-"""The page to take part with: files that a browser runs, served by the shuffler or from anywhere else.
-
-They are made of clients/typescript, and their digests are in SHA256SUMS beside them.
-"""
+"""The shuffler on the network: HTTP around `ShufflerRole`, and the page to take part with."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
 
 from ...validation import ArgumentError
-from ..net.app import _MOST_TOGETHER, Allowance, Item, Outcome, _body, _document, _refusal, _shuffler_health
-from ..net.server import Loop
-from ..wire.documents import WireError
-from ..wire.outcomes import RefusedError
-from ..wire.transports import TRANSPORTS
+from ..net.http import BINARY
+from ..net.server import (
+    Allowance,
+    DirectRequest,
+    DirectRoute,
+    DirectRoutes,
+    Loop,
+    bearer_token,
+    document_answer,
+    read_body,
+    refusal_answer,
+    role_app,
+)
+from ..wire.documents import Document, WireError
+from ..wire.outcomes import Accepted, RefusedError
+from ..wire.task import Lot, Start
 from .role import ShufflerRole
 
+log = logging.getLogger("croupier")
+# What is answered together, at most.
+_MOST_TOGETHER = 256
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+# The page's files are made of clients/typescript, and their digests are in SHA256SUMS beside them.
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", "": "text/plain"}
 # What the page may load and whom it may talk to, where the shuffler serves it: the shuffler, and the task's enroller.
 _POLICY = "; ".join(
@@ -48,21 +67,11 @@ _POLICY = "; ".join(
 
 @dataclass(frozen=True)
 class PageFile:
-    """One file of the page.
+    """One file of the page."""
 
-    Parameters
-    ----------
-    name : str
-        As it is asked for.
-    content : bytes
-        What is in it.
-    packed : bytes
-        The same, by gzip.
-    """
-
-    name: str
-    content: bytes
-    packed: bytes
+    name: str  # as it is asked for
+    content: bytes  # what is in it
+    packed: bytes  # the same, by gzip
 
     @property
     def kind(self) -> str:
@@ -127,25 +136,13 @@ def copy_page(folder: Path) -> list[Path]:
     return [path for path, _ in copies]
 
 
-# The roles on the network: HTTP around `ShufflerRole` and `RemotePopulation`, binary bodies, and every refusal with a reason.
+# For clients, and for who watches over the shuffler.
 
 
 def shuffler_app(shuffler: ShufflerRole, loop: Loop | None = None) -> FastAPI:
     """For clients: the task, the round, and where reports go. `/healthz` and `/metrics` speak of its background loop too."""
-    app, registry = _shuffler_health(shuffler, loop)
-    taken = Counter("croupier_reports_taken", "Reports that were taken, retries included", registry=registry)
-    refused = Counter("croupier_reports_refused", "Reports that were refused", ["status"], registry=registry)
-    arrived = Gauge("croupier_reports_arrived", "Reports in the present round", registry=registry)
-    allowance, tokens = Allowance(), RequestBatcher(shuffler.clients_of)
-    rounds, reports, lots = (
-        RequestBatcher(shuffler.rounds_for),
-        RequestBatcher(shuffler.receive_all),
-        RequestBatcher(shuffler.lots_for),
-    )
-
-    def counts() -> bool:
-        """Whether it is anybody's business how many have come: not where their lots are secret."""
-        return shuffler.task is None or shuffler.task.secret is None
+    app, registry = _healthy_app(shuffler, loop)
+    intake = Intake(shuffler, registry)
 
     async def follow() -> None:
         """Learn of a task that another process has taken: a client may have it from there."""
@@ -156,29 +153,35 @@ def shuffler_app(shuffler: ShufflerRole, loop: Loop | None = None) -> FastAPI:
     @app.get("/v1/task")
     async def task(request: Request) -> Response:
         await follow()
-        return _document(shuffler.document) if shuffler.document else _refusal(503, "no task yet")
+        return document_answer(shuffler.document) if shuffler.document else refusal_answer(503, "no task yet")
 
     @app.get("/v1/round")
     async def current(request: Request) -> Response:
         await follow()
         if "authorization" not in request.headers:
-            return _document(await run_in_threadpool(shuffler.current))
+            return document_answer(await run_in_threadpool(shuffler.current))
         try:
-            client = await tokens.do(_token(request))
-            allowance.take(client)
-            return _document(await rounds.do(client))
+            return document_answer(await intake.rounds.do(await intake.admitted(bearer_token(request))))
         except RefusedError as refusal:
-            return _refusal(refusal.status, str(refusal))
+            return refusal_answer(refusal.status, str(refusal))
 
     @app.get("/v1/lot")
     async def lot(request: Request) -> Response:
         await follow()
         try:
-            client = await tokens.do(_token(request))
-            allowance.take(client)
-            return Response((await lots.do(client)).to_bytes(), media_type="application/json")
+            lot = await intake.lots.do(await intake.admitted(bearer_token(request)))
+            return Response(lot.to_bytes(), media_type="application/json")
         except RefusedError as refusal:
-            return _refusal(refusal.status, str(refusal))
+            return refusal_answer(refusal.status, str(refusal))
+
+    @app.get("/v1/start")
+    async def start(request: Request) -> Response:
+        await follow()
+        try:
+            told = await intake.starts.do(await intake.admitted(bearer_token(request)))
+            return Response(told.to_bytes(), media_type=BINARY)
+        except RefusedError as refusal:
+            return refusal_answer(refusal.status, str(refusal))
 
     @app.get("/v1/arrivals")
     async def arrivals(request: Request) -> Response:
@@ -187,26 +190,187 @@ def shuffler_app(shuffler: ShufflerRole, loop: Loop | None = None) -> FastAPI:
 
     @app.get("/v1/end")
     async def end(request: Request) -> Response:
-        return _document(await run_in_threadpool(shuffler.ending.document))
+        return document_answer(await run_in_threadpool(shuffler.end))
 
     @app.post("/v1/report")
     async def report(request: Request) -> Response:
         await follow()
         try:
-            client = await tokens.do(_token(request))
-            allowance.take(client)
-            done = await reports.do((client, await _body(request, _longest_report(shuffler))))
+            client = await intake.admitted(bearer_token(request))
+            accepted = await intake.reports.do((client, await read_body(request, shuffler.most_report_bytes())))
         except RefusedError as refusal:
-            if counts() or refusal.status == 401:  # a stranger has no lot
-                refused.labels(refusal.status).inc()
-            return _refusal(refusal.status, str(refusal))
-        if counts():
-            taken.inc()
-            if done.arrived:
-                arrived.set(done.arrived % done.wanted)
+            intake.count_refused(refusal.status)
+            return refusal_answer(refusal.status, str(refusal))
+        intake.count_taken(accepted)
         return Response(status_code=200)
 
+    app.state.direct = intake.direct_routes()
     return app
+
+
+class Intake:
+    """What clients ask and bring, each kind answered together; for the app, and for requests that are answered without it."""
+
+    def __init__(self, shuffler: ShufflerRole, registry: CollectorRegistry) -> None:
+        self._shuffler, self._allowance = shuffler, Allowance()
+        self.tokens: RequestBatcher[str, str] = RequestBatcher(shuffler.clients_of)
+        self.rounds: RequestBatcher[str, Document | None] = RequestBatcher(shuffler.rounds_for)
+        self.lots: RequestBatcher[str, Lot] = RequestBatcher(shuffler.lots_for)
+        self.reports: RequestBatcher[tuple[str, bytes], Accepted] = RequestBatcher(shuffler.receive_all)
+        self.starts: RequestBatcher[str, Start] = RequestBatcher(shuffler.starts_for)
+        self._whole = self._by_token(shuffler.receive_all)
+        self._open: RequestBatcher[None, Document | None] = RequestBatcher(lambda asked: [shuffler.current()] * len(asked))
+        self._taken = Counter("croupier_reports_taken", "Reports that were taken, retries included", registry=registry)
+        self._refused = Counter("croupier_reports_refused", "Reports that were refused", ["status"], registry=registry)
+        self._arrived = Gauge("croupier_reports_arrived", "Reports in the present round", registry=registry)
+
+    async def admitted(self, token: str) -> str:
+        """Whose token it is, if it may ask now."""
+        client = await self.tokens.do(token)
+        self._allowance.take(client)
+        return client
+
+    def _counts(self) -> bool:
+        """Whether it is anybody's business how many have come: not where their lots are secret."""
+        return self._shuffler.task is None or self._shuffler.task.secret is None
+
+    def count_taken(self, accepted: Accepted) -> None:
+        """Count a report that was taken."""
+        if self._counts():
+            self._taken.inc()
+            if accepted.arrived:
+                self._arrived.set(accepted.arrived % accepted.wanted)
+
+    def count_refused(self, status: int) -> None:
+        """Count a report that was refused."""
+        if self._counts() or status == 401:  # a stranger has no lot
+            self._refused.labels(status).inc()
+
+    # The same, directly.
+
+    def direct_routes(self) -> DirectRoutes:
+        """The paths that every client asks for."""
+        role = self._shuffler
+        rounds: RequestBatcher[tuple[str, None], Document | None]
+        lots: RequestBatcher[tuple[str, None], Lot]
+        starts: RequestBatcher[tuple[str, None], Start]
+        rounds = self._by_token(lambda asked: role.rounds_for([client for client, _ in asked]))
+        lots = self._by_token(lambda asked: role.lots_for([client for client, _ in asked]))
+        starts = self._by_token(lambda asked: role.starts_for([client for client, _ in asked]))
+        routes: dict[tuple[bytes, bytes], DirectRoute] = {
+            (b"GET", b"/v1/task"): self._send_task,
+            (b"GET", b"/v1/start"): partial(self._ask, starts, Start.to_bytes, BINARY.encode()),
+            (b"GET", b"/v1/round"): partial(self._ask_round, rounds),
+            (b"GET", b"/v1/lot"): partial(self._ask, lots, Lot.to_bytes, b"application/json"),
+            (b"POST", b"/v1/report"): self._take_report,
+        }
+        return DirectRoutes(routes, lambda: self._shuffler.task is not None)
+
+    def _ask_round(self, batcher: RequestBatcher[tuple[str, None], Any], request: DirectRequest) -> None:
+        request.limit(0)
+        if request.authorized:
+            self._ask(batcher, _document_bytes, BINARY.encode(), request)
+        else:
+            self._open.submit(None, lambda outcome: _tell_document(request, outcome))
+
+    def _send_task(self, request: DirectRequest) -> None:
+        request.limit(0)
+        request.answer(200, _document_bytes(self._shuffler.document))
+
+    def _ask(
+        self, batcher: RequestBatcher[tuple[str, None], Any], to_bytes: Callable[[Any], bytes], kind: bytes, request: DirectRequest
+    ) -> None:
+        """Answer what a client with a token asks."""
+        request.limit(0)  # a body that nobody reads is not kept
+
+        def answer(outcome: Any) -> None:
+            if isinstance(outcome, Exception):
+                request.refuse(outcome)
+            else:
+                request.answer(200, to_bytes(outcome), kind)
+
+        batcher.submit((request.token, None), answer)
+
+    def _take_report(self, request: DirectRequest) -> None:
+        """Take a report. Its sender is looked up with it where all of it is here, and before it is waited for where it is not."""
+        request.limit(self._shuffler.most_report_bytes())
+
+        def answer(outcome: Accepted | Exception) -> None:
+            if isinstance(outcome, Exception):
+                self.count_refused(request.refuse(outcome))
+            else:
+                self.count_taken(outcome)
+                request.answer(200)
+
+        def known(client: str | Exception) -> None:
+            try:
+                if isinstance(client, Exception):
+                    raise client
+                self._allowance.take(client)
+            except Exception as problem:
+                self.count_refused(request.refuse(problem))
+            else:
+                request.read(lambda body: self.reports.submit((client, body), answer))
+
+        if request.more_body or request.too_long:
+            self.tokens.submit(request.token, known)
+        else:
+            self._whole.submit((request.token, bytes(request.body)), answer)
+
+    def _by_token(
+        self, answer: Callable[[Sequence[tuple[str, Item]]], Sequence[Outcome | RefusedError]]
+    ) -> RequestBatcher[tuple[str, Item], Outcome]:
+        """Looks up whose requests they are, and answers them, in one step: each hears what it would have heard by itself."""
+
+        def answer_all(brought: Sequence[tuple[str, Item]]) -> list[Outcome | RefusedError]:
+            outcomes: dict[int, Outcome | RefusedError] = {}
+            known: dict[int, tuple[str, Item]] = {}
+            for place, client in enumerate(self._shuffler.clients_of([token for token, _ in brought])):
+                try:
+                    if isinstance(client, RefusedError):
+                        raise client
+                    self._allowance.take(client)
+                    known[place] = client, brought[place][1]
+                except RefusedError as refusal:
+                    outcomes[place] = refusal
+            if known:
+                outcomes |= zip(known, answer(list(known.values())), strict=True)
+            return [outcomes[place] for place in range(len(brought))]
+
+        return RequestBatcher(answer_all)
+
+
+def _tell_document(request: DirectRequest, outcome: Document | Exception | None) -> None:
+    if isinstance(outcome, Exception):
+        request.refuse(outcome)
+    else:
+        request.answer(200, _document_bytes(outcome))
+
+
+def _document_bytes(document: Document | None) -> bytes:
+    return b"" if document is None else document.to_bytes()
+
+
+def _healthy_app(shuffler: ShufflerRole, loop: Loop | None) -> tuple[FastAPI, CollectorRegistry]:
+    """An app that tells what an operator watches: the loop, the oldest batch that was not forwarded, steps of the clock."""
+
+    def said() -> list[str]:
+        age = shuffler.oldest_batch()
+        waits = "none" if age is None else f"{age:.0f} s"
+        return [f"oldest batch not forwarded: {waits}", f"steps of the system's clock: {shuffler.clock.jumps}"]
+
+    def oldest_seconds() -> float:
+        try:
+            return shuffler.oldest_batch() or 0.0
+        except SQLAlchemyError:
+            return math.nan
+
+    app, registry = role_app("croupier shuffler", shuffler.store, loop, said if loop else None)
+    oldest = Gauge("croupier_oldest_batch_seconds", "Age of the oldest batch that was not forwarded", registry=registry)
+    oldest.set_function(oldest_seconds)
+    steps = Gauge("croupier_clock_steps", "Steps of the system's clock since the start", registry=registry)
+    steps.set_function(lambda: shuffler.clock.jumps)
+    return app, registry
 
 
 class RequestBatcher(Generic[Item, Outcome]):
@@ -214,42 +378,41 @@ class RequestBatcher(Generic[Item, Outcome]):
 
     def __init__(self, answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]]) -> None:
         self._answer = answer
-        self._waiting: list[tuple[Item, asyncio.Future[Outcome]]] = []
+        self._waiting: list[tuple[Item, Callable[[Outcome | Exception], None]]] = []
         self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "requests")
 
     async def do(self, item: Item) -> Outcome:
         """What becomes of one of them; a refusal is raised."""
         told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, told))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._run())
+
+        def tell(outcome: Outcome | Exception) -> None:
+            if told.done():  # whoever asked is gone
+                return
+            if isinstance(outcome, Exception):
+                told.set_exception(outcome)
+            else:
+                told.set_result(outcome)
+
+        self.submit(item, tell)
         return await told
+
+    def submit(self, item: Item, tell: Callable[[Outcome | Exception], None]) -> None:
+        """Have `tell` called with what becomes of one of them."""
+        self._waiting.append((item, tell))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         while self._waiting:
             some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
             outcomes: Sequence[Outcome | Exception]
             try:
-                outcomes = await run_in_threadpool(self._answer, [item for item, _ in some])
+                outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, [item for item, _ in some])
             except Exception as problem:  # each of them hears of it
                 outcomes = [problem] * len(some)
-            for (_, told), outcome in zip(some, outcomes, strict=True):
-                if told.done():  # whoever asked is gone
-                    continue
-                if isinstance(outcome, Exception):
-                    told.set_exception(outcome)
-                else:
-                    told.set_result(outcome)
-
-
-def _token(request: Request) -> str:
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    return token if kind == "Bearer" else ""
-
-
-def _longest_report(shuffler: ShufflerRole) -> int:
-    if shuffler.task is None:
-        raise RefusedError(503, "no task yet")
-    task = shuffler.task
-    plans = [phase.plan for phase in task.schedule.phases]
-    return max(TRANSPORTS[task.transport].report_length(plan) for plan in plans) + task.token_bytes
+            for (_, tell), outcome in zip(some, outcomes, strict=True):
+                try:
+                    tell(outcome)
+                except Exception as problem:  # of one connection: the others are told all the same
+                    log.error("an answer was not sent: %s", type(problem).__name__)

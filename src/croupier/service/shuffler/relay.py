@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ...files import lock
 from ...validation import ArgumentError
 from ..net.database import Database, cause_of
-from ..net.http import Server, ServerError
+from ..net.http import Server, ServerError, require_private_way, require_public
 from ..net.server import _LONGEST_PAUSE, _NEWS, _NO_NEWS, _PAUSE, _TIMEOUT, Loop, TurnOutcome
 from ..wire.documents import Document, WireError
 from ..wire.outcomes import Arrivals, RefusedError
@@ -28,6 +28,8 @@ from .role import ShufflerRole
 
 # The name of the lock: advisory locks of PostgreSQL are numbers, and of one database.
 _LOCK = int.from_bytes(b"croupier") >> 1
+# An analyzer's address.
+ADDRESS = r"https?://[^/?#\s]+(/[^?#\s]*)?"
 
 
 class Leadership:
@@ -94,14 +96,30 @@ log = logging.getLogger("croupier")
 class AnalyzerRelay:
     """What the shuffler does by itself: fetch the analyzer's task and rounds, and bring it batches until it has them."""
 
-    def __init__(self, shuffler: ShufflerRole, analyzer: str, *, ca: Path | None = None) -> None:
+    def __init__(
+        self,
+        shuffler: ShufflerRole,
+        analyzer: str,
+        *,
+        ca: Path | None = None,
+        enroller_ca: Path | None = None,
+        public: bool = False,
+        leads: Callable[[], bool] | None = None,
+    ) -> None:
+        """`leads` says whether this process does errands, where that is decided for several tasks at once.
+
+        `public`: an enroller on this machine or in a private network is not asked.
+        """
         self._shuffler, self._analyzer = shuffler, analyzer.rstrip("/")
-        if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", self._analyzer):
+        if not re.fullmatch(ADDRESS, self._analyzer):
             raise ArgumentError("analyzer", analyzer, "an address like https://host:port", "Give the analyzer's address.")
         self._server = Server(self._analyzer, ca=ca, timeout=_TIMEOUT)
+        self._enroller_ca, self._public, self._enroller_said = enroller_ca, public, ""
         self._leadership = Leadership(shuffler.store)
+        self._leads = leads or self._leadership.held
+        self.paused = False  # no new round is opened; one that is open ends as it would
         self._fetched = False  # the analyzer's task, by this process
-        self._ended = shuffler.ending.document() is not None
+        self._ended = shuffler.end() is not None
         self._said: tuple[Arrivals | None, float] = None, 0.0  # the last word on arrivals, and when
         self.loop = Loop("errands", self._turn, pause=_PAUSE, longest=_LONGEST_PAUSE)
 
@@ -117,8 +135,8 @@ class AnalyzerRelay:
         """Do all errands once if this process leads, each whatever became of the others; if not, follow who does."""
         self._shuffler.clock.look()
         errands = [self._shuffler.follow, self._hear_end]
-        if self._leadership.held():
-            errands = [self._task, self._round, self._arrivals, self._shuffler.close_late]
+        if self._leads():
+            errands = [self._task, self._blanks, self._round, self._arrivals, self._shuffler.close_late]
             errands += [self._batch, self._exclusions, self._release, self._wipe]
             if self._ended:  # the analyzer is gone, and nobody is missed
                 errands = [self._wipe]
@@ -126,7 +144,7 @@ class AnalyzerRelay:
         return next((worst for worst in (TurnOutcome.FAILED, TurnOutcome.WAITING) if worst in outcomes), TurnOutcome.DONE)
 
     def _hear_end(self) -> None:
-        self._ended = self._shuffler.ending.document() is not None
+        self._ended = self._shuffler.end() is not None
 
     def _tried(self, errand: Callable[[], None]) -> TurnOutcome:
         """A failed errand is done again later: the analyzer may be down, and nothing is lost by waiting."""
@@ -158,9 +176,14 @@ class AnalyzerRelay:
             try:
                 self._shuffler.take_task(document)
             except WireError as problem:
-                self._tell(self._shuffler.ending.refusal(document, problem))
+                self._tell(self._shuffler.refusal(document, problem))
                 raise
             self._fetched = True
+
+    def refuse(self, reason: str) -> None:
+        """Tell the analyzer that its task is not served any more, and why."""
+        if self._shuffler.document is not None:
+            self._tell(self._shuffler.refusal(self._shuffler.document, WireError(reason)))
 
     def _tell(self, refusal: Document | None) -> None:
         """The analyzer waits for a task that is not served here: it is told why, if it can be reached."""
@@ -168,18 +191,44 @@ class AnalyzerRelay:
             with suppress(ServerError):
                 self._sent("/v1/refusal", refusal.to_bytes())
 
+    def _blanks(self) -> None:
+        """Where an enroller counts blanks: get tokens for the next ones, as many whoever comes."""
+        if self._fetched:
+            self._shuffler.collect_blanks(self._signed_blanks)
+
+    def _signed_blanks(self, address: str, body: bytes) -> bytes:
+        require_private_way(address, "enroller")
+        try:
+            if self._public:
+                require_public(address, "enroller")
+            return Server(address, ca=self._enroller_ca, timeout=_TIMEOUT).send("/v1/blanks", body)
+        except OSError as problem:
+            raise ServerError(None, f"the enroller: {problem}") from None
+        except ServerError as refusal:
+            if refusal.status is None:
+                raise ServerError(None, f"the enroller: {refusal}") from None
+            # What it says is for this role's operator; a note of the task, which its analyzer reads, has the status alone.
+            said = f"the enroller says {refusal.status}: {str(refusal).strip()[:200]}"
+            if said != self._enroller_said:
+                self._enroller_said = said
+                log.error("%s", said)
+            raise ServerError(refusal.status, "of the enroller") from None
+
     def _round(self) -> None:
         if not self._fetched:
             return
         if data := self._sent("/v1/round"):
-            self._shuffler.open(Document.from_bytes(data))
-        elif (task := self._shuffler.task) is not None and (data := self._sent("/v1/end")):
+            if not self.paused and self._shuffler.is_ready_for(document := Document.from_bytes(data)):
+                self._shuffler.open(document)
+        elif self._shuffler.task is not None and (data := self._sent("/v1/end")):
             self._exclusions()  # what it has left to say: it goes when it knows that this has been heard
             self._release()
-            end, heard = self._shuffler.ending.take(Document.from_bytes(data), task)
+            end, heard = self._shuffler.take_end(Document.from_bytes(data))
             self._sent("/v1/end", heard.to_bytes())
             self._ended = True
             log.info("%s", end)
+            if self._shuffler.nobody_came():
+                log.warning("no client sent a report in the whole task: its result is noise alone. Tell the analyzer's operator")
 
     def _arrivals(self) -> None:
         """Tell the analyzer, for its dashboard, how many reports are here: a number, signed."""
@@ -200,22 +249,22 @@ class AnalyzerRelay:
             if not refusal.for_good:
                 raise
             log.error("the analyzer refuses the batch for good: %s", str(refusal).strip()[:200])
-            self._shuffler.forwarded(name, "refused")  # as it is, it will never be taken
+            self._shuffler.refused(name)  # as it is, it will never be taken
         else:
             self._shuffler.forwarded(name)
 
     def _exclusions(self) -> None:
         """Where reports are checked: which of the batch are left out."""
-        task, name = self._shuffler.task, self._shuffler.releases.waiting()
-        if self._fetched and task is not None and name is not None and (data := self._sent(f"/v1/exclusions/{name}")):
-            self._shuffler.releases.take(task, Document.from_bytes(data))
+        name = self._shuffler.awaiting_exclusions()
+        if self._fetched and name is not None and (data := self._sent(f"/v1/exclusions/{name}")):
+            self._shuffler.exclude(Document.from_bytes(data))
 
     def _release(self) -> None:
         """One sum over the others, until the analyzer has it."""
-        if self._fetched and (ready := self._shuffler.releases.ready()) is not None:
-            name, release = ready
+        if self._fetched and (waiting := self._shuffler.waiting_release()) is not None:
+            name, release = waiting
             self._sent("/v1/release", release)
-            self._shuffler.releases.arrived(name)
+            self._shuffler.released(name)
 
     def _wipe(self) -> None:
         if self._shuffler.store.unwiped:

@@ -1,37 +1,42 @@
-"""The rounds that a shuffler has opened, each read and verified once."""
+"""The shuffler: takes one sealed report of each enrolled client, and forwards a whole batch, once, in an order that says nothing.
+
+It cannot read reports, and the analyzer never learns who sent one. What it remembers of a forwarded batch is who took part.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import Connection, func, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
+from ...privacy import SumPlan
 from ...protocol import SecureRandom
-from ..analyzer.population import fewest
-from ..net import database as tables
-from ..net.database import Database
-from ..wire.documents import ARRIVALS, Document, End, WireError, heard, refusal
+from ..net.database import Database, hash_of
+from ..wire.documents import ARRIVALS, Document, End, WireError, acknowledgement, refusal
 from ..wire.outcomes import Accepted, Arrivals, ParsedReport, RefusedError
-from ..wire.task import Lot, SecretRounds, Task, TaskRound, report_of
-from ..wire.transports import ENCAPSULATED, TRANSPORTS, SealedReport
+from ..wire.task import Lot, Start, Task, TaskRound, fewest, report_of
+from ..wire.transports import ENCAPSULATED, REPORT_HEAD, TRANSPORTS, SealedReport
 from .rounds import (
-    Releases,
-    accept_reports,
-    any_reservation_left,
+    PROMISED,
+    Rounds,
+    RoundState,
+    blanks_at_hand,
+    clients_of,
+    clock_zero,
     draw_lots,
-    forget_batch,
+    keep_blanks,
     lots_of,
-    make_batch,
+    missing_blanks,
+    nobody_took_part,
     reserve,
     state_of,
     who_answered,
@@ -41,60 +46,7 @@ from .rounds import (
 
 # Rounds that are kept as they were read.
 ROUNDS_REMEMBERED = 8
-
-
-def open_round(connection: Connection, task_round: TaskRound, document: Document, now: float) -> None:
-    """Write down a round that takes reports from `now` on; the same again changes nothing."""
-    rounds = tables.rounds.c
-    same = (rounds.id == task_round.id) | (rounds.number == task_round.number)
-    known = connection.execute(select(rounds.id, rounds.document).where(same)).first()
-    if known is None:
-        values = {
-            "id": task_round.id,
-            "number": task_round.number,
-            "document": document.to_bytes(),
-            "digest": document.digest.hex(),
-        }
-        connection.execute(insert(tables.rounds).values(**values, state="open", arrived=0, opened=now))
-    elif known.id != task_round.id:
-        raise WireError(
-            f"a second round {task_round.number}: one was opened before, which the analyzer has forgotten. Its users are not asked "
-            "again. Bring the analyzer's database and journal back from after that round, or begin a new task"
-        )
-    elif known.document != document.to_bytes():
-        raise WireError("a round that was opened with other words")
-
-
-class KnownRounds:
-    """Rounds by the digests of their documents."""
-
-    def __init__(self, store: Database, analyzer: Ed25519PublicKey) -> None:
-        self._store, self._analyzer = store, analyzer
-        self._read: dict[bytes, TaskRound] = {}
-
-    def read(self, document: Document, task: Task) -> TaskRound:
-        """A round of the task, read once."""
-        digest = document.digest
-        task_round = self._read.get(digest) or TaskRound.read(document, task, self._analyzer)
-        if digest not in self._read:
-            self._read = dict(list(self._read.items())[1 - ROUNDS_REMEMBERED :]) | {digest: task_round}
-        return task_round
-
-    def of_report(self, digest: bytes, task: Task) -> TaskRound:
-        """The round that a report is about."""
-        return self._read.get(digest) or self.read(self._document(digest), task)
-
-    def _document(self, digest: bytes) -> Document:
-        with self._store.look() as connection:
-            rounds = tables.rounds.c
-            known = connection.execute(select(rounds.document).where(rounds.digest == digest.hex())).scalar()
-            if known is None:
-                now = connection.execute(select(rounds.id).where(rounds.state == "open")).scalar()
-                raise RefusedError(400, "a report for another round") if now else RefusedError(409, "no round takes reports now")
-        return Document.from_bytes(known)
-
-
-# Rounds of secret lots at the shuffler: filled up with blanks to their public size, and ended on time, whoever came.
+# Rounds of secret lots: filled up with blanks to their public size, and ended on time, whoever came.
 
 log = logging.getLogger("croupier")
 # Seconds by which the system's clock may move between two looks before that is logged and counted as a step.
@@ -110,17 +62,8 @@ class RoundClock:
     """
 
     def __init__(self, store: Database) -> None:
-        self._boot, self.jumps = _boot(), 0
-        clocks, query = tables.clocks, select(tables.clocks.c.zero).where(tables.clocks.c.boot == self._boot)
-        with store.begin() as connection:
-            zero = connection.execute(query).scalar()
-            if zero is None:
-                last = connection.execute(select(func.max(tables.rounds.c.opened))).scalar()
-                zero = max(time.time(), last or 0.0) - _since_boot()
-                dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
-                connection.execute(dialect.insert(clocks).values(boot=self._boot, zero=zero).on_conflict_do_nothing())
-                zero = connection.execute(query).scalar_one()  # another process may have been faster
-        self._zero = float(zero)
+        self.jumps = 0
+        self._zero = clock_zero(store, _boot(), time.time(), _since_boot())
         self._ahead = time.time() - self.now()  # the system's clock
 
     def now(self) -> float:
@@ -155,70 +98,35 @@ def _since_boot() -> float:
 class Blanks:
     """Blank reports for the round that is open: as many as a round has in all, so that making them says nothing of who came.
 
-    They are in memory alone. A process that starts again makes others, with coins of their own: none of the first was used.
+    They are in memory alone. A process that starts again makes others, with coins of their own: none of the first was used. Where
+    an enroller counts them, the last ones have its tokens; the first have random bytes in their place, and are good for nothing but
+    to say that too few people came.
     """
 
     def __init__(self) -> None:
         self._round, self._reports = "", list[SealedReport]()
 
-    def of(self, task: Task, task_round: TaskRound, document: Document) -> Sequence[SealedReport]:
-        """Those of the round, made where they are not here yet: a client's report of a zero vector each."""
+    def of(self, task: Task, task_round: TaskRound, document: Document, counted: Sequence[bytes] = ()) -> Sequence[SealedReport]:
+        """Those of the round, made where they are not here yet: a client's report of a zero vector each, with these tokens."""
         if self._round != task_round.id:
-            nothing, coins = np.zeros(task.problem.dim), SecureRandom()
-            size = task_round.phase_of(task).plan.users
-            self._reports = [report_of(task, task_round, document, nothing, coins) for _ in range(size)]
+            nothing, coins = np.zeros(task_round.phase_of(task).plan.dim), SecureRandom()
+            tokens = [os.urandom(task.token_bytes) for _ in range(task_round.phase_of(task).plan.users - len(counted))]
+            self._reports = [report_of(task, task_round, document, nothing, coins, token) for token in [*tokens, *counted]]
             self._round = task_round.id
         return self._reports
 
     def end(
-        self,
-        store: Database,
-        lock: threading.Lock,
-        key: Ed25519PrivateKey,
-        task: Task,
-        task_round: TaskRound,
-        document: Document,
-        clock: RoundClock,
+        self, role: ShufflerRole, lock: threading.Lock, task: Task, task_round: TaskRound, document: Document, opened: float
     ) -> None:
         """Make the batch of the round if its time is over: reports of its lot, and blanks for all who did not come."""
-        blanks = self.of(task, task_round, document)
-        with store.look() as connection:
-            opened = state_of(connection, task_round.id).opened
-        if task.secret is None or clock.now() < task.secret.ends(opened):
+        if (counted := blanks_at_hand(role.store, task, task.token_slot(task_round))) is None:
+            return  # the enroller is waited for, whoever came
+        blanks, rounds, now = self.of(task, task_round, document, counted), role.rounds, role.clock.now()
+        if task.secret is None or now < task.secret.ends(opened):
             return
-        with lock, store.begin() as connection:
-            if state_of(connection, task_round.id, to_change=True).state != "open":
-                return
-            make_batch(connection, task, task_round, key, clock.now(), blanks)
+        with lock:
+            rounds.close_with_blanks(task, task_round, blanks, now)
         self._round, self._reports = "", []  # a blank is used once
-        store.wipe()
-
-
-def due_batch(store: Database, secret: SecretRounds | None, now: float) -> tuple[str, bytes] | None:
-    """A round's id and its batch, which is to be forwarded; with secret lots not before its time."""
-    rounds = tables.rounds.c
-    query = select(rounds.id, rounds.batch, rounds.opened).where(rounds.state == "made").order_by(rounds.number)
-    with store.look() as connection:
-        row = connection.execute(query).first()
-    early = row is not None and secret is not None and now < secret.leaves(row.opened)
-    return None if row is None or early else (row.id, row.batch)
-
-
-def told_lots(store: Database, task: Task, clients: Sequence[str], now: float) -> list[Lot | RefusedError]:
-    """What each of these clients is told of its lot."""
-    if task.secret is None:
-        return [RefusedError(404, "a task without secret lots")] * len(clients)
-    rounds = tables.rounds.c
-    with store.look() as connection:
-        last = connection.execute(select(rounds.number, rounds.opened).order_by(rounds.number.desc())).first()
-        drawn = lots_of(connection, clients)
-    number, opened = (last.number, last.opened) if last is not None else (1, now)
-    apart = task.secret.leaves(0.0)  # between the openings of two rounds, at the least
-
-    def wait(lot: int) -> float:
-        return min(max(0.0, opened + (lot - number) * apart - now), task.schedule.rounds * apart)
-
-    return [Lot(drawn[client], wait(drawn[client])) if client in drawn else Lot(None) for client in clients]
 
 
 def hidden_among(task: Task) -> int:
@@ -227,33 +135,14 @@ def hidden_among(task: Task) -> int:
     return min([*counts, *[int(phase.lots.users_in_round) for phase in task.schedule.phases if phase.lots is not None]])
 
 
-# A task's end in the two roles: the analyzer declares it and waits until the shuffler knows, the shuffler keeps it for clients.
+class _Shape(NamedTuple):
+    """What a report with a known head, header and digest of the round, has to be: nothing else of it can be bad."""
 
+    round: TaskRound
+    plan: SumPlan
+    length: int  # all of its bytes
+    used_bits: int  # of its last byte
 
-class ShufflerEnding:
-    """The shuffler's side."""
-
-    def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey) -> None:
-        self._store, self._key, self._analyzer = store, key, analyzer
-
-    def document(self) -> Document | None:
-        """Return the analyzer's signed end."""
-        return self._store.end()
-
-    def take(self, document: Document, task: Task) -> tuple[End, Document]:
-        """Keep the task's end for clients; it is on disk when this returns."""
-        end = End.read(document, task.id, self._analyzer)
-        self._store.keep_end(document)
-        return end, heard(task.id, self._key)
-
-    def refusal(self, document: Document, problem: WireError) -> Document | None:
-        """Return why a task is not served, for its analyzer."""
-        return refusal(document, str(problem), self._analyzer, self._key)
-
-
-# The shuffler: takes one sealed report of each enrolled client, and forwards a whole batch, once, in an order that says nothing.
-#
-# It cannot read reports, and the analyzer never learns who sent one. What it remembers of a forwarded batch is who took part.
 
 # Seconds for which a token that was looked up is known: after them, one that was struck out is refused.
 _KNOWN = 30.0
@@ -269,18 +158,29 @@ class ShufflerRole:
     over those that are not left out is written. With secret lots it has all reports of the plan, blanks among them, at its time.
     """
 
-    def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey, *, smallest: int = 2) -> None:
+    def __init__(
+        self,
+        store: Database,
+        key: Ed25519PrivateKey,
+        analyzer: Ed25519PublicKey,
+        *,
+        smallest: int = 2,
+        people: Database | None = None,  # whose tokens are taken, where that is another database than the task's
+    ) -> None:
         self.store, self._key, self._analyzer, self._smallest = store, key, analyzer, smallest
-        self.ending = ShufflerEnding(store, key, analyzer)
+        self._people = people or store
         self.task: Task | None = None
         self.document: Document | None = None  # the task's
+        self._longest: int | None = None  # bytes of a report
         self._lock = threading.Lock()  # what comes to one process is counted one after the other
         self._following = threading.Lock()
         self._blanks = Blanks()
+        self._all_blanks = ""  # the task whose blanks all have tokens, or had
         self.clock = RoundClock(store)
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
-        self._rounds = KnownRounds(store, analyzer)
-        self.releases = Releases(store, key, analyzer)
+        self.rounds = Rounds(store, key, analyzer)
+        self._shapes: dict[bytes, _Shape] = {}  # by the first bytes of reports that were good
+        self._read: dict[bytes, TaskRound] = {}  # rounds that were read and verified, by the digests of their documents
         if (document := store.task()) is not None:
             self.take_task(document)
 
@@ -300,7 +200,7 @@ class ShufflerRole:
         with self.store.begin() as connection:
             if self.store.keep_task(connection, task.id, document):
                 draw_lots(connection, task)
-        self.task, self.document = task, document
+        self.task, self.document, self._longest = task, document, None
         return task
 
     def follow(self) -> None:
@@ -312,21 +212,47 @@ class ShufflerRole:
     def open(self, document: Document) -> TaskRound:
         """Take reports for this round, unless it is known already."""
         task_round = TaskRound.read(document, self._serving, self._analyzer)
-        with self.store.begin() as connection:
-            open_round(connection, task_round, document, self.clock.now())
+        self.rounds.open(task_round, document, self.clock.now())
         return task_round
+
+    def collect_blanks(self, ask: Callable[[str, bytes], bytes]) -> bool:
+        """Get tokens for the next blanks that have none; `ask` sends a body to an enroller's address. False: none are missing."""
+        task = self.task
+        if task is None or task.enroller is None or self._all_blanks == task.id:
+            return False
+        if (missing := missing_blanks(self.store, task)) is None:
+            self._all_blanks = task.id
+            return False
+        slot, part, requests = missing
+        answer = ask(task.enroller.address, requests.for_blanks(part, self._key, task.enroller))
+        keep_blanks(self.store, slot, part, requests.tokens(answer, task.id, task.enroller))
+        return True
+
+    def is_ready_for(self, document: Document) -> bool:
+        """Return whether a round can begin: its blanks have what they need."""
+        task = self._serving
+        task_round = self._round(document, task)
+        first = task.secret is not None and task.enroller is not None and not self.rounds.is_known(task_round.id)
+        return not first or blanks_at_hand(self.store, task, task.token_slot(task_round)) is not None
 
     def current(self) -> Document | None:
         """Return the round that takes reports, as its signed document."""
-        with self.store.look() as connection:
-            stored = connection.execute(select(tables.rounds.c.document).where(tables.rounds.c.state == "open")).scalar()
-        return None if stored is None else Document.from_bytes(stored)
+        row = self.rounds.first(RoundState.OPEN)
+        return None if row is None else Document.from_bytes(row.document)
+
+    def _round(self, document: Document, task: Task) -> TaskRound:
+        """A round of the task, read once."""
+        digest = document.digest
+        task_round = self._read.get(digest) or TaskRound.read(document, task, self._analyzer)
+        if digest not in self._read:
+            self._read = dict(list(self._read.items())[1 - ROUNDS_REMEMBERED :]) | {digest: task_round}
+        return task_round
 
     def rounds_for(self, clients: Sequence[str]) -> list[Document | None]:
         """Return for each client the round that takes its report, and keep a place in it for a while."""
         if self.task is None or (document := self.current()) is None:
             return [None] * len(clients)
-        task_round = self._rounds.read(document, self.task)
+        task_round = self._round(document, self.task)
         enough = fewest(self.task, task_round.phase_of(self.task))
         with self._lock:
             with self.store.look() as connection:
@@ -335,18 +261,50 @@ class ShufflerRole:
                 wanted = drawn - who_answered(connection, self.task, task_round, clients)
                 waited = who_has_reservations(connection, task_round.id, wanted, self.clock.now())
             if (secret := self.task.secret) is not None:  # nobody is waited for: the round ends on time
-                offered = state.state == "open" and self.clock.now() < secret.offered(state.opened, self.task.pace)
+                offered = state.state == RoundState.OPEN and self.clock.now() < secret.offered(state.opened, self.task.pace)
                 return [document if offered and (secret.cover or client in wanted) else None for client in clients]
-            ends = state.state != "open" or (self._is_late(state) and state.arrived >= enough)
+            ends = state.state != RoundState.OPEN or (self._is_late(state) and state.arrived >= enough)
             new = set() if ends else wanted - waited
-            if new:
+            if new and self.task.patience is not None:  # otherwise a round waits for everybody
                 with self.store.begin() as connection:
                     reserve(connection, task_round.id, sorted(new), self.clock.now())
         return [document if client in waited | new else None for client in clients]
 
+    def starts_for(self, clients: Sequence[str]) -> list[Start | RefusedError]:
+        """Return for each client what it asks for before it answers: the task, and its secret lot or, where that needs no place,
+        its round.
+
+        A client that has not seen the task yet may refuse it, so that nothing waits for it. A round is told all the same where it
+        cannot end without the client for as long as a place would be kept.
+        """
+        task, document, now = self._serving, self.document, self.clock.now()
+        if document is None:
+            raise RefusedError(503, "no task yet")
+        if task.secret is not None:
+            return [lot if isinstance(lot, RefusedError) else Start(document, lot=lot) for lot in self.lots_for(clients)]
+        if (current := self.current()) is None:
+            return [Start(document)] * len(clients)
+        task_round = self._round(current, task)
+        with self.store.look() as connection:
+            state = state_of(connection, task_round.id)
+            wanted = who_is_drawn(connection, task_round, clients) - who_answered(connection, task, task_round, clients)
+        stays = state.state == RoundState.OPEN and (task.patience is None or now + PROMISED < state.opened + task.patience)
+        return [Start(document, current if stays and client in wanted else None) for client in clients]
+
     def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
         """Return for each client the round that is its secret lot. Nobody else is told."""
-        return told_lots(self.store, self._serving, clients, self.clock.now())
+        task, now = self._serving, self.clock.now()
+        if task.secret is None:
+            return [RefusedError(404, "a task without secret lots")] * len(clients)
+        number, opened = self.rounds.last_opened() or (1, now)
+        apart = task.secret.leaves(0.0)  # between the openings of two rounds, at the least
+        with self.store.look() as connection:
+            drawn = lots_of(connection, clients)
+
+        def wait(lot: int) -> float:
+            return min(max(0.0, opened + (lot - number) * apart - now), task.schedule.rounds * apart)
+
+        return [Lot(drawn[client], wait(drawn[client])) if client in drawn else Lot(None) for client in clients]
 
     def _is_late(self, state: Any) -> bool:
         patience = self._serving.patience
@@ -354,9 +312,9 @@ class ShufflerRole:
 
     def clients_of(self, tokens: Sequence[str]) -> list[str | RefusedError]:
         """Return whose tokens they are."""
-        now, keys = time.monotonic(), [tables.hash_of(token) for token in tokens]
+        now, keys = time.monotonic(), [hash_of(token) for token in tokens]
         unknown = [key for key in keys if self._tokens.get(key, ("", 0.0))[1] <= now]
-        names = tables.clients_of(self.store, unknown)
+        names = clients_of(self._people, unknown)
         self._tokens |= {key: (client, now + _KNOWN) for key, client in names.items()}
         known = [self._tokens.get(key, ("", 0.0)) for key in keys]
         return [client if until > now else RefusedError(401, "not an enrolled client's token") for client, until in known]
@@ -365,7 +323,7 @@ class ShufflerRole:
         """Return how the round that takes reports stands: numbers that anybody may know."""
         if self.task is None or self.task.secret is not None or (document := self.current()) is None:
             return None
-        task_round = self._rounds.read(document, self.task)
+        task_round = self._round(document, self.task)
         phase = task_round.phase_of(self.task)
         with self.store.look() as connection:
             here = state_of(connection, task_round.id).arrived
@@ -389,15 +347,18 @@ class ShufflerRole:
         good = [report for report in read if isinstance(report, ParsedReport)]
         with self._lock:
             try:
-                outcomes = iter(self._write(good))
+                outcomes = iter(self.rounds.accept(self._serving, good, self.clock.now()) if good else [])
             except IntegrityError:  # another process has taken one of them in between: each by itself
-                outcomes = iter([self._written_alone(report) for report in good])
+                outcomes = iter([self._accepted_alone(report) for report in good])
         return [next(outcomes) if isinstance(report, ParsedReport) else report for report in read]
 
     def _well_shaped(self, client: str, body: bytes) -> ParsedReport | RefusedError:
+        known = self._shapes.get(body[:REPORT_HEAD])
+        if known is not None and len(body) == known.length and not body[-1] >> known.used_bits:
+            return ParsedReport(client, body, known.round, known.plan, body[REPORT_HEAD : REPORT_HEAD + ENCAPSULATED].hex())
         try:
             task, report = self._serving, SealedReport.from_bytes(body)
-            task_round = self._rounds.of_report(report.round, task)
+            task_round = self._read.get(report.round) or self._round(self.rounds.document(report.round), task)
             plan, transport = task_round.phase_of(task).plan, TRANSPORTS[task.transport]
             transport.check_shape(report, report.round, plan)
             if len(body) != transport.report_length(plan) + task.token_bytes:
@@ -406,66 +367,94 @@ class ShufflerRole:
             return RefusedError(400, str(problem))
         except RefusedError as refusal:
             return refusal
+        shape = _Shape(task_round, plan, len(body), report.dim * report.width % 8 or 8)
+        self._shapes = dict(list(self._shapes.items())[1 - ROUNDS_REMEMBERED :]) | {body[:REPORT_HEAD]: shape}
         return ParsedReport(client, body, task_round, plan, report.sealed.reshape(-1)[:ENCAPSULATED].tobytes().hex())
 
-    def _written_alone(self, report: ParsedReport) -> Accepted | RefusedError:
+    def _accepted_alone(self, report: ParsedReport) -> Accepted | RefusedError:
         try:
-            return self._write([report])[0]
+            return self.rounds.accept(self._serving, [report], self.clock.now())[0]
         except IntegrityError:
             return RefusedError(409, "this client has taken part already")
-
-    def _write(self, reports: Sequence[ParsedReport]) -> list[Accepted | RefusedError]:
-        """What becomes of each. The last report of a round and its batch are one transaction: no crash leaves a round that is full
-        and takes more."""
-        outcomes: dict[int, Accepted | RefusedError] = {}
-        with self.store.begin() as connection:
-            for task_round in {report.round.id: report.round for report in reports}.values():
-                here = {place: report for place, report in enumerate(reports) if report.round.id == task_round.id}
-                outcomes |= accept_reports(connection, self._serving, task_round, here, self._key, self.clock.now())
-        if any(isinstance(outcome, Accepted) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
-            self.store.wipe()
-        return [outcomes[place] for place in range(len(reports))]
 
     def close_late(self) -> None:
         """End a round that has waited long enough, has enough reports and waits for no promised one; or whose time is over."""
         task = self.task
-        if task is None or (task.patience is None and task.secret is None) or (document := self.current()) is None:
+        if task is None or (task.patience is None and task.secret is None) or (row := self.rounds.first(RoundState.OPEN)) is None:
             return
-        task_round = self._rounds.read(document, task)
+        task_round = self._round(document := Document.from_bytes(row.document), task)
         if task.secret is not None:
-            self._blanks.end(self.store, self._lock, self._key, task, task_round, document, self.clock)
+            self._blanks.end(self, self._lock, task, task_round, document, row.opened)
             return
-        enough = fewest(task, task_round.phase_of(task))
         with self._lock:
-            with self.store.begin() as connection:
-                state = state_of(connection, task_round.id, to_change=True)
-                waits = (
-                    state.arrived < enough
-                    or not self._is_late(state)
-                    or any_reservation_left(connection, task_round.id, self.clock.now())
-                )
-                if state.state != "open" or waits:
-                    return
-                make_batch(connection, task, task_round, self._key, self.clock.now())
-            self.store.wipe()
+            self.rounds.close(task, task_round, fewest(task, task_round.phase_of(task)), self.clock.now())
 
     def waiting_batch(self) -> tuple[str, bytes] | None:
-        """Return a batch that is to be forwarded."""
-        return due_batch(self.store, self.task.secret if self.task else None, self.clock.now())
+        """Return a round's id and its batch, which is to be forwarded; with secret lots not before its time."""
+        row, secret = self.rounds.first(RoundState.MADE), self.task.secret if self.task else None
+        early = row is not None and secret is not None and self.clock.now() < secret.leaves(row.opened)
+        return None if row is None or early else (row.id, row.batch)
 
     def oldest_batch(self) -> float | None:
         """Return for how long a batch, or a released sum, has been waiting to reach the analyzer."""
-        rounds, since = tables.rounds.c, tables.unforwarded.c.since
-        query = select(func.min(func.coalesce(since, rounds.opened))).outerjoin_from(tables.rounds, tables.unforwarded)
-        with self.store.look() as connection:
-            oldest = connection.execute(query.where(rounds.state.in_(["made", "summed"]))).scalar()
+        oldest = self.rounds.oldest_unforwarded()
         return None if oldest is None else max(0.0, self.clock.now() - oldest)
 
-    def forwarded(self, round_id: str, state: str = "forwarded") -> None:
-        """Forget a batch that the analyzer has, or has refused for good."""
-        with self.store.begin() as connection:
-            forget_batch(connection, self._serving, round_id, state)
-        self.store.wipe()
+    def forwarded(self, round_id: str) -> None:
+        """Forget a batch that the analyzer has. Where reports are checked, its exclusions are waited for."""
+        self.rounds.delivered(self._serving, round_id)
+
+    def refused(self, round_id: str) -> None:
+        """Forget a batch that the analyzer has refused for good."""
+        self.rounds.refuse(round_id)
+
+    def awaiting_exclusions(self) -> str | None:
+        """Return the round whose exclusions are waited for."""
+        row = self.rounds.first(RoundState.CHECKED)
+        return None if row is None else row.id
+
+    def exclude(self, document: Document) -> None:
+        """Keep the analyzer's list of exclusions, and write down the sum of all other reports."""
+        self.rounds.exclude(self._serving, document)
+
+    def waiting_release(self) -> tuple[str, bytes] | None:
+        """Return a round's id and its sum, which the analyzer is not known to have."""
+        row = self.rounds.first(RoundState.SUMMED)
+        return None if row is None else (row.id, row.batch)
+
+    def released(self, round_id: str) -> None:
+        """Forget a sum that the analyzer has."""
+        self.rounds.release_delivered(round_id)
+
+    def most_report_bytes(self) -> int:
+        """Return the length of the longest report of the task."""
+        if self._longest is None:
+            self._longest = self._serving.most_report_bytes()
+        return self._longest
+
+    # The task's end, which the analyzer declares, and why a task is not served.
+
+    def end(self) -> Document | None:
+        """Return the analyzer's signed end of the task."""
+        return self.store.end()
+
+    def take_end(self, document: Document) -> tuple[End, Document]:
+        """Keep the task's end for clients; it is on disk when this returns. Returns it, and that it was heard."""
+        end = End.read(document, self._serving.id, self._analyzer)
+        self.store.keep_end(document)
+        return end, acknowledgement(self._serving.id, self._key)
+
+    def nobody_came(self) -> bool:
+        """Return whether no client has sent a report in the whole task.
+
+        Of secret lots, too: it says nothing of anybody's round, and where it is true there is nobody whom it could be about. It is
+        for this shuffler's operator, not for the analyzer.
+        """
+        return nobody_took_part(self.store)
+
+    def refusal(self, document: Document, problem: WireError) -> Document | None:
+        """Return why a task is not served, for its analyzer."""
+        return refusal(document, str(problem), self._analyzer, self._key)
 
     @property
     def _serving(self) -> Task:

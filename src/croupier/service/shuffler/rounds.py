@@ -1,35 +1,285 @@
-"""Who is asked in which rounds, drawn by lot, and who has taken part."""
+"""The shuffler's database: its tables, who is enrolled and drawn by lot, and each round as a state machine.
+
+A round is open until it is full or late, made when its batch is written, checked while the analyzer decides which reports are left
+out, summed when the one sum over the others is written, forwarded when the analyzer has what it gets, and refused where it gets
+nothing. Every change of state is one method of `Rounds` and one transaction: whatever process is killed when, the same batch, the
+same list and the same sum are sent.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import secrets
 from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import BindParameter, ColumnElement, Connection, Integer, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Enum,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from ...population.dealing import draw_lots as independent_lots
 from ...protocol import SecureRandom
 from ...protocol.randomness import Secret
 from ...protocol.sampling import permutation
-from ..analyzer.population import most_excluded
-from ..net import database as tables
-from ..net.database import Database
-from ..wire.documents import Document, WireError, sha256
+from ..net.database import Database, hash_of, role_tables
+from ..wire.documents import Document, Exclusions, WireError, sha256
+from ..wire.enrolment import TokenRequests, blank_parts
 from ..wire.outcomes import Accepted, ParsedReport, RefusedError
-from ..wire.reports import Exclusions
-from ..wire.task import Task, TaskRound
+from ..wire.reports import TOKEN_BYTES
+from ..wire.task import Task, TaskRound, most_excluded
 from ..wire.transports import TRANSPORTS, SealedReport
 
-_NAMES: BindParameter[Any] = bindparam("names", expanding=True)
-_AMONG_ANSWERED = select(tables.taken_part.c.client).where(
-    (tables.taken_part.c.slot == bindparam("slot")) & tables.taken_part.c.client.in_(_NAMES)
+log = logging.getLogger("croupier")
+SHUFFLER = role_tables()
+# Clients that are enrolled in one transaction.
+TOGETHER = 100_000
+
+
+class RoundState(StrEnum):
+    """Where a round is; see the top of the module for what leads from one to the next."""
+
+    OPEN = "open"
+    MADE = "made"
+    CHECKED = "checked"
+    SUMMED = "summed"
+    FORWARDED = "forwarded"
+    REFUSED = "refused"
+
+
+clients = Table("clients", SHUFFLER, Column("id", String, primary_key=True), Column("token_hash", String, unique=True))
+# Invitations by their hashes: whom each enrols, until when, and the hash of the token of the device that has claimed it.
+invitations = Table(
+    "invitations",
+    SHUFFLER,
+    Column("id", String, primary_key=True),
+    Column("client", ForeignKey("clients.id"), nullable=False, index=True),
+    Column("until", Float, nullable=False),  # seconds since 1970
+    Column("token_hash", String),
 )
-_AMONG_LOTS = select(tables.lots.c.client).where(
-    bindparam("round", type_=Integer).between(tables.lots.c.first, tables.lots.c.last) & tables.lots.c.client.in_(_NAMES)
+rounds = Table(
+    "rounds",
+    SHUFFLER,
+    Column("id", String, primary_key=True),
+    Column("number", Integer, nullable=False, unique=True),
+    Column("document", LargeBinary, nullable=False),
+    Column("opened", Float, nullable=False),  # seconds since 1970
+    Column("batch", LargeBinary),  # made, and not yet known to have arrived
+    Column("state", Enum(RoundState, native_enum=False, values_callable=list), nullable=False),
+    Column("digest", String),  # of the document
+    Column("arrived", Integer),  # how many reports it has, or had
+    Index("rounds_digest", "digest", unique=True),
 )
+reports = Table(
+    "reports",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+taken_part = Table(
+    "taken_part",
+    SHUFFLER,
+    Column("slot", String, primary_key=True),
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+)
+# Who has asked for a round and may answer it until when; gone with the report, and with the batch.
+reservations = Table(
+    "reservations",
+    SHUFFLER,
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("round", ForeignKey("rounds.id"), nullable=False),
+    Column("until", Float, nullable=False),  # seconds since 1970
+)
+# Who was drawn by lot, and for which rounds, from the first to the last.
+lots = Table(
+    "lots",
+    SHUFFLER,
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("first", Integer, nullable=False),
+    Column("last", Integer, nullable=False),
+)
+
+# Reports of a full round whose transport is checked, by their places in the batch, until the analyzer has said which are left out.
+checking = Table(
+    "checking",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("client", ForeignKey("clients.id")),
+    Column("body", LargeBinary, nullable=False),
+)
+# The batch that the analyzer checks, and its signed list of exclusions, which is taken once.
+commitments = Table(
+    "commitments",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("batch", String, nullable=False),  # its digest
+    Column("document", LargeBinary),
+)
+# Whose reports were left out, and in which round.
+excluded = Table(
+    "excluded",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("client", ForeignKey("clients.id"), primary_key=True),
+)
+# Batches that the analyzer does not have yet, and since when.
+unforwarded = Table(
+    "unforwarded", SHUFFLER, Column("round", ForeignKey("rounds.id"), primary_key=True), Column("since", Float, nullable=False)
+)
+# The clock of rounds (see `RoundClock`): for each boot of a machine, what to add to the seconds since then.
+clocks = Table("clocks", SHUFFLER, Column("boot", String, primary_key=True), Column("zero", Float, nullable=False))
+# Tokens for blanks, where an enroller counts them: by slot and part, the requests until they are signed, and the tokens after that
+# until the round's batch is made. Rows stay, so that none is asked for twice.
+blank_tokens = Table(
+    "blank_tokens",
+    SHUFFLER,
+    Column("slot", Integer, primary_key=True),
+    Column("part", Integer, primary_key=True),
+    Column("requests", LargeBinary, nullable=False),
+    Column("tokens", LargeBinary),
+)
+# Encapsulated keys of the reports of the present round: none is taken twice.
+seals = Table(
+    "seals",
+    SHUFFLER,
+    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("seal", String, primary_key=True),
+)
+
+
+# Many values of a statement that is always the same: one parameter, their JSON text, where an `IN` of each would be compiled, bound
+# and prepared anew for every number of them.
+
+
+class _Listed(FunctionElement[Any]):
+    """The values of a JSON list of texts, as a subquery."""
+
+    name, inherit_cache = "listed", True
+
+
+@compiles(_Listed, "sqlite")
+def _listed_by_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **options)}))"
+
+
+@compiles(_Listed, "postgresql")
+def _listed_by_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return f"(SELECT json_array_elements_text(CAST({compiler.process(element.clauses, **options)} AS json)))"
+
+
+def _among(column: Column[Any]) -> ColumnElement[bool]:
+    """Whether a column has one of the values of the parameter `names`, which is what `_listed` makes."""
+    return column.op("IN", is_comparison=True)(_Listed(bindparam("names", type_=String)))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return json.dumps(list(names))
+
+
+# Who is enrolled.
+
+
+def enrol(store: Database, client: str) -> str:
+    """A token for a client: it is told once, and only its hash is kept."""
+    [token] = enrol_all(store, [client])
+    return token
+
+
+def enrol_all(store: Database, names: Sequence[str]) -> list[str]:
+    """A token for each of these clients, in one transaction."""
+    tokens = [secrets.token_urlsafe(32) for _ in names]
+    rows = [{"id": name, "token_hash": hash_of(token)} for name, token in zip(names, tokens, strict=True)]
+    with store.begin() as connection:
+        connection.execute(insert(clients), rows)
+    return tokens
+
+
+def new_name() -> str:
+    """A name for a client that says nothing about who it is."""
+    return secrets.token_hex(8)
+
+
+_AMONG_HASHES = select(clients.c.token_hash, clients.c.id).where(_among(clients.c.token_hash))
+
+
+def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
+    """Who has the tokens with these hashes."""
+    if not hashes:
+        return {}
+    with store.look() as connection:
+        return {row[0]: row[1] for row in connection.execute(_AMONG_HASHES, {"names": _listed(hashes)})}
+
+
+def revoke(store: Database, names: Collection[str]) -> list[str]:
+    """Strike out clients' tokens: whoever has one is no longer enrolled, within half a minute."""
+    with store.begin() as connection:
+        known = connection.execute(select(clients.c.id).where(clients.c.id.in_(names)).order_by(clients.c.id)).scalars().all()
+        connection.execute(update(clients).where(clients.c.id.in_(known)).values(token_hash=None))
+        connection.execute(update(invitations).where(invitations.c.client.in_(known)).values(token_hash=""))  # that of no token
+    return list(known)
+
+
+def excluded_clients(store: Database) -> list[tuple[str, int]]:
+    """Return whose reports were left out, and in which round."""
+    query = select(excluded.c.client, rounds.c.number).join_from(excluded, rounds)
+    with store.look() as connection:
+        return [(row.client, row.number) for row in connection.execute(query.order_by(rounds.c.number, excluded.c.client))]
+
+
+def forget_people(store: Database) -> None:
+    """Delete what people sent, who took part and who was drawn, of a task that has ended; whose reports were left out stays."""
+    with store.begin() as connection:
+        for table in (reports, checking, seals, reservations, taken_part, lots, unforwarded, blank_tokens):
+            connection.execute(delete(table))
+        connection.execute(update(rounds).values(batch=None))
+        connection.execute(delete(clients).where(clients.c.id.not_in(select(excluded.c.client))))
+    store.wipe()
+
+
+def clock_zero(store: Database, boot: str, now: float, since_boot: float) -> float:
+    """The time of a machine's boot by the first process that asked; never so that it is earlier than the last round's opening."""
+    query = select(clocks.c.zero).where(clocks.c.boot == boot)
+    with store.begin() as connection:
+        zero = connection.execute(query).scalar()
+        if zero is None:
+            last = connection.execute(select(func.max(rounds.c.opened))).scalar()
+            dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
+            new = dialect.insert(clocks).values(boot=boot, zero=max(now, last or 0.0) - since_boot)
+            connection.execute(new.on_conflict_do_nothing())
+            zero = connection.execute(query).scalar_one()  # another process may have been faster
+    return float(zero)
+
+
+# Who is asked in which rounds, drawn by lot, and who has taken part.
+
+_AMONG_ANSWERED = select(taken_part.c.client).where((taken_part.c.slot == bindparam("slot")) & _among(taken_part.c.client))
+_AMONG_LOTS = select(lots.c.client).where(
+    bindparam("round", type_=Integer).between(lots.c.first, lots.c.last) & _among(lots.c.client)
+)
+_AMONG_ALL_LOTS = select(lots.c.client, lots.c.first).where(_among(lots.c.client))
 
 
 def draw_lots(connection: Connection, task: Task) -> None:
@@ -39,13 +289,13 @@ def draw_lots(connection: Connection, task: Task) -> None:
     that it must not decide who is in a batch: neither the client itself nor those who come after it. A share of honest users is
     one of the task's users: then these have to be all who are enrolled. Secret lots are independent of each other.
     """
-    names = connection.execute(select(tables.clients.c.id).order_by(tables.clients.c.id)).scalars().all()
+    names = connection.execute(select(clients.c.id).order_by(clients.c.id)).scalars().all()
     if len(names) < task.users or (len(names) > task.users and task.schedule.honest < 1):
         remedy = "enrol them first" if len(names) < task.users else "whoever is one too many could be none of the honest share"
         raise WireError(f"a task for {task.users} users, drawn by lot, where {len(names)} are enrolled: {remedy}")
     chosen = [names[who] for who in permutation(SecureRandom(), len(names)).tolist()]
     drawn = _by_permutation(task, chosen) if task.secret is None else _by_secret_lots(task, chosen[: task.users])
-    connection.execute(insert(tables.lots), drawn)
+    connection.execute(insert(lots), drawn)
 
 
 def _by_permutation(task: Task, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -68,23 +318,28 @@ def _by_secret_lots(task: Task, names: Sequence[str]) -> list[dict[str, Any]]:
 
 def who_answered(connection: Connection, task: Task, task_round: TaskRound, names: Collection[str]) -> set[str]:
     """Who of them has taken part: in the task, or in this round."""
-    return who_has(connection, task.slot(task_round.id), names)
+    return who_has(connection, task.slot(task_round), names)
 
 
 def who_has(connection: Connection, slot: str, names: Collection[str]) -> set[str]:
     """Who of them has used this slot."""
-    return set(connection.execute(_AMONG_ANSWERED, {"slot": slot, "names": list(names)}).scalars())
+    return set(connection.execute(_AMONG_ANSWERED, {"slot": slot, "names": _listed(names)}).scalars())
+
+
+def nobody_took_part(store: Database) -> bool:
+    """Return whether no report of any client was ever taken."""
+    with store.look() as connection:
+        return connection.execute(select(taken_part.c.client).limit(1)).scalar() is None
 
 
 def who_is_drawn(connection: Connection, task_round: TaskRound, names: Collection[str]) -> set[str]:
     """Who of them may answer the round: those whose lot it is."""
-    return set(connection.execute(_AMONG_LOTS, {"round": task_round.number, "names": list(names)}).scalars())
+    return set(connection.execute(_AMONG_LOTS, {"round": task_round.number, "names": _listed(names)}).scalars())
 
 
 def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
     """The first rounds that these clients were drawn for; who was not drawn is left out."""
-    lots = tables.lots.c
-    return {row.client: row.first for row in connection.execute(select(lots.client, lots.first).where(lots.client.in_(names)))}
+    return {row[0]: row[1] for row in connection.execute(_AMONG_ALL_LOTS, {"names": _listed(names)})}
 
 
 # Clients that a round waits for, since they have asked for it and are about to answer.
@@ -93,98 +348,222 @@ def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
 # must not do so again because its round has ended. All of it is in the database, where every process of the shuffler sees it.
 
 # Seconds for which a round that a client has asked for waits for it.
-_PROMISED = 60.0
+PROMISED = 60.0
+# Reservations of a round that hold now; later than any promise is none, where a machine's clock differs.
+_STANDING = (reservations.c.round == bindparam("round")) & reservations.c.until.between(bindparam("now"), bindparam("last"))
+_AMONG_RESERVATIONS = select(reservations.c.client).where(_STANDING & _among(reservations.c.client))
+_FORGET_RESERVATIONS = delete(reservations).where(_among(reservations.c.client))
 
 
 def reserve(connection: Connection, round_id: str, clients: Collection[str], now: float) -> None:
     """Let the round wait for these clients, as long as it waits for anybody."""
-    until = now + _PROMISED
+    until = now + PROMISED
     rows = [{"client": client, "round": round_id, "until": until} for client in clients]
-    insert: Any = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    new = insert(tables.places)
-    # An old place of another round, or one that another process has promised at the same time, gives way.
+    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
+    new = dialect.insert(reservations)
+    # An old reservation for another round, or one that another process has promised at the same time, gives way.
     connection.execute(new.on_conflict_do_update(index_elements=["client"], set_={"round": round_id, "until": until}), rows)
 
 
 def who_has_reservations(connection: Connection, round_id: str, clients: Collection[str], now: float) -> set[str]:
     """Return for whom of them the round waits: whoever asks again has what it was promised, and no longer."""
-    among = _standing(round_id, now) & tables.places.c.client.in_(clients)
-    return set(connection.execute(select(tables.places.c.client).where(among)).scalars())
+    values = {"round": round_id, "now": now, "last": now + PROMISED, "names": _listed(clients)}
+    return set(connection.execute(_AMONG_RESERVATIONS, values).scalars())
 
 
 def any_reservation_left(connection: Connection, round_id: str, now: float) -> bool:
     """Return whether the round waits for anybody."""
-    return connection.execute(select(tables.places.c.client).where(_standing(round_id, now)).limit(1)).scalar() is not None
+    values = {"round": round_id, "now": now, "last": now + PROMISED}
+    return connection.execute(select(reservations.c.client).where(_STANDING).limit(1), values).scalar() is not None
 
 
-def forget_places(connection: Connection, clients: Collection[str]) -> None:
-    """Strike out the places that were kept for these clients."""
-    connection.execute(delete(tables.places).where(tables.places.c.client.in_(clients)))
+def forget_reservations(connection: Connection, clients: Collection[str]) -> None:
+    """Strike out the reservations of these clients."""
+    connection.execute(_FORGET_RESERVATIONS, {"names": _listed(clients)})
 
 
-def _standing(round_id: str, now: float) -> ColumnElement[bool]:
-    """Places of a round that hold now; later than any promise is none, where a machine's clock differs."""
-    places = tables.places.c
-    return (places.round == round_id) & places.until.between(now, now + _PROMISED)
+# Tokens for blanks.
 
 
-# The shuffler's side of a round whose reports are checked: it keeps the analyzer's exclusions, and releases one sum over the
-# rest.
-#
-# Every step is one transaction: whatever process is killed when, the same list is kept and the same sum is sent.
-
-log = logging.getLogger("croupier")
-
-
-def to_be_checked(
-    connection: Connection, task_round: TaskRound, people: Sequence[tuple[str | None, bytes]], order: Sequence[int], batch: bytes
-) -> None:
-    """Write reports down in the order of their batch, until the analyzer has said which are left out."""
-    rows = [
-        {"round": task_round.id, "place": place, "client": people[which][0], "body": people[which][1]}
-        for place, which in enumerate(order)
-    ]
-    connection.execute(insert(tables.checking), rows)
-    connection.execute(insert(tables.commitments).values(round=task_round.id, batch=sha256(batch)))
-
-
-def forget_batch(connection: Connection, task: Task, round_id: str, state: str) -> None:
-    """Note that the analyzer has a batch, or has refused it for good. Where reports are checked, its exclusions are waited for."""
-    if state == "forwarded" and TRANSPORTS[task.transport].checked:
-        state = "checked"
-    here = (tables.rounds.c.id == round_id) & (tables.rounds.c.state == "made")
-    connection.execute(update(tables.rounds).where(here).values(state=state, batch=None))
-    if state != "checked":
-        connection.execute(delete(tables.unforwarded).where(tables.unforwarded.c.round == round_id))
-    if state == "refused":
-        connection.execute(delete(tables.checking).where(tables.checking.c.round == round_id))
+def missing_blanks(store: Database, task: Task) -> tuple[int, int, TokenRequests] | None:
+    """The first part of a slot's blanks that has no tokens yet, with its requests, which are on disk and drawn once."""
+    enroller, slots = task.enroller, blank_slots(task)
+    here, parts = blank_tokens.c, blank_parts(enroller.blanks) if enroller is not None else []
+    with store.look() as connection:
+        rows = connection.execute(select(here.slot, here.part).where(here.tokens.is_not(None)))
+        known = {(row.slot, row.part) for row in rows}
+    missing = next(((slot, part) for slot in slots for part in range(len(parts)) if (slot, part) not in known), None)
+    if missing is None or enroller is None:
+        return None
+    slot, part = missing
+    drawn = TokenRequests.drawn(task.id, enroller, slot, parts[part])
+    with store.begin() as connection:
+        dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
+        new = dialect.insert(blank_tokens).values(slot=slot, part=part, requests=json.dumps(drawn.to_rows()).encode())
+        connection.execute(new.on_conflict_do_nothing())  # those that were drawn before, by whichever process, are asked for again
+        kept = connection.execute(select(here.requests).where((here.slot == slot) & (here.part == part))).scalar_one()
+    return slot, part, TokenRequests.from_rows(json.loads(kept), slot)
 
 
-class Releases:
-    """Exclusions and releases of the shuffler's rounds.
+def keep_blanks(store: Database, slot: int, part: int, tokens: Sequence[bytes]) -> None:
+    """Write down tokens, once, and forget what could link them to their requests."""
+    here = blank_tokens.c
+    with store.begin() as connection:
+        same = (here.slot == slot) & (here.part == part) & here.tokens.is_(None)
+        connection.execute(update(blank_tokens).where(same).values(requests=b"[]", tokens=b"".join(tokens)))
+
+
+def blanks_at_hand(store: Database, task: Task, slot: int) -> list[bytes] | None:
+    """The tokens of a slot's blanks; None where some are not here."""
+    if task.enroller is None:
+        return []
+    here = blank_tokens.c
+    with store.look() as connection:
+        parts = connection.execute(select(here.tokens).where(here.slot == slot).order_by(here.part)).scalars().all()
+    kept = b"".join(part or b"" for part in parts)
+    tokens = [kept[start : start + TOKEN_BYTES] for start in range(0, len(kept), TOKEN_BYTES)]
+    return tokens if len(tokens) == task.enroller.blanks else None
+
+
+def blank_slots(task: Task) -> range:
+    """The slots whose blanks have tokens: one a round, where lots are secret and somebody counts."""
+    return range(1, task.schedule.rounds + 1) if task.enroller is not None and task.secret is not None else range(0)
+
+
+# A round, from its opening until nothing of it is left but who took part.
+
+_AMONG_REPORTS = select(reports.c.client, reports.c.body).where((reports.c.round == bindparam("round")) & _among(reports.c.client))
+_AMONG_SEALS = select(seals.c.seal).where((seals.c.round == bindparam("round")) & _among(seals.c.seal))
+_STATE = select(rounds.c.state, rounds.c.arrived, rounds.c.opened).where(rounds.c.id == bindparam("round"))
+_STATE_TO_CHANGE = _STATE.with_for_update(key_share=True)  # what names the row may go on
+_ADD_TAKEN_PART, _ADD_REPORT, _ADD_SEAL, _ADD_CHECKING = insert(taken_part), insert(reports), insert(seals), insert(checking)
+_SET_ARRIVED = update(rounds).where(rounds.c.id == bindparam("round")).values(arrived=bindparam("count"))
+
+
+class Rounds:
+    """The rounds of a shuffler, and all that changes their states.
 
     Guarantee
     ---------
-    Of one round one sum leaves the shuffler, over all reports but those in the first list of exclusions that it was given, and only
-    if these are not more than the task's margin allows.
+    A batch is made once, in uniformly random order, in the transaction that deletes its reports; where reports are checked, they go
+    with the one sum over those that are not left out. Of one round one sum leaves the shuffler, over all reports but those in the
+    first list of exclusions that it was given, and only if these are not more than the task's margin allows.
     """
 
     def __init__(self, store: Database, key: Ed25519PrivateKey, analyzer: Ed25519PublicKey) -> None:
         self._store, self._key, self._analyzer = store, key, analyzer
 
-    def waiting(self) -> str | None:
-        """Return the round whose exclusions are waited for."""
-        rounds = tables.rounds.c
-        with self._store.look() as connection:
-            return connection.execute(select(rounds.id).where(rounds.state == "checked").order_by(rounds.number)).scalar()
+    # What is known of rounds.
 
-    def take(self, task: Task, document: Document) -> None:
-        """Keep the analyzer's list of exclusions, and write down the sum of all other reports. The list again changes nothing."""
+    def first(self, state: RoundState) -> Any:
+        """The first round in a state: its id, document, batch and time of opening; None where there is none."""
+        query = select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened).where(rounds.c.state == state)
+        with self._store.look() as connection:
+            return connection.execute(query.order_by(rounds.c.number)).first()
+
+    def document(self, digest: bytes) -> Document:
+        """The round's that reports name by its digest."""
+        with self._store.look() as connection:
+            known = connection.execute(select(rounds.c.document).where(rounds.c.digest == digest.hex())).scalar()
+        if known is None:
+            now = self.first(RoundState.OPEN)
+            raise RefusedError(400, "a report for another round") if now else RefusedError(409, "no round takes reports now")
+        return Document.from_bytes(known)
+
+    def is_known(self, round_id: str) -> bool:
+        """Whether a round was opened, whatever became of it."""
+        with self._store.look() as connection:
+            return connection.execute(select(rounds.c.id).where(rounds.c.id == round_id)).scalar() is not None
+
+    def last_opened(self) -> tuple[int, float] | None:
+        """The number of the last round, and when it was opened."""
+        query = select(rounds.c.number, rounds.c.opened).order_by(rounds.c.number.desc())
+        with self._store.look() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else (row.number, row.opened)
+
+    def oldest_unforwarded(self) -> float | None:
+        """Since when a batch, or a released sum, has been waiting to reach the analyzer."""
+        since = func.min(func.coalesce(unforwarded.c.since, rounds.c.opened))
+        waiting = rounds.c.state.in_([RoundState.MADE, RoundState.SUMMED])
+        with self._store.look() as connection:
+            oldest: float | None = connection.execute(select(since).outerjoin_from(rounds, unforwarded).where(waiting)).scalar()
+        return oldest
+
+    # Changes of state, each one transaction.
+
+    def open(self, task_round: TaskRound, document: Document, now: float) -> None:
+        """Nothing -> open: reports are taken from `now` on. The same again changes nothing."""
+        with self._store.begin() as connection:
+            same = (rounds.c.id == task_round.id) | (rounds.c.number == task_round.number)
+            known = connection.execute(select(rounds.c.id, rounds.c.document).where(same)).first()
+            if known is None:
+                about = {"id": task_round.id, "number": task_round.number, "digest": document.digest.hex()}
+                values = about | {"document": document.to_bytes(), "state": RoundState.OPEN, "arrived": 0, "opened": now}
+                connection.execute(insert(rounds).values(**values))
+            elif known.id != task_round.id:
+                raise WireError(
+                    f"a second round {task_round.number}: one was opened before, which the analyzer has forgotten. Its users are "
+                    "not asked again. Bring the analyzer's database and journal back from after that round, or begin a new task"
+                )
+            elif known.document != document.to_bytes():
+                raise WireError("a round that was opened with other words")
+
+    def accept(self, task: Task, parsed: Sequence[ParsedReport], now: float) -> list[Accepted | RefusedError]:
+        """Open -> open, or made where a round is full: take reports, and say of each what became of it.
+
+        The last report of a round and its batch are one transaction: no crash leaves a round that is full and takes more.
+        """
+        outcomes: dict[int, Accepted | RefusedError] = {}
+        with self._store.begin() as connection:
+            for task_round in {report.round.id: report.round for report in parsed}.values():
+                here = {place: report for place, report in enumerate(parsed) if report.round.id == task_round.id}
+                outcomes |= self._accepted(connection, task, task_round, here, now)
+        if any(isinstance(outcome, Accepted) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
+            self._store.wipe()
+        return [outcomes[place] for place in range(len(parsed))]
+
+    def close(self, task: Task, task_round: TaskRound, fewest: int, now: float) -> None:
+        """Open -> made, where the round has waited long enough, has enough reports, and waits for no promised one."""
+        with self._store.begin() as connection:
+            state = state_of(connection, task_round.id, to_change=True)
+            early = task.patience is None or now < state.opened + task.patience
+            waits = state.arrived < fewest or early or any_reservation_left(connection, task_round.id, now)
+            if state.state != RoundState.OPEN or waits:
+                return
+            self._make(connection, task, task_round, now)
+        self._store.wipe()
+
+    def close_with_blanks(self, task: Task, task_round: TaskRound, blanks: Sequence[SealedReport], now: float) -> None:
+        """Open -> made, of a round of secret lots: reports of its lot, and blanks for all who did not come."""
+        with self._store.begin() as connection:
+            if state_of(connection, task_round.id, to_change=True).state != RoundState.OPEN:
+                return
+            self._make(connection, task, task_round, now, blanks)
+        self._store.wipe()
+
+    def delivered(self, task: Task, round_id: str) -> None:
+        """Made -> checked, or forwarded where nothing is checked: the analyzer has the batch."""
+        self._leave(round_id, RoundState.MADE, RoundState.CHECKED if TRANSPORTS[task.transport].checked else RoundState.FORWARDED)
+
+    def refuse(self, round_id: str) -> None:
+        """Made -> refused: the analyzer will never take the batch."""
+        self._leave(round_id, RoundState.MADE, RoundState.REFUSED)
+
+    def release_delivered(self, round_id: str) -> None:
+        """Summed -> forwarded: the analyzer has the sum."""
+        self._leave(round_id, RoundState.SUMMED, RoundState.FORWARDED)
+
+    def exclude(self, task: Task, document: Document) -> None:
+        """Made or checked -> summed, or refused where too many are left out: keep the list, and write down the others' sum.
+
+        The list again changes nothing.
+        """
         exclusions = Exclusions.read(document, self._analyzer)
         with self._store.begin() as connection:
-            rounds, kept = tables.rounds.c, tables.commitments.c
-            query = select(rounds.document, rounds.state, rounds.arrived, kept.batch, kept.document.label("committed"))
-            joined = query.join_from(tables.rounds, tables.commitments).where(rounds.id == exclusions.round)
+            kept = commitments.c
+            query = select(rounds.c.document, rounds.c.state, kept.batch, kept.document.label("committed"))
+            joined = query.join_from(rounds, commitments).where(rounds.c.id == exclusions.round)
             row = connection.execute(joined.with_for_update()).first()
             if row is None or exclusions.task != task.id or exclusions.batch != row.batch:
                 raise WireError("exclusions of no batch of this shuffler's")
@@ -192,168 +571,141 @@ class Releases:
                 if row.committed != document.to_bytes():
                     raise WireError("another list of exclusions than the one that was kept: nothing is released a second time")
                 return
-            if row.state not in ("made", "checked"):
+            if row.state not in (RoundState.MADE, RoundState.CHECKED):
                 raise WireError("exclusions of a round that has been given up")
             here = kept.round == exclusions.round
-            connection.execute(update(tables.commitments).where(here).values(document=document.to_bytes()))
+            connection.execute(update(commitments).where(here).values(document=document.to_bytes()))
             task_round = TaskRound.read(Document.from_bytes(row.document), task, self._analyzer)
             self._settle(connection, task, task_round, exclusions.places, document.digest)
         self._store.wipe()
 
+    def _leave(self, round_id: str, before: RoundState, state: RoundState) -> None:
+        """Forget what was to be forwarded, and all that the next state does not need."""
+        with self._store.begin() as connection:
+            here = (rounds.c.id == round_id) & (rounds.c.state == before)
+            connection.execute(update(rounds).where(here).values(state=state, batch=None))
+            if state is not RoundState.CHECKED:
+                connection.execute(delete(unforwarded).where(unforwarded.c.round == round_id))
+            if state is RoundState.REFUSED:
+                connection.execute(delete(checking).where(checking.c.round == round_id))
+        self._store.wipe()
+
     def _settle(self, connection: Connection, task: Task, task_round: TaskRound, places: Sequence[int], commitment: bytes) -> None:
         """Write down whose reports are left out and the sum of the others, and forget all reports."""
-        checking = tables.checking.c
-        query = select(checking.place, checking.client, checking.body).where(checking.round == task_round.id)
-        rows = connection.execute(query.order_by(checking.place)).all()
+        query = select(checking.c.place, checking.c.client, checking.c.body).where(checking.c.round == task_round.id)
+        rows = connection.execute(query.order_by(checking.c.place)).all()
         out = set(places)
         if places and places[-1] >= len(rows):
             raise WireError("exclusions beyond the batch")
         named = [{"round": task_round.id, "client": row.client} for row in rows if row.place in out and row.client is not None]
         if named:
-            connection.execute(insert(tables.excluded), named)
+            connection.execute(insert(excluded), named)
         phase = task_round.phase_of(task)
         most, left = most_excluded(task, phase), len(rows) - len(out)
-        values: dict[str, str | bytes | None] = {"state": "refused", "batch": None}
+        state, batch = RoundState.REFUSED, None
         if len(out) > most or left < phase.plan.honest_users:
             log.error("round %d is given up: %d reports are bad, more than the %d allowed", task_round.number, len(out), most)
+            connection.execute(delete(unforwarded).where(unforwarded.c.round == task_round.id))
         else:
-            rest = [SealedReport.from_bytes(row.body) for row in rows if row.place not in out]
+            rest = SealedReport.read_alike([row.body for row in rows if row.place not in out])
             release = TRANSPORTS[task.transport].release(rest, phase.plan, commitment)
-            values = {"state": "summed", "batch": release.to_bytes(self._key)}
+            state, batch = RoundState.SUMMED, release.to_bytes(self._key)
             if out:
                 log.warning("round %d: %d reports are left out; croupier serve excluded names them", task_round.number, len(out))
-        connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(**values))
-        if values["state"] == "refused":
-            connection.execute(delete(tables.unforwarded).where(tables.unforwarded.c.round == task_round.id))
-        connection.execute(delete(tables.checking).where(checking.round == task_round.id))
+        connection.execute(update(rounds).where(rounds.c.id == task_round.id).values(state=state, batch=batch))
+        connection.execute(delete(checking).where(checking.c.round == task_round.id))
 
-    def ready(self) -> tuple[str, bytes] | None:
-        """Return a release that the analyzer is not known to have."""
-        rounds = tables.rounds.c
-        with self._store.look() as connection:
-            query = select(rounds.id, rounds.batch).where(rounds.state == "summed")
-            row = connection.execute(query.order_by(rounds.number)).first()
-        return None if row is None else (row.id, row.batch)
+    def _accepted(
+        self, connection: Connection, task: Task, task_round: TaskRound, parsed: dict[int, ParsedReport], now: float
+    ) -> dict[int, Accepted | RefusedError]:
+        """What becomes of reports of one round. A report hears how many there are with it; 0 where it was counted in a round that
+        has ended."""
+        slot, wanted, cover = task.slot(task_round), task_round.phase_of(task).plan.users, cover_slot(task_round)
+        names = {report.client for report in parsed.values()}
+        state = state_of(connection, task_round.id, to_change=True)
+        answered = who_answered(connection, task, task_round, names)
+        drawn = who_is_drawn(connection, task_round, names)
+        sealed = known_seals(connection, task_round, parsed.values())
+        covered = task.secret is not None and task.secret.cover
+        if covered:  # everybody sends something: what is not of the round's lot is written down all the same, and thrown away later
+            answered, drawn, real = (answered & drawn) | who_has(connection, cover, names), names, drawn
+        kept = _reports_of(connection, task_round, answered)  # nobody else has a report here
+        arrived, new, outcomes = int(state.arrived), [], dict[int, Accepted | RefusedError]()
+        over = state.state != RoundState.OPEN or (task.secret is not None and now >= task.secret.ends(state.opened))
+        for place, report in parsed.items():
+            client, body = report.client, report.body
+            if over or (task.secret is None and arrived == wanted):
+                late = client not in answered and not covered
+                outcomes[place] = RefusedError(410, "the round has ended") if late else Accepted(0, wanted)
+            elif kept.get(client) == body:
+                outcomes[place] = Accepted(arrived, wanted)
+            elif client in kept:
+                outcomes[place] = RefusedError(409, "another report of this client is here; a retry sends the same bytes")
+            elif client in answered:
+                outcomes[place] = RefusedError(409, "this client has taken part already")
+            elif client not in drawn:
+                outcomes[place] = RefusedError(409, "this client's lot is not this round")
+            elif report.seal in sealed:
+                outcomes[place] = RefusedError(400, "an envelope that is here already; every report has new ones")
+            else:
+                arrived += 1
+                sealed.add(report.seal)
+                kept[client] = body
+                answered.add(client)
+                new.append(report)
+                outcomes[place] = Accepted(arrived, wanted)
+        if new:
+            slots = {report.client: cover if covered and report.client not in real else slot for report in new}
+            connection.execute(_ADD_TAKEN_PART, [{"slot": used, "client": client} for client, used in slots.items()])
+            rows = [{"round": task_round.id, "client": report.client, "body": report.body} for report in new]
+            connection.execute(_ADD_REPORT, rows)
+            connection.execute(_ADD_SEAL, [{"round": task_round.id, "seal": report.seal} for report in new])
+            if task.patience is not None:
+                forget_reservations(connection, [report.client for report in new])
+            connection.execute(_SET_ARRIVED, {"round": task_round.id, "count": arrived})
+            if task.secret is None and arrived == wanted:
+                self._make(connection, task, task_round, now)
+        return outcomes
 
-    def arrived(self, round_id: str) -> None:
-        """Forget a release that the analyzer has."""
-        here = (tables.rounds.c.id == round_id) & (tables.rounds.c.state == "summed")
-        with self._store.begin() as connection:
-            connection.execute(update(tables.rounds).where(here).values(state="forwarded", batch=None))
-            connection.execute(delete(tables.unforwarded).where(tables.unforwarded.c.round == round_id))
-        self._store.wipe()
+    def _make(
+        self, connection: Connection, task: Task, task_round: TaskRound, now: float, blanks: Sequence[SealedReport] = ()
+    ) -> None:
+        """Write the batch of a full round, permuted and signed, in place of the reports.
 
-
-def excluded_clients(store: Database) -> list[tuple[str, int]]:
-    """Return whose reports were left out, and in which round."""
-    rounds, excluded = tables.rounds.c, tables.excluded.c
-    query = select(excluded.client, rounds.number).join_from(tables.excluded, tables.rounds)
-    with store.look() as connection:
-        return [(row.client, row.number) for row in connection.execute(query.order_by(rounds.number, excluded.client))]
-
-
-def revoke(store: Database, names: Collection[str]) -> list[str]:
-    """Strike out clients' tokens: whoever has one is no longer enrolled, within half a minute."""
-    clients = tables.clients.c
-    with store.begin() as connection:
-        known = connection.execute(select(clients.id).where(clients.id.in_(names)).order_by(clients.id)).scalars().all()
-        connection.execute(update(tables.clients).where(clients.id.in_(known)).values(token_hash=None))
-    return list(known)
-
-
-# Reports in the shuffler's database: each is taken or refused, and a full round becomes a batch, in one transaction.
-
-_AMONG_REPORTS = select(tables.reports.c.client, tables.reports.c.body).where(
-    (tables.reports.c.round == bindparam("round")) & tables.reports.c.client.in_(_NAMES)
-)
-
-
-def accept_reports(
-    connection: Connection, task: Task, task_round: TaskRound, reports: dict[int, ParsedReport], key: Ed25519PrivateKey, now: float
-) -> dict[int, Accepted | RefusedError]:
-    """Take reports of one round, and make its batch, signed with the shuffler's key, where it is full.
-
-    A report hears how many there are with it; 0 where it was counted in a round that has ended.
-    """
-    slot, wanted, cover = task.slot(task_round.id), task_round.phase_of(task).plan.users, cover_slot(task_round)
-    names = {report.client for report in reports.values()}
-    state = state_of(connection, task_round.id, to_change=True)
-    here = connection.execute(_AMONG_REPORTS, {"round": task_round.id, "names": list(names)}).all()
-    kept = {row.client: row.body for row in here}
-    answered = who_answered(connection, task, task_round, names)
-    drawn = who_is_drawn(connection, task_round, names)
-    sealed = known_seals(connection, task_round, reports.values())
-    covered = task.secret is not None and task.secret.cover
-    if covered:  # everybody sends something: what is not of the round's lot is written down all the same, and thrown away later
-        answered, drawn, real = (answered & drawn) | who_has(connection, cover, names), names, drawn
-    arrived, new, outcomes = int(state.arrived), [], dict[int, Accepted | RefusedError]()
-    for place, report in reports.items():
-        client, body = report.client, report.body
-        if state.state != "open" or (arrived == wanted if task.secret is None else now >= task.secret.ends(state.opened)):
-            late = client not in answered and not covered
-            outcomes[place] = RefusedError(410, "the round has ended") if late else Accepted(0, wanted)
-        elif kept.get(client) == body:
-            outcomes[place] = Accepted(arrived, wanted)
-        elif client in kept:
-            outcomes[place] = RefusedError(409, "another report of this client is here; a retry sends the same bytes")
-        elif client in answered:
-            outcomes[place] = RefusedError(409, "this client has taken part already")
-        elif client not in drawn:
-            outcomes[place] = RefusedError(409, "this client's lot is not this round")
-        elif report.seal in sealed:
-            outcomes[place] = RefusedError(400, "an envelope that is here already; every report has new ones")
-        else:
-            arrived += 1
-            sealed.add(report.seal)
-            kept[client] = body
-            answered.add(client)
-            new.append(report)
-            outcomes[place] = Accepted(arrived, wanted)
-    if new:
-        slots = {report.client: cover if covered and report.client not in real else slot for report in new}
-        connection.execute(insert(tables.taken_part), [{"slot": used, "client": client} for client, used in slots.items()])
-        rows = [{"round": task_round.id, "client": report.client, "body": report.body} for report in new]
-        connection.execute(insert(tables.reports), rows)
-        connection.execute(insert(tables.seals), [{"round": task_round.id, "seal": report.seal} for report in new])
-        forget_places(connection, [report.client for report in new])
-        connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(arrived=arrived))
-        if task.secret is None and arrived == wanted:
-            make_batch(connection, task, task_round, key, now)
-    return outcomes
-
-
-def make_batch(
-    connection: Connection,
-    task: Task,
-    task_round: TaskRound,
-    key: Ed25519PrivateKey,
-    now: float,
-    blanks: Sequence[SealedReport] = (),
-) -> None:
-    """Write the batch of a full round, permuted and signed, in place of the reports.
-
-    No link to people is left, but where reports are checked: there it is kept until the analyzer has said which are left out.
-    With blanks it has as many reports as there are blanks: those of the round's lot, and blanks in the place of the others.
-    """
-    here, lot, number = tables.reports.c.round == task_round.id, tables.lots.c, task_round.number
-    drawn = (lot.client == tables.reports.c.client) & (lot.first <= number) & (lot.last >= number)
-    query = select(tables.reports.c.client, tables.reports.c.body).join(tables.lots, drawn).where(here)
-    rows = connection.execute(query.order_by(tables.reports.c.client)).all()
-    fill = blanks[len(rows) :]
-    reports = [*[SealedReport.from_bytes(bytes(row.body)) for row in rows], *fill]
-    transport, plan = TRANSPORTS[task.transport], task_round.phase_of(task).plan
-    secret = transport.shuffler_secret(key, task_round.key, reports[0].round)
-    made, order = transport.batch(reports, plan, SecureRandom(), secret)
-    batch = made.to_bytes(key)
-    if order is not None:
-        people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
-        to_be_checked(connection, task_round, people, order.tolist(), batch)
-    connection.execute(update(tables.rounds).where(tables.rounds.c.id == task_round.id).values(state="made", batch=batch))
-    connection.execute(insert(tables.unforwarded).values(round=task_round.id, since=now))
-    connection.execute(delete(tables.reports).where(here))
-    connection.execute(delete(tables.taken_part).where(tables.taken_part.c.slot == cover_slot(task_round)))
-    connection.execute(delete(tables.seals))
-    connection.execute(delete(tables.places))
+        No link to people is left, except where reports are checked: there it is kept until the analyzer has said which are left
+        out. With blanks it has as many reports as there are blanks: those of the round's lot, and blanks for the others. Where an
+        enroller counts blanks and fewer people came than these leave places for, nobody's report is forwarded: the analyzer gets
+        blanks without tokens, which end the task and say that this was so, and nothing else.
+        """
+        here, number = reports.c.round == task_round.id, task_round.number
+        drawn = (lots.c.client == reports.c.client) & (lots.c.first <= number) & (lots.c.last >= number)
+        query = select(reports.c.client, reports.c.body).join(lots, drawn).where(here)
+        rows = connection.execute(query.order_by(reports.c.client)).all()
+        fill, lots_plan = blanks[len(rows) :], task_round.phase_of(task).lots
+        if lots_plan is not None and len(rows) < lots_plan.least_people:
+            log.error("round %d ends the task: fewer people came than it counts on", number)
+            rows, fill = [], [blanks[0]] * len(blanks)  # the first have no tokens
+        parsed = [*SealedReport.read_alike([row.body for row in rows]), *fill]
+        transport, plan = TRANSPORTS[task.transport], task_round.phase_of(task).plan
+        secret = transport.shuffler_secret(self._key, task_round.key, parsed[0].round)
+        made, order = transport.batch(parsed, plan, SecureRandom(), secret)
+        batch = made.to_bytes(self._key)
+        if order is not None:  # in the order of the batch, until the analyzer has said which are left out
+            people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
+            in_order = [people[which] for which in order.tolist()]
+            held = [{"round": task_round.id, "place": n, "client": who, "body": body} for n, (who, body) in enumerate(in_order)]
+            connection.execute(_ADD_CHECKING, held)
+            connection.execute(insert(commitments).values(round=task_round.id, batch=sha256(batch)))
+        values = {"state": RoundState.MADE, "batch": batch}
+        connection.execute(update(rounds).where(rounds.c.id == task_round.id).values(**values))
+        connection.execute(insert(unforwarded).values(round=task_round.id, since=now))
+        connection.execute(delete(reports).where(here))
+        connection.execute(delete(taken_part).where(taken_part.c.slot == cover_slot(task_round)))
+        if task.enroller is not None and task.secret is not None:  # none is used again
+            used = blank_tokens.c.slot == task.token_slot(task_round)
+            connection.execute(update(blank_tokens).where(used).values(tokens=b""))
+        connection.execute(delete(seals))
+        connection.execute(delete(reservations))
 
 
 def cover_slot(task_round: TaskRound) -> str:
@@ -361,15 +713,19 @@ def cover_slot(task_round: TaskRound) -> str:
     return f"cover {task_round.id}"
 
 
-def known_seals(connection: Connection, task_round: TaskRound, reports: Iterable[ParsedReport]) -> set[str]:
+def _reports_of(connection: Connection, task_round: TaskRound, names: Collection[str]) -> dict[str, bytes]:
+    """The reports of these clients that are here."""
+    if not names:
+        return {}
+    return {row[0]: row[1] for row in connection.execute(_AMONG_REPORTS, {"round": task_round.id, "names": _listed(names)})}
+
+
+def known_seals(connection: Connection, task_round: TaskRound, parsed: Iterable[ParsedReport]) -> set[str]:
     """Which of the reports' encapsulated keys are here already: who sends one again would count another user's answer twice."""
-    seals = tables.seals.c
-    among = (seals.round == task_round.id) & seals.seal.in_([report.seal for report in reports])
-    return set(connection.execute(select(seals.seal).where(among)).scalars())
+    values = {"round": task_round.id, "names": _listed(report.seal for report in parsed)}
+    return set(connection.execute(_AMONG_SEALS, values).scalars())
 
 
 def state_of(connection: Connection, round_id: str, *, to_change: bool = False) -> Any:
     """State, arrivals and time of opening of a round; its row is locked where it is going to change."""
-    rounds = tables.rounds.c
-    query = select(rounds.state, rounds.arrived, rounds.opened).where(rounds.id == round_id)
-    return connection.execute(query.with_for_update(key_share=True) if to_change else query).one()  # what names the row may go on
+    return connection.execute(_STATE_TO_CHANGE if to_change else _STATE, {"round": round_id}).one()

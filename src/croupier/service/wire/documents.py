@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 VERSION = 1
-TASK, ROUND, BATCH, ARRIVALS, EXCLUSIONS, RELEASE = 1, 2, 3, 4, 5, 6  # kinds of what is signed
+TASK, ROUND, BATCH, ARRIVALS, EXCLUSIONS, RELEASE, BLANKS = 1, 2, 3, 4, 5, 6, 7  # kinds of what is signed
 SIGNATURE_BYTES = 64
 # More than any task or round should have: nobody fills its memory because a server says so.
 MOST_DOCUMENT_BYTES = 1 << 26
@@ -32,26 +33,11 @@ class WireError(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """A JSON object and its author's signature over kind and bytes, kept as they were signed.
+    """A JSON object and its author's signature over kind and bytes, kept as they were signed."""
 
-    Parameters
-    ----------
-    kind : int
-        What it is: a task, a round, a count of arrivals or a list of exclusions.
-    text : bytes
-        The JSON text.
-    signature : bytes
-        64 bytes, Ed25519.
-
-    Attributes
-    ----------
-    digest : bytes
-        SHA-256 of the whole document.
-    """
-
-    kind: int
-    text: bytes
-    signature: bytes
+    kind: int  # what it is: a task, a round, a count of arrivals or a list of exclusions
+    text: bytes  # the JSON text
+    signature: bytes  # 64 bytes, Ed25519
 
     @classmethod
     def signed(cls, kind: int, values: dict[str, Any], key: Ed25519PrivateKey) -> Self:
@@ -317,21 +303,11 @@ _MOST_REASON = 500
 
 @dataclass(frozen=True)
 class End:
-    """That a task has ended.
-
-    Parameters
-    ----------
-    task : str
-        The task's id.
-    rounds : int
-        How many rounds were answered.
-    reason : str or None
-        Why it has ended before its time; None where all rounds are done.
-    """
+    """That a task has ended."""
 
     task: str
-    rounds: int
-    reason: str | None = None
+    rounds: int  # how many rounds were answered
+    reason: str | None = None  # why it has ended before its time; None where all rounds are done
 
     def document(self, key: Ed25519PrivateKey) -> Document:
         """Return the end as a document that the analyzer signs."""
@@ -362,7 +338,7 @@ def refusal_reason(document: Document, task: str, key: Ed25519PublicKey) -> str:
     return str(_of_task(document, REFUSAL, task, key)["reason"])
 
 
-def heard(task: str, key: Ed25519PrivateKey) -> Document:
+def acknowledgement(task: str, key: Ed25519PrivateKey) -> Document:
     """Return that the shuffler knows of a task's end."""
     return Document.signed(HEARD, {"task": task}, key)
 
@@ -377,3 +353,30 @@ def _of_task(document: Document, kind: int, task: str, key: Ed25519PublicKey) ->
     if values["task"] != task:
         raise WireError("a document of another task")
     return values
+
+
+# Which reports of a round are left out of its sum.
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """The analyzer's commitment: the places in a batch whose reports are not as they should be."""
+
+    task: str
+    round: str
+    batch: str  # SHA-256 of the batch that was checked, signature included; hex
+    places: tuple[int, ...]  # in the batch, counted from 0, ascending
+
+    def document(self, key: Ed25519PrivateKey) -> Document:
+        """Return the commitment as a document that the analyzer signs."""
+        values = {"task": self.task, "round": self.round, "batch": self.batch, "places": list(self.places)}
+        return Document.signed(EXCLUSIONS, values, key)
+
+    @classmethod
+    def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
+        """Read a commitment of this analyzer."""
+        values = document.verified(EXCLUSIONS, key)
+        places = values.pop("places")
+        if any(after <= before for before, after in pairwise(places)):
+            raise WireError("exclusions that are no ascending places")
+        return cls(**values, places=tuple(places))

@@ -1,4 +1,8 @@
-"""What a task says of its enroller: where it is, and the keys by which it signs for enrolled people, one key a slot."""
+"""Tokens: proof that a report is of an enrolled person, whoever that is. Signed blindly by the task's enroller, and counted once.
+
+A token is 32 random bytes and the enroller's signature of them, the task and the slot. It travels in the envelope of its report's
+seed, so that no one but the analyzer sees it, and nobody can put it into another report.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ import math
 import os
 import re
 import secrets
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +21,14 @@ from typing import Any, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, RSAPublicNumbers
 from cryptography.hazmat.primitives.hashes import SHA384
 
 from ...optimizer.phases import Schedule
-from ...validation import ArgumentError, Found
-from .documents import WireError
+from ...validation import ArgumentError, Found, whole
+from .documents import BLANKS, SIGNATURE_BYTES, VERSION, WireError, header, signed_bytes
+from .reports import TOKEN_BYTES
 from .transports import DEFAULT_TRANSPORT, TRANSPORTS
 
 # RSA blind signatures, RFC 9474: somebody signs a message without seeing it, and cannot tell the signature again when it meets
@@ -37,18 +45,10 @@ _HASH_BYTES = 48
 
 @dataclass(frozen=True)
 class Blinded:
-    """A message that can be signed without being seen.
+    """A message that can be signed without being seen."""
 
-    Parameters
-    ----------
-    request : bytes
-        What the signer sees: as long as its key's modulus, and uniformly random whatever the message is.
-    inverse : int
-        What takes the blinding off the answer. Whoever has it can link the request to the signature: forget it after use.
-    """
-
-    request: bytes
-    inverse: int
+    request: bytes  # what the signer sees: as long as its key's modulus, and uniformly random whatever the message is
+    inverse: int  # what takes the blinding off the answer
 
 
 def blinded(message: bytes, key: RSAPublicKey, *, salt: bytes | None = None, factor: int | None = None) -> Blinded:
@@ -143,31 +143,25 @@ def _mgf1(seed: bytes, length: int) -> bytes:
 
 # Bits of an enroller's modulus. A token is worth something until its task has ended, and blindness does not depend on the length.
 KEY_BITS = 2048
+SIGNED_BYTES = KEY_BITS // 8
+_REQUESTS = struct.Struct("<4sBBHII")  # CRPT, version, 0, 0, slots, bytes of a request
+# Blanks: CRPN, version, 0, part, slot, how many. So many are asked for together, and a slot has at most so many.
+_BLANKS = struct.Struct("<4sBBHII")
+BLANKS_TOGETHER, MOST_BLANKS = 100, 1_000_000
 _HOW = "croupier serve enroller-keys prints it."
 
 
 @dataclass(frozen=True)
 class EnrollerKeys:
-    """A task's enroller: its address, and a public key for each slot.
+    """A task's enroller: its address, a public key for each slot, and how many tokens a slot the shuffler's blanks have.
 
     A person gets one token a slot. What is signed cannot be seen, so that the key has to say which slot it is for: with one key for
-    all, a person could use every token in the same round.
-
-    Parameters
-    ----------
-    address : str
-        Where clients get their tokens, such as https://enroller.example:8803.
-    moduli : tuple of int
-        RSA moduli of 2048 bits, one a slot; the exponent is 65537.
-
-    Attributes
-    ----------
-    keys : tuple of RSAPublicKey
-        The keys of these moduli.
+    all, a person could use every token in the same round, and a shuffler all of its blanks.
     """
 
-    address: str
-    moduli: tuple[int, ...]
+    address: str  # where clients get their tokens, such as https://enroller.example:8803
+    moduli: tuple[int, ...]  # RSA moduli of 2048 bits, one a slot; the exponent is 65537
+    blanks: int = 0  # tokens a slot that the shuffler gets for blanks, where lots are secret
 
     def __post_init__(self) -> None:
         check_address("enroller.address", self.address)
@@ -175,6 +169,7 @@ class EnrollerKeys:
             raise ArgumentError("enroller.keys", len(self.moduli), "different keys, one a slot", _HOW)
         if any(modulus.bit_length() != KEY_BITS or modulus % 2 == 0 for modulus in self.moduli):
             raise ArgumentError("enroller.keys", Found("has another number"), f"odd numbers of {KEY_BITS} bits", _HOW)
+        whole("enroller.blanks", self.blanks, at_least=0, at_most=MOST_BLANKS, remedy=_HOW)
 
     @cached_property
     def keys(self) -> tuple[RSAPublicKey, ...]:
@@ -183,13 +178,15 @@ class EnrollerKeys:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the enroller as a task says it."""
-        return {"address": self.address, "keys": [f"{modulus:x}" for modulus in self.moduli]}
+        besides = {"blanks": self.blanks} if self.blanks else {}
+        return {"address": self.address, "keys": [f"{modulus:x}" for modulus in self.moduli]} | besides
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
         """Read the enroller as a task says it."""
         allowed = "an object with the address and the keys of an enroller"
-        if not isinstance(values, dict) or set(values) != {"address", "keys"} or not isinstance(values["keys"], list):
+        known = isinstance(values, dict) and set(values) | {"blanks"} == {"address", "keys", "blanks"}
+        if not known or not isinstance(values["keys"], list):
             raise ArgumentError("enroller", values, allowed, _HOW)
         try:
             moduli = tuple(int(key, 16) for key in values["keys"] if len(key) <= KEY_BITS // 4)
@@ -197,7 +194,9 @@ class EnrollerKeys:
             raise ArgumentError("enroller.keys", Found("has something else"), "hex digits", _HOW) from None
         if len(moduli) != len(values["keys"]):
             raise ArgumentError("enroller.keys", Found("has a longer one"), f"numbers of {KEY_BITS} bits", _HOW)
-        return cls(values["address"], moduli)
+        if "blanks" in values:  # 0 is said by leaving it out: a task has one text
+            whole("enroller.blanks", values["blanks"], at_least=1, at_most=MOST_BLANKS, remedy=_HOW)
+        return cls(values["address"], moduli, values.get("blanks", 0))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -217,18 +216,173 @@ def check_address(name: str, address: str) -> None:
 
 
 def slots_of(schedule: Schedule) -> int:
-    """Return how many tokens a person needs."""
+    """Return how many tokens a person needs.
+
+    With secret lots one a round, of which a person uses that of its lot: who signs does not learn which, and the blanks of each
+    round are counted by a key of their own.
+    """
+    if schedule.secret_lots:
+        return schedule.rounds
     return max(phase.rounds for phase in schedule.phases) if schedule.interactivity == "full" else 1
 
 
-def check_enroller(enroller: EnrollerKeys, schedule: Schedule, transport: str) -> None:
-    """Refuse a task whose tokens would be worth nothing."""
+def blanks_of(schedule: Schedule) -> int:
+    """Return how many blanks a round may have at most, where somebody counts them."""
+    return max((phase.lots.blanks or 0 for phase in schedule.phases if phase.lots is not None), default=0)
+
+
+def check_enroller(enroller: EnrollerKeys | None, schedule: Schedule, transport: str) -> None:
+    """Refuse a task whose tokens would be worth nothing, or that counts blanks where nobody does."""
+    blanks = blanks_of(schedule)
+    if enroller is None:
+        if blanks:
+            raise ArgumentError("lots.blanks", blanks, "left out of a task without an enroller", "Nobody counts blanks there.")
+        return
     if not TRANSPORTS[transport].checked:  # a token is in the envelope that a report is checked by
         remedy = f"Nothing ties a token to a report there, which a shuffler could exchange for its own: use {DEFAULT_TRANSPORT}."
         raise ArgumentError("enroller", enroller.address, f"left out of a task by {transport}", remedy)
-    if any(phase.lots is not None for phase in schedule.phases):
-        remedy = 'Blanks are of nobody, and who checks tokens would see which they are: take lots = "open", or no enroller.'
-        raise ArgumentError("enroller", enroller.address, "left out of a task with secret lots", remedy)
-    if len(enroller.moduli) != slots_of(schedule):
-        remedy = f"croupier serve enroller-keys --slots {slots_of(schedule)} makes them."
-        raise ArgumentError("enroller.keys", len(enroller.moduli), f"{slots_of(schedule)}, one a slot", remedy)
+    if schedule.secret_lots and not blanks:
+        remedy = "Otherwise a round could hold nothing but blanks: Schedule.with_bounded_blanks plans them."
+        raise ArgumentError("lots.blanks", None, "given where there is an enroller", remedy)
+    slots, remedy = slots_of(schedule), keys_command(schedule)
+    if len(enroller.moduli) != slots:
+        raise ArgumentError("enroller.keys", len(enroller.moduli), f"{slots}, one a slot", remedy)
+    if enroller.blanks != blanks:
+        raise ArgumentError("enroller.blanks", enroller.blanks, f"{blanks}, those of a round", remedy)
+
+
+def keys_command(schedule: Schedule) -> str:
+    """Say how an enroller makes keys for a task of this schedule."""
+    blanks = blanks_of(schedule)
+    besides = f" --blanks {blanks} --shuffler-key KEY" if blanks else ""
+    return f"croupier serve enroller-keys --slots {slots_of(schedule)}{besides} makes them."
+
+
+# Tokens, and requests for them.
+
+
+def signed_message(prefix: bytes, task: str, slot: int) -> bytes:
+    """Return what the enroller signs, unseen: the token's random prefix, the task and the slot."""
+    return prefix + b"croupier token v1" + bytes.fromhex(task) + slot.to_bytes(4, "little")
+
+
+def is_token(token: bytes, task: str, enroller: EnrollerKeys, slot: int) -> bool:
+    """Return whether the task's enroller has signed this token, for this task and slot."""
+    if len(token) != TOKEN_BYTES:
+        return False
+    return is_signed(signed_message(token[:PREFIX_BYTES], task, slot), token[PREFIX_BYTES:], enroller.keys[slot - 1])
+
+
+@dataclass(frozen=True)
+class TokenRequests:
+    """What a client asks its enroller for, a blinded message a slot; or a shuffler for its blanks, several of one slot."""
+
+    prefixes: tuple[bytes, ...]  # the tokens' random prefixes. Their owner's secret
+    blinded: tuple[Blinded, ...]  # the requests, and what takes the blinding off the answers
+    slot: int | None = None  # of all of them, where they are for blanks; None: each has its own, in order
+
+    @classmethod
+    def drawn(cls, task: str, enroller: EnrollerKeys, slot: int | None = None, count: int = 0) -> Self:
+        """Draw prefixes, salts and blinding factors for all slots of a task, or for so many blanks of one slot.
+
+        Guarantee
+        ---------
+        The requests tell the enroller nothing about the tokens: each is uniformly random, whatever the token is.
+        """
+        prefixes = tuple(os.urandom(PREFIX_BYTES) for _ in range(len(enroller.keys) if slot is None else count))
+        slots = _slots(slot, len(prefixes))
+        requests = [
+            blinded(signed_message(prefix, task, place), enroller.keys[place - 1])
+            for prefix, place in zip(prefixes, slots, strict=True)
+        ]
+        return cls(prefixes, tuple(requests), slot)
+
+    def to_rows(self) -> list[tuple[str, str, str]]:
+        """Return all of it as it is kept until the answer is here."""
+        pairs = zip(self.prefixes, self.blinded, strict=True)
+        return [(prefix.hex(), one.request.hex(), f"{one.inverse:x}") for prefix, one in pairs]
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[str]], slot: int | None = None) -> Self:
+        """Read what was kept."""
+        prefixes = tuple(bytes.fromhex(prefix) for prefix, _, _ in rows)
+        blinded_ones = tuple(Blinded(bytes.fromhex(request), int(inverse, 16)) for _, request, inverse in rows)
+        return cls(prefixes, blinded_ones, slot)
+
+    def to_bytes(self) -> bytes:
+        """Return the requests as they travel."""
+        head = _REQUESTS.pack(b"CRPT", VERSION, 0, 0, len(self.blinded), SIGNED_BYTES)
+        return head + b"".join(one.request for one in self.blinded)
+
+    def for_blanks(self, part: int, key: Ed25519PrivateKey, enroller: EnrollerKeys) -> bytes:
+        """Return the requests of one part of a slot's blanks as they travel, with the shuffler's signature at the end.
+
+        It is about the slot's key, too: another enroller, or this one for another task, does not take them.
+        """
+        slot = self.slot or 0
+        head = _BLANKS.pack(b"CRPN", VERSION, 0, part, slot, len(self.blinded))
+        data = head + b"".join(one.request for one in self.blinded)
+        return data + key.sign(_for_slot(data, enroller.moduli[slot - 1]))
+
+    def tokens(self, answer: bytes, task: str, enroller: EnrollerKeys) -> list[bytes]:
+        """Take the blinding off the enroller's answer."""
+        if len(answer) != SIGNED_BYTES * len(self.prefixes):
+            raise WireError(f"{len(answer)} bytes of the enroller's for {len(self.prefixes)} tokens")
+        parts = [answer[start : start + SIGNED_BYTES] for start in range(0, len(answer), SIGNED_BYTES)]
+        tokens = []
+        for slot, prefix, one, part in zip(_slots(self.slot, len(parts)), self.prefixes, self.blinded, parts, strict=True):
+            signature = unblinded(signed_message(prefix, task, slot), part, one.inverse, enroller.keys[slot - 1])
+            tokens.append(prefix + signature)
+        return tokens
+
+
+def requests_bytes(slots: int) -> int:
+    """Return the length of a client's requests."""
+    return _REQUESTS.size + slots * SIGNED_BYTES
+
+
+def read_requests(data: bytes, slots: int) -> Sequence[bytes]:
+    """Read a client's requests, strictly."""
+    kind, zero, count, length = header(_REQUESTS, b"CRPT", data)
+    if kind or zero or (count, length) != (slots, SIGNED_BYTES) or len(data) != requests_bytes(slots):
+        raise WireError(f"requests of another shape than {slots} of {SIGNED_BYTES} bytes")
+    return [data[start : start + SIGNED_BYTES] for start in range(_REQUESTS.size, len(data), SIGNED_BYTES)]
+
+
+def _slots(slot: int | None, count: int) -> list[int]:
+    """The slots of so many requests: one each, or all of the same."""
+    return list(range(1, count + 1)) if slot is None else [slot] * count
+
+
+# Blanks: the shuffler's, in rounds of secret lots. Their tokens are like people's; the enroller signs so many a slot and no more.
+
+
+def blank_parts(blanks: int) -> list[int]:
+    """Return how many of a slot's blanks are asked for in each request."""
+    whole_parts, rest = divmod(blanks, BLANKS_TOGETHER)
+    return [BLANKS_TOGETHER] * whole_parts + [rest] * (rest > 0)
+
+
+def blanks_bytes() -> int:
+    """Return the length of the longest request for blanks."""
+    return _BLANKS.size + BLANKS_TOGETHER * SIGNED_BYTES + SIGNATURE_BYTES
+
+
+def _for_slot(data: bytes, modulus: int) -> bytes:
+    """What a shuffler signs: the requests, and whose key is to sign them."""
+    return signed_bytes(BLANKS, data + modulus.to_bytes(SIGNED_BYTES))
+
+
+def read_blanks(data: bytes, moduli: Sequence[int], blanks: int, shuffler: Ed25519PublicKey) -> tuple[int, int, Sequence[bytes]]:
+    """Read the slot, the part and the requests of a shuffler that signed them for the keys of these moduli, strictly."""
+    slots = len(moduli)
+    zero, part, slot, count = header(_BLANKS, b"CRPN", data)
+    content, parts = data[:-SIGNATURE_BYTES], blank_parts(blanks)
+    fits = zero == 0 and 1 <= slot <= slots and part < len(parts) and count == parts[part]
+    if not fits or len(content) != _BLANKS.size + count * SIGNED_BYTES:
+        raise WireError(f"blanks of another shape than {blanks} a slot, in {slots} slots")
+    try:
+        shuffler.verify(data[-SIGNATURE_BYTES:], _for_slot(content, moduli[slot - 1]))
+    except InvalidSignature:
+        raise WireError("the signature is not the shuffler's") from None
+    return slot, part, [content[start : start + SIGNED_BYTES] for start in range(_BLANKS.size, len(content), SIGNED_BYTES)]

@@ -31,7 +31,7 @@ class TooManyBadReportsError(TaskEndedError):
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(
             f"round {number} is spoiled: {reason}. The task has ended: what it promises rests on no more cheats than that. What "
-            "was released before stays spent. Bar whoever sent them, or plan with a smaller honest share"
+            "was released before stays spent. Revoke whoever sent them, or plan with a smaller honest share"
         )
 
 
@@ -45,113 +45,50 @@ class RoundLostError(TaskEndedError):
 
 @dataclass(frozen=True)
 class Answered:
-    """A round that was answered.
+    """A round that was answered."""
 
-    Parameters
-    ----------
-    number : int
-        The round's number.
-    phase : int
-        Its phase, counted from 1.
-    users : int
-        How many users answered; with secret lots how many reports there were, blanks included.
-    length : float
-        Length of their private mean gradient.
-    bad : int, default 0
-        Reports that were left out, or envelopes that counted as a zero.
-    dropped : str, optional
-        Why nothing was made of the round: it counts as a step of length 0.
-    """
-
-    number: int
-    phase: int
-    users: int
-    length: float
-    bad: int = 0
-    dropped: str | None = None
+    number: int  # the round's number
+    phase: int  # its phase, counted from 1
+    users: int  # how many users answered; with secret lots how many reports there were, blanks included
+    length: float  # length of their private mean gradient
+    bad: int = 0  # reports that were left out, or envelopes that counted as a zero
+    dropped: str | None = None  # why nothing was made of the round: it counts as a step of length 0
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What came of taking part.
+    """What came of taking part."""
 
-    Parameters
-    ----------
-    round : int
-        The round's number.
-    first_time : bool
-        Whether the report is new; otherwise one that had waited was sent again.
-    blank : bool, default False
-        Whether the gradient was not ready in time, or the task blanks and the records cannot be read at all, so that the
-        answer is that of a user whose gradient is 0.
-    cover : bool, default False
-        Whether it was no answer but cover: a report that says nothing, in a round that is not this user's lot.
-    """
-
-    round: int
-    first_time: bool
-    blank: bool = False
-    cover: bool = False
+    round: int  # the round's number
+    first_time: bool  # whether the report is new; otherwise one that had waited was sent again
+    blank: bool = False  # the gradient was not ready in time, or the records cannot be read in a task that blanks: a gradient of 0
+    cover: bool = False  # whether it was no answer but cover: a report that says nothing, in a round that is not this user's lot
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """That a report was taken.
+    """That a report was taken."""
 
-    Parameters
-    ----------
-    arrived : int
-        How many reports the round has now; 0 where the report was counted in a round that has ended.
-    wanted : int
-        How many the round wants.
-    """
-
-    arrived: int
-    wanted: int
+    arrived: int  # how many reports the round has now; 0 where the report was counted in a round that has ended
+    wanted: int  # how many the round wants
 
 
 @dataclass(frozen=True)
 class ParsedReport:
-    """A report that has the right shape.
-
-    Parameters
-    ----------
-    client : str
-        Whose it is.
-    body : bytes
-        The report as it came.
-    round : TaskRound
-        Its round.
-    plan : SumPlan
-        The round's plan.
-    seal : str
-        The encapsulated key of its first envelope, hex. No two reports share one.
-    """
+    """A report that has the right shape."""
 
     client: str
-    body: bytes
+    body: bytes  # the report as it came
     round: TaskRound
-    plan: SumPlan
-    seal: str
+    plan: SumPlan  # the round's plan
+    seal: str  # the encapsulated key of its first envelope, hex. No two reports share one
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """How the present round stands: numbers that anybody may know.
+    """How the present round stands: numbers that anybody may know."""
 
-    Parameters
-    ----------
-    round : int
-        The round's number.
-    arrived : int
-        How many reports it has.
-    wanted : int
-        How many it wants.
-    minimum : int
-        The fewest with which it can end.
-    """
-
-    round: int
-    arrived: int
-    wanted: int
-    minimum: int
+    round: int  # the round's number
+    arrived: int  # how many reports it has
+    wanted: int  # how many it wants
+    minimum: int  # the fewest with which it can end

@@ -1,4 +1,4 @@
-"""What reports are made of: packed masked counts, or counts that two servers share, with proofs; and which are left out of a sum.
+"""What reports are made of: packed masked counts, or counts that two servers share, with proofs.
 
 By verified-sum the shuffler is the draft's leader: its share is long, and travels once, unsealed, from the client. The analyzer is
 the helper: its share is two seeds, which are sealed. So a report is as short as it can be, and a batch too. docs/protocol.md has
@@ -11,17 +11,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
-from typing import Self
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
 
+from ...privacy import SumPlan
+from ...privacy._tight import modulus_bits, usual_spread
 from ..prio3.field import FIELD64
 from ..prio3.prio3 import NONCE_BYTES, Prio3SumVec
 from ..prio3.xof import SEED_BYTES
-from .documents import EXCLUSIONS, Document, WireError
+from .documents import WireError
 
 # Masked counts on the wire: d numbers modulo 2^k, of k bits each, one after the other without gaps. See docs/protocol.md.
 #
@@ -30,14 +29,34 @@ from .documents import EXCLUSIONS, Document, WireError
 
 # A number that begins within a byte reaches into the next ones: so many bits fit into 64 with a byte's offset.
 MOST_WIDTH = 57
+_WORD = 64
 
 
-def count_width(users: int, messages: int) -> int:
-    """Return k, the bits of a masked count: the least number with 2^k > users x messages."""
-    width = (users * messages).bit_length()
+def count_width(plan: SumPlan) -> int:
+    """Return k, the bits of a masked count: the least number with 2^k > users x messages.
+
+    Under a plan with a rotation 2^k is above the data's range and eight standard deviations of noise on either side, where that is
+    less (docs/accounting.md#10-rotation).
+    """
+    width = (plan.users * plan.bits_per_coordinate).bit_length()
+    if plan.range is not None:
+        width = modulus_bits(plan.users, plan.levels, plan.noise_bits)
     if not 1 <= width <= MOST_WIDTH:
-        raise WireError(f"counts up to {users} x {messages}, of {width} bits, where there are 1 to {MOST_WIDTH}")
+        raise WireError(f"counts of {plan.users} x {plan.bits_per_coordinate}, of {width} bits, where there are 1 to {MOST_WIDTH}")
     return width
+
+
+def unwrapped(residues: NDArray[np.uint64], width: int, users: int, plan: SumPlan) -> NDArray[np.int64] | None:
+    """Return the counts of so many users, from their residues modulo 2^width; None where no users could have sent them.
+
+    They are the representatives nearest to the middle, users x messages / 2: noise wraps with a probability of 1.2e-15 a
+    coordinate and round at most, and only where all reports are at one end.
+    """
+    most, size = users * plan.bits_per_coordinate, 1 << width
+    low = max(0, (most - size) // 2)
+    counts = low + ((residues.astype(np.int64) - low) % size)
+    reach = most if plan.range is None else min(most, usual_spread(users, plan.levels, plan.noise_bits))
+    return counts if np.abs(2 * counts - most).max(initial=0) <= reach else None
 
 
 def packed_bytes(dim: int, width: int) -> int:
@@ -47,21 +66,41 @@ def packed_bytes(dim: int, width: int) -> int:
 
 def packed(numbers: NDArray[np.uint64], width: int) -> bytes:
     """Return numbers modulo 2^width, without gaps: bit i of number j is bit j x width + i, bytes from their lowest bit."""
-    places = np.arange(width, dtype=np.uint64)
-    bits = (np.asarray(numbers, dtype=np.uint64)[:, np.newaxis] >> places) & np.uint64(1)
-    return np.packbits(bits.astype(np.uint8).ravel(), bitorder="little").tobytes()
+    rows = np.zeros(-(-len(numbers) // _WORD) * _WORD, dtype=np.uint64)
+    rows[: len(numbers)] = modulo(np.asarray(numbers, dtype=np.uint64), width)
+    columns = np.ascontiguousarray(rows.reshape(-1, _WORD).T)  # 64 numbers of k bits are k words
+    words = np.zeros((width, columns.shape[1]), dtype=np.uint64)
+    for column, (word, offset) in zip(columns, _places(width), strict=True):
+        words[word] |= column << np.uint64(offset)
+        if offset + width > _WORD:
+            words[word + 1] |= column >> np.uint64(_WORD - offset)
+    return words.T.astype("<u8").tobytes()[: packed_bytes(len(numbers), width)]
 
 
 def unpacked(data: bytes | NDArray[np.uint8], dim: int, width: int) -> NDArray[np.uint64]:
     """Return the numbers that `packed` made these bytes of."""
-    touched = (width + 14) // 8  # bytes, wherever in a byte the number begins
-    padded = np.zeros(packed_bytes(dim, width) + touched, dtype=np.uint8)
-    padded[: packed_bytes(dim, width)] = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
-    first = np.arange(dim) * width
-    numbers = np.zeros(dim, dtype=np.uint64)
-    for place in range(touched):
-        numbers |= padded[first // 8 + place].astype(np.uint64) << np.uint64(8 * place)
-    return modulo(numbers >> (first % 8).astype(np.uint64), width)
+    row = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+    numbers: NDArray[np.uint64] = unpacked_rows(row[np.newaxis], dim, width)[0]
+    return numbers
+
+
+def unpacked_rows(rows: NDArray[np.uint8], dim: int, width: int) -> NDArray[np.uint64]:
+    """Return the numbers of many reports, a row of bytes each, as rows."""
+    count, groups = len(rows), -(-dim // _WORD)
+    padded = np.zeros((count, groups * width * 8), dtype=np.uint8)
+    padded[:, : packed_bytes(dim, width)] = rows
+    words = padded.view("<u8").astype(np.uint64, copy=False).reshape(count, groups, width)
+    columns = np.empty((count, groups, min(dim, _WORD)), dtype=np.uint64)
+    for number, (word, offset) in enumerate(_places(width)[: columns.shape[2]]):
+        columns[:, :, number] = words[:, :, word] >> np.uint64(offset)
+        if offset + width > _WORD:
+            columns[:, :, number] |= words[:, :, word + 1] << np.uint64(_WORD - offset)
+    return modulo(columns.reshape(count, -1)[:, :dim], width)
+
+
+def _places(width: int) -> list[tuple[int, int]]:
+    """In which word, and at which bit of it, each of 64 numbers begins."""
+    return [divmod(number * width, _WORD) for number in range(_WORD)]
 
 
 def modulo(numbers: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
@@ -94,29 +133,10 @@ def vdaf_for(dim: int, messages: int, round_digest: bytes) -> Prio3SumVec:
 
 @dataclass(frozen=True)
 class VerifiedSizes:
-    """Lengths of what travels, in bytes.
+    """Lengths of what travels, in bytes."""
 
-    Parameters
-    ----------
-    dim : int
-        Coordinates.
-    messages : int
-        The largest count, g + b.
-
-    Attributes
-    ----------
-    sealed : int
-        The envelope with the helper's share.
-    open : int
-        The rest of a report: nonce, public share and the leader's share.
-    report : int
-        All of a report, but for header and round.
-    part : int
-        What the analyzer checks of a report: envelope, nonce, public share and the leader's verifier share.
-    """
-
-    dim: int
-    messages: int
+    dim: int  # coordinates
+    messages: int  # the largest count, g + b
 
     def __post_init__(self) -> None:
         if not 1 <= self.dim <= _MOST or not 1 <= self.messages <= _MOST:
@@ -229,42 +249,3 @@ def _split(vdaf: Prio3SumVec, opened: _Bytes) -> tuple[_Bytes, _Bytes, _Bytes]:
     """Nonces, public shares and leader's shares."""
     nonces, publics, shares = np.split(opened, [NONCE_BYTES, NONCE_BYTES + vdaf.public_bytes], axis=1)
     return nonces, publics, shares
-
-
-# Which reports of a round are left out of its sum.
-
-
-@dataclass(frozen=True)
-class Exclusions:
-    """The analyzer's commitment: the places in a batch whose reports are not as they should be.
-
-    Parameters
-    ----------
-    task : str
-        The task's id.
-    round : str
-        The round's id.
-    batch : str
-        SHA-256 of the batch that was checked, signature included; hex.
-    places : tuple of int
-        Places in the batch, counted from 0, ascending.
-    """
-
-    task: str
-    round: str
-    batch: str
-    places: tuple[int, ...]
-
-    def document(self, key: Ed25519PrivateKey) -> Document:
-        """Return the commitment as a document that the analyzer signs."""
-        values = {"task": self.task, "round": self.round, "batch": self.batch, "places": list(self.places)}
-        return Document.signed(EXCLUSIONS, values, key)
-
-    @classmethod
-    def read(cls, document: Document, key: Ed25519PublicKey) -> Self:
-        """Read a commitment of this analyzer."""
-        values = document.verified(EXCLUSIONS, key)
-        places = values.pop("places")
-        if any(after <= before for before, after in pairwise(places)):
-            raise WireError("exclusions that are no ascending places")
-        return cls(**values, places=tuple(places))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import Field, asdict, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -11,19 +13,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
-from ... import problem as problems
-from ...optimizer._gradients import Gradients
-from ...optimizer.phases import Phase, Schedule, check_schedule, objective_of
+from ...optimizer.phases import Phase, Schedule, held_in_batch
+from ...privacy import SumPlan
 from ...privacy.calibration import is_proved
-from ...problem import Domain, Loss, Problem
 from ...protocol import VectorSum
 from ...protocol.randomness import RandomSource
-from ...validation import ArgumentError, Found, real, whole
+from ...validation import ArgumentError, real, whole
 from .documents import ROUND, TASK, Document, WireError, canonical, sha256
 from .enrolment import EnrollerKeys, check_enroller
-from .queries import AskedQuery
+from .queries import TaskQuery, query_from_dict
 from .reports import TOKEN_BYTES
-from .transports import DEFAULT_TRANSPORT, TRANSPORTS, SealedReport
+from .transports import DEFAULT_TRANSPORT, LONG_TRANSPORT, MOST_DEFAULT_BYTES, TRANSPORTS, SealedReport, release_bytes
 
 # Rounds of secret lots as they are deployed: how long they take, whoever comes. Part of a task (docs/protocol.md#secret-lots).
 
@@ -41,18 +41,10 @@ _LOT_BYTES, _LONGEST_WAIT = 64, 1e13
 
 @dataclass(frozen=True)
 class SecretRounds:
-    """How rounds run whose users are drawn by secret lots.
+    """How rounds run whose users are drawn by secret lots."""
 
-    Parameters
-    ----------
-    seconds : float
-        For how long a round takes reports, from its opening. It ends then and no sooner, whoever came.
-    cover : bool, default False
-        Whether every client sends a report in every round, of which the shuffler throws away all but those of the round's lot.
-    """
-
-    seconds: float
-    cover: bool = False
+    seconds: float  # for how long a round takes reports, from its opening. It ends then and no sooner, whoever came
+    cover: bool = False  # everybody sends a report in every round; all but those of the round's lot are thrown away
 
     def ends(self, opened: float) -> float:
         """Return when a round ends."""
@@ -80,18 +72,10 @@ class SecretRounds:
 
 @dataclass(frozen=True)
 class Lot:
-    """A client's lot, as it alone is told.
+    """A client's lot, as it alone is told."""
 
-    Parameters
-    ----------
-    round : int or None
-        The number of the round that the client is asked in; None where it is asked in none.
-    wait : float, default 0.0
-        Seconds until that round can begin at the soonest; 0 where it may have begun, or there is none.
-    """
-
-    round: int | None
-    wait: float = 0.0
+    round: int | None  # the number of the round that the client is asked in; None where it is asked in none
+    wait: float = 0.0  # seconds until that round can begin at the soonest; 0 where it may have begun, or there is none
 
     def to_bytes(self) -> bytes:
         """Return the lot as it travels: of one length, whatever it is, since lengths can be seen."""
@@ -112,6 +96,35 @@ class Lot:
         return cls(values["round"], wait)
 
 
+@dataclass(frozen=True)
+class Start:
+    """What a client is told at first, in one answer: the task, and its round or, where lots are secret, its lot."""
+
+    task: Document
+    round: Document | None = None  # the round that takes its report and does not end without it for now; none where lots are secret
+    lot: Lot | None = None
+
+    def to_bytes(self) -> bytes:
+        """Return it as it travels."""
+        parts = [self.task.to_bytes(), b"" if self.round is None else self.round.to_bytes()]
+        framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+        return framed + (b"" if self.lot is None else self.lot.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read it, strictly; whose documents they are is for the client to check."""
+        parts, rest = [], data
+        for _ in range(2):
+            if len(rest) < 4 + (length := int.from_bytes(rest[:4], "little")):
+                raise WireError("a beginning that is cut off")
+            rest = rest[4:]
+            parts.append(rest[:length])
+            rest = rest[length:]
+        task, current = parts
+        round_document = Document.from_bytes(current) if current else None
+        return cls(Document.from_bytes(task), round_document, Lot.from_bytes(rest) if rest else None)
+
+
 def check_secrecy(secret: SecretRounds | None, lots: bool, patience: float | None, pace: float) -> None:
     """Refuse rounds that would tell by their end who came, or leave clients no time."""
     if (secret is not None) != lots:
@@ -127,60 +140,6 @@ def check_secrecy(secret: SecretRounds | None, lots: bool, patience: float | Non
     real("round_seconds", secret.seconds, at_least=least, at_most=MOST_ROUND_SECONDS, remedy=remedy)
 
 
-# What a task asks, as words that travel: a problem by its loss and domain, or a question of one round.
-
-
-def problem_to_dict(problem: Problem | AskedQuery) -> dict[str, Any]:
-    """Return the words of what is asked."""
-    if isinstance(problem, AskedQuery):
-        return {"query": problem.words}
-    return {
-        "loss": _parameters(problem.loss),
-        "domain": _parameters(problem.domain),
-        "feature_norm": problem.feature_norm,
-        "l2": problem.l2,
-    }
-
-
-def problem_from_dict(words: dict[str, Any]) -> Problem | AskedQuery:
-    """Return what the words ask; nothing but losses, domains and questions of this library can be named."""
-    if set(words) == {"query"}:
-        return AskedQuery(words["query"])
-    return Problem(
-        loss=_made(problems, Loss, words["loss"]),
-        domain=_made(problems, Domain, words["domain"]),
-        feature_norm=words["feature_norm"],
-        l2=words["l2"],
-    )
-
-
-def _parameters(part: Loss | Domain) -> dict[str, Any]:
-    values = {given.name: getattr(part, given.name) for given in _given(type(part))}
-    return {"kind": type(part).__name__} | {
-        name: _parameters(value) if isinstance(value, Loss) else value for name, value in values.items()
-    }
-
-
-def _made(module: Any, base: type, values: dict[str, Any]) -> Any:
-    """One of our losses or domains by its name; nothing else can be named."""
-    kind = getattr(module, str(values["kind"]), None)
-    if not isinstance(kind, type) or not issubclass(kind, base) or kind.__name__.startswith("_"):
-        raise ArgumentError("kind", values["kind"], f"a {base.__name__.lower()} of this library", "Use the same version.")
-    return kind(**{one.name: _value(module, base, values[one.name]) for one in _given(kind)})
-
-
-def _value(module: Any, base: type, value: Any) -> Any:
-    """A parameter of a loss or a domain: a number, several, or another one of the same base."""
-    if isinstance(value, dict):
-        return _made(module, base, value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _given(kind: Any) -> list[Field[Any]]:
-    """What a loss or a domain is made from; what it computes from that does not travel."""
-    return [known for known in fields(kind) if known.init]
-
-
 # Seconds that a client takes to answer unless the task says otherwise, and at most: a place in a round is kept for a minute.
 PACE, LONGEST_PACE = 10.0, 30.0
 # SQLite keeps values of at most 10^9 bytes, and PostgreSQL gives out at most half of 2^30, as text of twice the length.
@@ -189,58 +148,21 @@ MOST_BATCH_BYTES = 500_000_000
 
 @dataclass(frozen=True)
 class Task:
-    """A whole run: the problem, its schedule with the plan of every round, how reports travel, and who may shuffle them.
-
-    Parameters
-    ----------
-    transport : {"messages", "masked-sum", "verified-sum"}
-        How reports travel.
-    users : int
-        How many users are asked.
-    problem : Problem or AskedQuery
-        What is minimized, or asked in one round.
-    schedule : Schedule
-        The rounds, with their plans.
-    shuffler : Ed25519PublicKey
-        The key of the shuffler that may shuffle reports.
-    records : dict, optional
-        For tables, how a record becomes a row and a target; None where devices bring their own rows.
-    patience : float, optional
-        A round ends when its plan's users have answered or, after so many seconds, as many as the plan counts on. None waits for
-        all.
-    name : str, default ""
-        Tells apart tasks that ask the same.
-    pace : float, default 10.0
-        How many seconds after it has asked for a round a client answers it, whatever its records are.
-    enroller : EnrollerKeys, optional
-        Whoever signs tokens for enrolled people, one of which is in every report; None counts reports that anybody could have made.
-    secret : SecretRounds, optional
-        Where users' rounds are drawn by secret lots: how long a round takes, whoever comes.
-
-    Attributes
-    ----------
-    id : str
-        The digest of all that the task says.
-    blanks : bool
-        Whether a record that is not valid counts as a blank.
-    token_bytes : int
-        How many bytes of a report's envelope are a token.
-    """
+    """A whole run: what is asked, in a schedule with the plan of every round, how reports travel, and who may shuffle them."""
 
     transport: str
     users: int
-    problem: Problem | AskedQuery
+    query: TaskQuery
     schedule: Schedule
     shuffler: Ed25519PublicKey
-    records: dict[str, Any] | None = None
     patience: float | None = None  # seconds after which a round with the plan's honest minimum ends; None waits for all
-    name: str = ""
-    pace: float = PACE
-    enroller: EnrollerKeys | None = None
-    secret: SecretRounds | None = None
+    name: str = ""  # tells apart tasks that ask the same
+    pace: float = PACE  # seconds after it has asked for a round that a client answers it, whatever its records are
+    enroller: EnrollerKeys | None = None  # who signs a token of every report; None counts reports that anybody could have made
+    secret: SecretRounds | None = None  # how long a round takes, where users' rounds are drawn by secret lots
     _as_read: str | None = field(default=None, init=False, compare=False)  # its id, where it was read
 
-    @property
+    @cached_property  # every report's round is compared with it
     def id(self) -> str:
         """The digest of all that the task says. Rounds name it, and reports are bound to rounds: so to every word of the task."""
         return self._as_read or sha256(canonical(self._words()))
@@ -250,11 +172,32 @@ class Task:
         """How many bytes of a report's envelope are a token."""
         return 0 if self.enroller is None else TOKEN_BYTES
 
+    def query_of(self, phase: int) -> TaskQuery:
+        """Return what the rounds of a phase ask: all that a round computes, checks or decodes goes by it."""
+        return self.query
+
+    @property
+    def round_phases(self) -> tuple[Phase, ...]:
+        """The phases with the plan of one round's reports each, of which a phase's own plan may be for all rounds together."""
+        plans = [self.query_of(number).round_plan(phase.plan) for number, phase in enumerate(self.schedule.phases, start=1)]
+        pairs = zip(self.schedule.phases, plans, strict=True)
+        return tuple(phase if plan is phase.plan else replace(phase, plan=plan) for phase, plan in pairs)
+
     @property
     def blanks(self) -> bool:
         """Whether a record that is not valid counts as a blank, by the words that the analyzer has signed."""
-        parameters = self.records.get("parameters") if isinstance(self.records, dict) else None
-        return isinstance(parameters, dict) and parameters.get("invalid") == "blank"
+        return self.query.blanks
+
+    def asked_in(self, number: int, plan: SumPlan, query: Any) -> tuple[int, NDArray[np.float64]]:
+        """Return the phase, counted from 1, whose round of this number asks an optimizer's query; and what the round states."""
+        states = {n: self.query_of(n).theta_of(query, phase) for n, phase in enumerate(self.schedule.phases, start=1)}
+        if all(theta is None for theta in states.values()):
+            allowed = "gradients of the task's problem, or its statistic"
+            raise ArgumentError("question.query", type(query).__name__, allowed, "Ask what the task asks.")
+        for n, theta in states.items():
+            if theta is not None and number in self.rounds_of(n) and self.round_phases[n - 1].plan == plan:
+                return n, theta
+        raise ArgumentError("question", str(plan), "a round of the task's schedule", "Run the schedule of the task.")
 
     def rounds_of(self, phase: int) -> range:
         """Return the numbers of a phase's rounds."""
@@ -272,12 +215,11 @@ class Task:
             "name": self.name,
             "transport": self.transport,
             "users": self.users,
-            "problem": problem_to_dict(self.problem),
             "schedule": self.schedule.to_dict(),
             "shuffler": self.shuffler.public_bytes_raw().hex(),
-            "records": self.records,
             "patience": self.patience,
             "pace": self.pace,
+            **self.query.to_dict(),
         }
 
     @classmethod
@@ -290,77 +232,80 @@ class Task:
         """
         values = document.verified(TASK, key)
         try:
-            problem = problem_from_dict(values["problem"])
-            schedule = Schedule.from_dict(values["schedule"])
+            query, schedule = query_from_dict(values), Schedule.from_dict(values["schedule"])
             shuffler = Ed25519PublicKey.from_public_bytes(bytes.fromhex(values["shuffler"]))
-            about = {name: values[name] for name in ("records", "patience", "name", "pace")}
+            about = {name: values[name] for name in ("patience", "name", "pace")}
             enroller = EnrollerKeys.from_dict(values["enroller"]) if "enroller" in values else None
             secret = SecretRounds.from_dict(values["secret"]) if "secret" in values else None
             about |= {"enroller": enroller, "secret": secret}
-            task = cls(values["transport"], values["users"], problem, schedule, shuffler, **about)
-            if isinstance(problem, AskedQuery):
-                problem.check(schedule, task.users)
-                if task.records is not None:
-                    raise ArgumentError(
-                        "records", Found("is given"), "null where a question is asked", "Ask the analyzer's operator."
-                    )
-            else:
-                check_schedule(schedule, task.users)
+            task = cls(values["transport"], values["users"], query, schedule, shuffler, **about)
+            query.check(schedule, task.users)
             check_secrecy(secret, schedule.secret_lots, task.patience, task.pace)
-            if enroller is not None:
-                check_enroller(enroller, schedule, task.transport)
+            check_enroller(enroller, schedule, task.transport)
             digest = sha256(canonical({word: value for word, value in values.items() if word != "id"}))
             if values["id"] != digest:
                 raise ArgumentError("id", values["id"], f"{digest}, the digest of what the task says", "Ask for it again.")
             object.__setattr__(task, "_as_read", digest)
             task.schedule.guarantee  # noqa: B018  (what cannot be composed is refused here, not where it is first asked for)
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem_:
-            raise WireError(f"a task that says something impossible: {problem_}") from None
-        if not all(_fits(phase, problem) for phase in schedule.phases):
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+            raise WireError(f"a task that says something impossible: {problem}") from None
+        asked = {number: task.query_of(number) for number in range(1, len(schedule.phases) + 1)}
+        # The plan of secret lots was certified when it was read.
+        if not all(_fits(phase.plan, asked[n].dim) for n, phase in enumerate(schedule.phases, start=1)):
             raise WireError("a task whose plans do not fit it, or have no proof")
         task.most_batch_bytes()
         return task
 
     def most_batch_bytes(self) -> int:
         """Return the length of the longest batch of the task's rounds."""
-        plans = [phase.plan for phase in self.schedule.phases]
+        plans = [phase.plan for phase in self.round_phases]
         longest = max(TRANSPORTS[self.transport].batch_length(plan) + plan.users * self.token_bytes for plan in plans)
         if longest > MOST_BATCH_BYTES:
-            remedy = f"use {DEFAULT_TRANSPORT}"
+            remedy = f"use {LONG_TRANSPORT}"
             raise WireError(f"a task with batches of {longest:.2g} bytes, more than {MOST_BATCH_BYTES:.2g}: {remedy}")
         return longest
 
-    def slot(self, round_id: str) -> str:
-        """Return the name of what a user has once: the task where each user is asked once, otherwise each round."""
-        return round_id if self.schedule.interactivity == "full" else "task"
+    def most_report_bytes(self) -> int:
+        """Return the length of the longest report of the task's rounds."""
+        return max(TRANSPORTS[self.transport].report_length(phase.plan) for phase in self.round_phases) + self.token_bytes
+
+    def fits_default(self) -> bool:
+        """Return whether reports and batches are so short that the task may travel like this where its file names no transport."""
+        try:
+            return self.most_batch_bytes() <= MOST_BATCH_BYTES and self.most_report_bytes() <= MOST_DEFAULT_BYTES
+        except WireError:
+            return False
+
+    def most_release_bytes(self) -> int:
+        """Return the length of the longest sum that is released in one of the task's rounds."""
+        return max(release_bytes(phase.plan.coordinates) for phase in self.round_phases)
+
+    def token_slot(self, task_round: TaskRound) -> int:
+        """Return which of its tokens a person uses in a round."""
+        if self.secret is not None:
+            return task_round.number
+        return task_round.number - self.rounds_of(task_round.phase)[0] + 1 if self.schedule.interactivity == "full" else 1
+
+    def slot(self, task_round: TaskRound) -> str:
+        """Return the name of what a user has once: the task where each user is asked once, otherwise each round.
+
+        Rounds that add to what a device remembers go by their numbers: whoever publishes one twice has no second answer.
+        """
+        if self.query_of(task_round.phase).remembers:
+            return f"round-{task_round.number}"
+        return task_round.id if self.schedule.interactivity == "full" else "task"
 
 
 @dataclass(frozen=True)
 class TaskRound:
-    """One round of a task: where, under which of its phases, and the key that reports are sealed for.
-
-    Parameters
-    ----------
-    task : str
-        The task's id.
-    id : str
-        The round's id.
-    number : int
-        Its number, counted from 1 over all phases.
-    phase : int
-        Its phase, counted from 1.
-    theta : ndarray of shape (dim,)
-        The point at which gradients are asked for.
-    key : X25519PublicKey
-        The key that reports are sealed for.
-    """
+    """One round of a task: its number and phase, the public numbers that its query depends on, and the key of its envelopes."""
 
     task: str
     id: str
-    number: int
+    number: int  # counted from 1 over all phases
     phase: int  # counted from 1
-    theta: NDArray[np.float64]
-    key: X25519PublicKey
+    theta: NDArray[np.float64]  # where gradients are asked for; zeros for a statistic
+    key: X25519PublicKey  # that reports are sealed for
 
     def document(self, key: Ed25519PrivateKey) -> Document:
         """Return the round as a document that the analyzer signs."""
@@ -385,34 +330,57 @@ class TaskRound:
         except (ValueError, ArithmeticError) as problem:
             raise WireError(f"a round that says something impossible: {problem}") from None
         fits = task_round.task == task.id and task_round.phase <= len(task.schedule.phases)
-        if not fits or theta.shape != (task.problem.dim,) or not np.isfinite(theta).all():
+        if not fits or theta.shape != (task.query_of(task_round.phase).parameters,) or not np.isfinite(theta).all():
             raise WireError("a round that is not of this task")
         if task_round.number not in task.rounds_of(task_round.phase):
             raise WireError("a round whose number is none of its phase's")
         return task_round
 
-    def gradient(self, task: Task, X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """What a user with these rows answers: the mean of their gradients at theta, not yet clipped or randomized.
-
-        In a task that blanks, a row that is not valid has gradient 0, whatever is in it.
-        """
-        if isinstance(task.problem, AskedQuery):
-            return task.problem.vector(X, y)
-        objective = objective_of(task.problem, self.phase_of(task))
-        if not task.blanks:
-            task.problem.check_records(X, y)
-        gradients: NDArray[np.float64] = Gradients(objective, self.theta, task.blanks)(X, y)
-        mean: NDArray[np.float64] = gradients.mean(axis=0)
-        return mean
+    def vector(self, task: Task, X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """What a user with these rows answers, not yet clipped or randomized."""
+        return task.query_of(self.phase).vector(X, y, self.phase_of(task), self.theta)
 
     def phase_of(self, task: Task) -> Phase:
-        """Return the phase of the round, with the plan that its users follow."""
-        return task.schedule.phases[self.phase - 1]
+        """Return the phase of the round, with the plan that its users follow in it."""
+        return task.round_phases[self.phase - 1]
 
 
-def _fits(phase: Phase, problem: Problem | AskedQuery) -> bool:
-    """Whether a phase's plan is certified and fits; that of secret lots was certified when it was read."""
-    return phase.plan.dim == problem.dim and is_proved(phase.plan)
+# How many reports a round may leave out, and with how many it can end: both follow from the task, and all roles compute them.
+#
+# By the task's premise a batch holds so many honest users (`held`). Its plan counts on `honest_users` of them. What is between is
+# the margin for reports that are left out: an analyzer that leaves out honest ones, which nobody can tell, still has the sum of as
+# many honest users as the plan's proof needs.
+
+
+def most_excluded(task: Task, phase: Phase) -> int:
+    """Count the reports of a round that may be left out at most: E.
+
+    Guarantee
+    ---------
+    Whichever E reports of a batch are left out, the rest holds the honest users that the phase's plan counts on, if the batch holds
+    those that the task's premise says.
+    """
+    if phase.lots is not None:
+        return phase.lots.most_excluded
+    return held_in_batch(task.schedule, task.users, phase) - phase.plan.honest_users
+
+
+def fewest(task: Task, phase: Phase) -> int:
+    """Count the reports with which a round can end at least, before any is left out."""
+    if phase.lots is not None:
+        return phase.plan.users
+    return phase.plan.honest_users + most_excluded(task, phase)
+
+
+def chosen_transport(draft: Callable[[str], Task]) -> str:
+    """Return how reports of a task travel that does not say so, by what it would be under each transport."""
+    return DEFAULT_TRANSPORT if draft(DEFAULT_TRANSPORT).fits_default() else LONG_TRANSPORT
+
+
+def _fits(plan: SumPlan, dim: int) -> bool:
+    """Whether a phase's plan is certified and fits what is asked; deployed tasks send whole vectors, no blocks."""
+    fair = plan.range is None or plan.noise_probability == 0.5  # as the modulus of masked counts takes it
+    return plan.dim == dim and plan.blocks == 1 and fair and is_proved(plan)
 
 
 # A user's report, from a vector to sealed bytes: the one function that makes one, for clients and for the shuffler's blanks.
@@ -426,7 +394,7 @@ def report_of(
     random: RandomSource,
     token: bytes = b"",
 ) -> SealedReport:
-    """Randomize a vector under the round's plan, and seal it for the round's key.
+    """Randomize a vector under the round's plan, and seal it for the round's key. A rotation follows from the round's digest.
 
     Guarantee
     ---------
@@ -434,5 +402,5 @@ def report_of(
     have the round's private key.
     """
     plan = task_round.phase_of(task).plan
-    bits = VectorSum(plan).randomize(vector, random)
+    bits = VectorSum(plan, seed=document.digest).randomize(vector, random)
     return TRANSPORTS[task.transport].seal(bits, plan, document.digest, task_round.key, token)

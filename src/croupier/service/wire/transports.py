@@ -50,6 +50,8 @@ from .reports import (
     shared_counts,
     total_counts,
     unpacked,
+    unpacked_rows,
+    unwrapped,
 )
 
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_128_GCM)
@@ -67,9 +69,11 @@ _Bytes = NDArray[np.uint8]
 # length that does not fit, an unknown version or a rest at the end is refused. Reading holds little more than it was given.
 
 _REPORT = struct.Struct("<4sBBHII")  # CRPR, version, transport, bits of a masked count, dim, messages per coordinate
+REPORT_HEAD = _REPORT.size + DIGEST_BYTES  # header and the round's digest
 _BATCH = struct.Struct("<4sBBHII")  # CRPB, version, transport, 0, dim, users
 _RELEASE = struct.Struct("<4sBBHII")  # CRPS, version, transport, bits of a number, dim, users
 _WORD = 64  # bits of numbers that are not packed
+_TOGETHER = 256  # reports whose numbers are unpacked together
 
 
 def _nothing() -> _Bytes:
@@ -78,33 +82,15 @@ def _nothing() -> _Bytes:
 
 @dataclass(frozen=True, eq=False)
 class SealedReport:
-    """What one user sends in a round: envelopes for the analyzer, and what the shuffler adds up.
+    """What one user sends in a round: envelopes for the analyzer, and what the shuffler adds up."""
 
-    Parameters
-    ----------
-    transport : str
-        The transport's name.
-    round : bytes
-        Digest of the round's signed document.
-    dim : int
-        Coordinates.
-    messages : int
-        Messages per coordinate.
-    sealed : ndarray of uint8
-        Envelopes: sealed bits of shape (dim, messages, 49), or one that holds a seed or a share.
-    unsealed : ndarray of uint8, optional
-        The rest as it travels: nothing, packed masked counts, or nonce, public share and the shuffler's share.
-    width : int, default 0
-        Bits of a masked count, where counts are masked.
-    """
-
-    transport: str
-    round: bytes
-    dim: int
-    messages: int
-    sealed: _Bytes
-    unsealed: _Bytes = field(default_factory=_nothing)
-    width: int = 0
+    transport: str  # the transport's name
+    round: bytes  # digest of the round's signed document
+    dim: int  # coordinates
+    messages: int  # messages per coordinate
+    sealed: _Bytes  # envelopes: sealed bits of shape (dim, messages, 49), or one that holds a seed or a share
+    unsealed: _Bytes = field(default_factory=_nothing)  # nothing, packed masked counts, or nonce and shares for the shuffler
+    width: int = 0  # bits of a masked count, where counts are masked
 
     def to_bytes(self) -> bytes:
         """Return the report as it travels."""
@@ -115,33 +101,31 @@ class SealedReport:
     def from_bytes(cls, data: bytes) -> SealedReport:
         """Read a report, strictly."""
         number, width, dim, messages = header(_REPORT, b"CRPR", data)
-        about, body = data[_REPORT.size :][:DIGEST_BYTES], memoryview(data)[_REPORT.size + DIGEST_BYTES :]
+        about, body = data[_REPORT.size :][:DIGEST_BYTES], memoryview(data)[REPORT_HEAD:]
         return _numbered(number).parse(about, dim, messages, width, body)
+
+    @classmethod
+    def read_alike(cls, bodies: Sequence[bytes]) -> list[SealedReport]:
+        """Read reports of one round that were checked when they came: the first says what all of them are."""
+        if not bodies:
+            return []
+        first, before = cls.from_bytes(bytes(bodies[0])), REPORT_HEAD
+        rows = np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), -1)
+        sealed = rows[:, before : before + first.sealed.size].reshape(len(bodies), *first.sealed.shape)
+        about = (first.transport, first.round, first.dim, first.messages)
+        unsealed = rows[:, before + first.sealed.size :]
+        return [cls(*about, envelopes, rest, first.width) for envelopes, rest in zip(sealed, unsealed, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class SealedBatch:
-    """What the shuffler forwards of a full round, once, in random order: all sealed bits, or what can be checked of each report.
+    """What the shuffler forwards of a full round, once, in random order: all sealed bits, or what can be checked of each report."""
 
-    Parameters
-    ----------
-    transport : str
-        The transport's name.
-    round : bytes
-        Digest of the round's signed document.
-    dim : int
-        Coordinates.
-    users : int
-        How many reports are in it.
-    sealed : ndarray of uint8
-        Sealed bits of shape (dim, users x messages, 49), or the checkable parts of reports, of shape (users, bytes of a part).
-    """
-
-    transport: str
-    round: bytes
-    dim: int
-    users: int
-    sealed: _Bytes
+    transport: str  # the transport's name
+    round: bytes  # digest of the round's signed document
+    dim: int  # coordinates
+    users: int  # how many reports are in it
+    sealed: _Bytes  # sealed bits of shape (dim, users x messages, 49), or checkable parts of shape (users, bytes of a part)
 
     def to_bytes(self, key: Ed25519PrivateKey) -> bytes:
         """Return the batch as it travels, with the shuffler's signature at the end."""
@@ -166,30 +150,14 @@ class SealedBatch:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """The shuffler's sum over the reports of a round that are not excluded. There is one for a round.
+    """The shuffler's sum over the reports of a round that are not excluded. There is one for a round."""
 
-    Parameters
-    ----------
-    transport : str
-        The transport's name.
-    round : bytes
-        Digest of the round's signed document.
-    exclusions : bytes
-        Digest of the analyzer's signed commitment.
-    users : int
-        How many reports are in the sum.
-    sums : ndarray of uint64
-        One number per coordinate.
-    width : int, default 64
-        Bits of a number; fewer than 64 are packed.
-    """
-
-    transport: str
-    round: bytes
-    exclusions: bytes
-    users: int
-    sums: NDArray[np.uint64]
-    width: int = _WORD
+    transport: str  # the transport's name
+    round: bytes  # digest of the round's signed document
+    exclusions: bytes  # digest of the analyzer's signed commitment
+    users: int  # how many reports are in the sum
+    sums: NDArray[np.uint64]  # one number per coordinate
+    width: int = _WORD  # bits of a number; fewer than 64 are packed
 
     def to_bytes(self, key: Ed25519PrivateKey) -> bytes:
         """Return the release as it travels, with the shuffler's signature at the end."""
@@ -243,61 +211,29 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What the analyzer found in a batch.
+    """What the analyzer found in a batch."""
 
-    Parameters
-    ----------
-    bad : int
-        Reports that are left out, or envelopes that count as zeros.
-    cheats : int
-        How many clients have sent them, at least.
-    places : tuple of int
-        Places of the reports that are left out, ascending.
-    share : ndarray of uint64, optional
-        The analyzer's share of the sum of the others, where the shuffler releases that sum.
-    counts : Counts, optional
-        The ones of each coordinate, where the batch holds them all.
-    """
-
-    bad: int
-    cheats: int
-    places: tuple[int, ...] = ()
-    share: NDArray[np.uint64] | None = None
-    counts: Counts | None = None
+    bad: int  # reports that are left out, or envelopes that count as zeros
+    cheats: int  # how many clients have sent them, at least
+    places: tuple[int, ...] = ()  # places of the reports that are left out, ascending
+    share: NDArray[np.uint64] | None = None  # the analyzer's share of the sum of the others, where the shuffler releases that sum
+    counts: Counts | None = None  # the ones of each coordinate, where the batch holds them all
 
 
 Admits = Callable[[bytes], bool]
 
 
 class Transport(ABC):
-    """How a report travels and how a batch becomes a sum: what a client and both servers do. Nothing is remembered between calls.
+    """How a report travels and how a batch becomes a sum, for a client and both servers. Nothing is remembered between calls."""
 
-    Attributes
-    ----------
-    name : str
-        The transport's name, as tasks say it.
-    number : int
-        Its number in headers.
-    checked : bool
-        Whether reports are checked one by one, each with its token, before one sum over the good ones is released.
-    uses_pool : bool
-        Whether processes share the work of opening a batch.
-    description : str
-        How counts travel, in words.
-    travel : str
-        How a person's noisy bits get into a report, in words.
-    bad_words : str
-        What becomes of what is bad, in words.
-    lost_remedy : str
-        What to do after a sum that no users could have sent.
-    """
-
-    name: ClassVar[str]
-    number: ClassVar[int]
-    checked: ClassVar[bool] = True
-    uses_pool: ClassVar[bool] = False
-    description: ClassVar[str]
-    travel: ClassVar[str]
+    name: ClassVar[str]  # as tasks say it
+    number: ClassVar[int]  # in headers
+    planned_as: ClassVar[str]  # the `transport` of its plans
+    checked: ClassVar[bool] = True  # reports are checked one by one, each with its token, before one sum over the good ones leaves
+    uses_pool: ClassVar[bool] = False  # processes share the work of opening a batch
+    description: ClassVar[str]  # how counts travel, in words
+    travel: ClassVar[str]  # how a person's noisy bits get into a report, in words
+    cheat: ClassVar[str] = "one cheating client can shift a count by no more than any report could"
     bad_words: ClassVar[str] = "reports are left out"
     lost_remedy: ClassVar[str] = "Ask again by verified-sum, where no client can do that, in a task with another name"
 
@@ -341,7 +277,7 @@ class Transport(ABC):
 
     def report_length(self, plan: SumPlan) -> int:
         """Return the length of every report of a round, without a token."""
-        return self.report_bytes(plan.dim, plan.bits_per_coordinate, self.width(plan))
+        return self.report_bytes(plan.coordinates, plan.bits_per_coordinate, self.width(plan))
 
     def batch_bytes(self, dim: int, users: int, messages: int) -> int:
         """Return the length of the batch of so many users, without tokens."""
@@ -349,7 +285,7 @@ class Transport(ABC):
 
     def batch_length(self, plan: SumPlan) -> int:
         """Return the length of the batch of a round in which all users have answered, without tokens."""
-        return self.batch_bytes(plan.dim, plan.users, plan.bits_per_coordinate)
+        return self.batch_bytes(plan.coordinates, plan.users, plan.bits_per_coordinate)
 
     def token_bytes(self, more: int, users: int) -> int | None:
         """Return how many bytes of each envelope are a token, by how much longer they all are than without; None if it can't be."""
@@ -392,17 +328,17 @@ class Transport(ABC):
             raise WireError(f"a report by {report.transport} in a task by {self.name}")
         if report.round != round_digest:
             raise WireError("a report for another round")
-        if (report.dim, report.messages) != (plan.dim, plan.bits_per_coordinate):
-            shape = f"{plan.dim} coordinates of {plan.bits_per_coordinate} messages"
+        if (report.dim, report.messages) != (plan.coordinates, plan.bits_per_coordinate):
+            shape = f"{plan.coordinates} coordinates of {plan.bits_per_coordinate} messages"
             raise WireError(f"{report.dim} coordinates of {report.messages} messages where the plan has {shape}")
         if report.width != (width := self.width(plan)):
             raise WireError(f"masked counts of {report.width} bits where the plan has {width}")
 
     def fits(self, batch: SealedBatch, plan: SumPlan, token: int) -> bool:
         """Return whether a batch is of this transport and plan, with tokens of so many bytes."""
-        if not self.carries(batch) or batch.dim != plan.dim:
+        if not self.carries(batch) or batch.dim != plan.coordinates:
             return False
-        return batch.sealed.size == batch.users * (self.lengths(plan.dim, plan.bits_per_coordinate).part + token)
+        return batch.sealed.size == batch.users * (self.lengths(plan.coordinates, plan.bits_per_coordinate).part + token)
 
     # A round, from the batch to its counts.
 
@@ -452,7 +388,7 @@ class Transport(ABC):
 class Messages(Transport):
     """The paper's transport: every bit in an envelope of its own, and no sum but that of all reports."""
 
-    name, number = "messages", 1
+    name, number, planned_as = "messages", 1, "messages"
     checked, uses_pool = False, True
     description = "every bit in an envelope of its own, which the shuffler permutes"
     travel = "each in an envelope of its own"
@@ -549,7 +485,7 @@ class CheckedTransport(Transport):
     ) -> tuple[SealedBatch, NDArray[np.int64] | None]:
         order = permutation(random, len(reports))
         parts = self.parts([reports[which] for which in order.tolist()], plan, secret)
-        return SealedBatch(self.name, reports[0].round, plan.dim, len(reports), parts), order
+        return SealedBatch(self.name, reports[0].round, plan.coordinates, len(reports), parts), order
 
     def parts(self, reports: Sequence[SealedReport], plan: SumPlan, secret: bytes = b"") -> _Bytes:
         """Return what the analyzer checks of reports; the shuffler makes it, and all are of one length."""
@@ -560,31 +496,32 @@ class CheckedTransport(Transport):
         return Release(self.name, reports[0].round, exclusions, len(reports), self._summed(reports, plan), width)
 
     def counts(self, release: Release, share: NDArray[np.uint64], plan: SumPlan) -> Counts | None:
-        if (release.width, release.sums.shape) != (self.width(plan) or _WORD, (plan.dim,)):
+        if (release.width, release.sums.shape) != (self.width(plan) or _WORD, (plan.coordinates,)):
             raise WireError("a release of another shape than the task's")
-        total = self._total(release.sums, share, plan)
-        if total.max(initial=0) > release.users * plan.bits_per_coordinate:
-            return None
-        return Counts(total.astype(np.int64), release.users, private=True)
+        counts = self._total(release.sums, share, release.users, plan)
+        return None if counts is None else Counts(counts, release.users, private=True)
 
     @abstractmethod
     def _summed(self, reports: Sequence[SealedReport], plan: SumPlan) -> NDArray[np.uint64]:
         """The shuffler's shares of these reports, added up."""
 
     @abstractmethod
-    def _total(self, released: NDArray[np.uint64], share: NDArray[np.uint64], plan: SumPlan) -> NDArray[np.uint64]:
-        """Both shares of a sum, put together."""
+    def _total(
+        self, released: NDArray[np.uint64], share: NDArray[np.uint64], users: int, plan: SumPlan
+    ) -> NDArray[np.int64] | None:
+        """Both shares of a sum, put together; None where no users could have sent that."""
 
 
 class MaskedSum(CheckedTransport):
     """Masked counts: what can be checked is whether a seed opens, that no envelope is there twice, and its token."""
 
-    name, number = "masked-sum", 2
+    name, number, planned_as = "masked-sum", 2, "masked"
     description = "masked counts, which the shuffler adds up, and the seed of the mask in an envelope"
     travel = "as masked counts"
+    cheat = "one cheating client can shift sums by any amount, or spoil a round; verified-sum rules that out"
 
     def width(self, plan: SumPlan) -> int:
-        return count_width(plan.users, plan.bits_per_coordinate)
+        return count_width(plan)
 
     def _may_be_width(self, width: int) -> bool:
         return 1 <= width <= MOST_WIDTH
@@ -597,8 +534,7 @@ class MaskedSum(CheckedTransport):
     ) -> tuple[_Bytes, _Bytes]:
         seed = os.urandom(SEED_BYTES)
         masked = modulo(bits.sum(axis=1, dtype=np.uint64) + mask(seed, len(bits), width), width)
-        envelope = _SUITE.encrypt(seed + token, key, info=seed_info(self.name, round_digest))
-        return np.frombuffer(envelope, np.uint8), np.frombuffer(packed(masked, width), np.uint8)
+        return seal_seed(seed + token, key, seed_info(self.name, round_digest)), np.frombuffer(packed(masked, width), np.uint8)
 
     def check(
         self,
@@ -609,29 +545,37 @@ class MaskedSum(CheckedTransport):
         admits: Admits | None = None,
         secret: bytes = b"",
     ) -> Verdict:
-        opens, share, bad = _opener(key, seed_info(self.name, batch.round)), np.zeros(plan.dim, dtype=np.uint64), []
+        opens, share, bad = _opener(key, seed_info(self.name, batch.round)), np.zeros(plan.coordinates, dtype=np.uint64), []
+        width, length, masks = self.width(plan), packed_bytes(plan.coordinates, self.width(plan)), list[bytes]()
         for place, part in enumerate(batch.sealed):
             content = opens(part.tobytes())
             if content is None or (admits is not None and not admits(content[SEED_BYTES:])):
                 bad.append(place)
             else:
-                share += mask(content[:SEED_BYTES], plan.dim, self.width(plan))
+                masks.append(_keystream(content[:SEED_BYTES], length))
+        for start in range(0, len(masks), _TOGETHER):
+            some = np.frombuffer(b"".join(masks[start : start + _TOGETHER]), np.uint8).reshape(-1, length)
+            share += unpacked_rows(some, plan.coordinates, width).sum(axis=0, dtype=np.uint64)
         return Verdict(len(bad), len(bad), tuple(bad), share)
 
     def _summed(self, reports: Sequence[SealedReport], plan: SumPlan) -> NDArray[np.uint64]:
-        total = np.zeros(plan.dim, dtype=np.uint64)
-        for report in reports:
-            total += unpacked(report.unsealed, report.dim, report.width)
+        total = np.zeros(plan.coordinates, dtype=np.uint64)
+        for start in range(0, len(reports), _TOGETHER):
+            some = np.stack([report.unsealed for report in reports[start : start + _TOGETHER]])
+            total += unpacked_rows(some, plan.coordinates, self.width(plan)).sum(axis=0, dtype=np.uint64)
         return modulo(total, self.width(plan))
 
-    def _total(self, released: NDArray[np.uint64], share: NDArray[np.uint64], plan: SumPlan) -> NDArray[np.uint64]:
-        return modulo(released - share, self.width(plan))
+    def _total(
+        self, released: NDArray[np.uint64], share: NDArray[np.uint64], users: int, plan: SumPlan
+    ) -> NDArray[np.int64] | None:
+        width = self.width(plan)
+        return unwrapped(modulo(released - share, width), width, users, plan)
 
 
 class VerifiedSum(CheckedTransport):
     """Counts in two shares: reports prove that their counts are in range, and both servers check it together."""
 
-    name, number = "verified-sum", 3
+    name, number, planned_as = "verified-sum", 3, "verified"
     description = "counts as two shares, one for each server, with proofs that each count is in range"
     travel = "as counts in two shares, with proofs"
     lost_remedy = "No client can do that by verified-sum: ask the shuffler's operator, who signed the sum"
@@ -655,7 +599,7 @@ class VerifiedSum(CheckedTransport):
 
     def parts(self, reports: Sequence[SealedReport], plan: SumPlan, secret: bytes = b"") -> _Bytes:
         sealed, shares = super().parts(reports, plan), np.stack([report.unsealed for report in reports])
-        return checkable(sealed, shares, plan.bits_per_coordinate, plan.dim, reports[0].round, secret)
+        return checkable(sealed, shares, plan.bits_per_coordinate, plan.coordinates, reports[0].round, secret)
 
     def check(
         self,
@@ -667,21 +611,24 @@ class VerifiedSum(CheckedTransport):
         secret: bytes = b"",
     ) -> Verdict:
         opens = _opener(key, seed_info(self.name, batch.round))
-        accepted, share = decided(batch.sealed, plan.bits_per_coordinate, plan.dim, batch.round, secret, opens, admits)
+        accepted, share = decided(batch.sealed, plan.bits_per_coordinate, plan.coordinates, batch.round, secret, opens, admits)
         bad = np.flatnonzero(~accepted).tolist()
         return Verdict(len(bad), len(bad), tuple(bad), share)
 
     def _summed(self, reports: Sequence[SealedReport], plan: SumPlan) -> NDArray[np.uint64]:
         shares = np.stack([report.unsealed for report in reports])
-        return leader_sum(shares, plan.bits_per_coordinate, plan.dim, reports[0].round)
+        return leader_sum(shares, plan.bits_per_coordinate, plan.coordinates, reports[0].round)
 
-    def _total(self, released: NDArray[np.uint64], share: NDArray[np.uint64], plan: SumPlan) -> NDArray[np.uint64]:
-        return total_counts(released, share)
+    def _total(
+        self, released: NDArray[np.uint64], share: NDArray[np.uint64], users: int, plan: SumPlan
+    ) -> NDArray[np.int64] | None:
+        total = total_counts(released, share)
+        return None if total.max(initial=0) > users * plan.bits_per_coordinate else total.astype(np.int64)
 
 
 TRANSPORTS: dict[str, Transport] = {one.name: one for one in (Messages(), MaskedSum(), VerifiedSum())}
-# Of a task that does not say how reports travel.
-DEFAULT_TRANSPORT = MaskedSum.name
+# Of a task that does not say how reports travel: the first where its reports have at most so many bytes, the second otherwise.
+DEFAULT_TRANSPORT, LONG_TRANSPORT, MOST_DEFAULT_BYTES = VerifiedSum.name, MaskedSum.name, 1_000_000
 
 
 def _numbered(number: int) -> Transport:
@@ -697,7 +644,11 @@ def _numbered(number: int) -> Transport:
 
 def mask(seed: bytes, dim: int, width: int) -> NDArray[np.uint64]:
     """Return numbers modulo 2^width that look random to whoever has not got the seed: its keystream."""
-    return unpacked(KeyedRandom(seed, private=True).draw_bytes(packed_bytes(dim, width)), dim, width)
+    return unpacked(_keystream(seed, packed_bytes(dim, width)), dim, width)
+
+
+def _keystream(seed: bytes, length: int) -> bytes:
+    return KeyedRandom(seed, private=True).draw_bytes(length).tobytes()
 
 
 def _opener(key: X25519PrivateKey, info: bytes) -> Callable[[bytes], bytes | None]:
@@ -718,6 +669,11 @@ def open_envelope(envelope: bytes, key: X25519PrivateKey, info: bytes) -> bytes 
         return _SUITE.decrypt(envelope, key, info=info)
     except (InvalidTag, ValueError):
         return None
+
+
+def seal_seed(content: bytes, key: X25519PublicKey, info: bytes) -> _Bytes:
+    """Return the envelope of a mask's seed, and the token after it where there is one; bound to `info`, from `seed_info`."""
+    return np.frombuffer(_SUITE.encrypt(content, key, info=info), np.uint8)
 
 
 def seed_info(transport: str, round_digest: bytes) -> bytes:

@@ -1,1 +1,0 @@
-"""The enroller: says once per person that somebody is a person."""

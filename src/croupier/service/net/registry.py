@@ -1,0 +1,329 @@
+"""The tasks that a role serves, and who may change that: two tables in the role's own database.
+
+Each task has a database of its own below the role's folder (tasks/NAME), or a schema of its own in PostgreSQL, with the tables of a
+role that serves one task. So one state machine runs per task, and nothing of one task can be reached from another.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Float, Integer, LargeBinary, MetaData, String, Table, insert, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from ..wire.documents import Document, WireError
+from ..wire.outcomes import RefusedError
+from ..wire.succession import followed, successor
+from .database import Database, hash_of
+from .http import TASK_NAME
+
+# Tasks that are not ended, at most: of a role, and of one analyzer by default; and how many an analyzer may ever have.
+MOST_TASKS, MOST_OF_ANALYZER, MOST_EVER = 64, 16, 1000
+# Days for which an ended task is kept; what people sent is deleted at its end.
+KEEP_DAYS = 30.0
+_DAY = 86_400.0
+# Before the hash of a token that was taken back: no token has such a hash.
+_REVOKED = "revoked "
+
+
+class TaskState(StrEnum):
+    """Where a task is: it runs, opens no new round, or is over."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+REGISTRY = MetaData()
+registered = Table(
+    "tasks",
+    REGISTRY,
+    Column("name", String, primary_key=True),
+    Column("state", String, nullable=False),
+    Column("owner", String, nullable=False),  # the analyzer's public key; in the analyzer's own registry, the key that signs it
+    Column("address", String, nullable=False),  # where the analyzer serves it; empty in the analyzer's own registry
+    Column("ca", String, nullable=False),  # file of certificates to trust for it; empty: the system's
+    Column("added", Float, nullable=False),  # seconds since 1970, as all times here
+    Column("ended", Float),
+    Column("deleted", Float),
+    Column("cleared", Integer, nullable=False),  # whether what people sent was deleted after the end
+    Column("task", String, unique=True),  # the task's id, once it is known
+    Column("signer", String),  # which of this role's keys the task names or is signed by
+    Column("why", String, nullable=False),  # why it has ended, or is not served yet
+)
+# Who may change tasks by the network: whoever has the token, all of them, or those of one analyzer.
+operators = Table(
+    "operators",
+    REGISTRY,
+    Column("token_hash", String, primary_key=True),
+    Column("owner", String),  # the analyzer's public key; none: the role's own operator
+    Column("address", String),  # below which the analyzer's tasks are served
+    Column("most", Integer, nullable=False),  # tasks at a time
+)
+# Keys of analyzers that were followed by others, each signed by the one before.
+successions = Table(
+    "successions", REGISTRY, Column("key", String, primary_key=True), Column("document", LargeBinary, nullable=False)
+)
+
+
+@dataclass(frozen=True)
+class RegisteredTask:
+    """A task as the registry has it: a row of its table."""
+
+    name: str
+    state: TaskState
+    owner: str
+    address: str
+    ca: str
+    added: float
+    ended: float | None
+    deleted: float | None
+    cleared: bool
+    task: str | None
+    signer: str | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Somebody who may change tasks: all of them, or an analyzer's own."""
+
+    keys: tuple[str, ...] = ()  # of the analyzer, the newest last; none: the role's own operator
+    address: str = ""  # below which the analyzer's tasks are served
+    most: int = MOST_TASKS
+
+    def may(self, row: RegisteredTask) -> bool:
+        """Whether a task is the operator's to change, or to know of."""
+        return not self.keys or row.owner in self.keys
+
+
+def check_name(name: str) -> str:
+    """Refuse a name that could be anything else than one part of a path."""
+    if not re.fullmatch(TASK_NAME, name):
+        raise RefusedError(400, "a task's name is 1 to 40 small letters, digits and hyphens, no hyphen at either end")
+    return name
+
+
+class Registry:
+    """The tasks of a role, on the role's database."""
+
+    def __init__(self, store: Database, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self.store, self._folder, self._clock = store, folder, clock
+        with store.making() as connection:
+            REGISTRY.create_all(connection)
+
+    # What is known.
+
+    def rows(self) -> list[RegisteredTask]:
+        """All tasks, in the order in which they were added."""
+        with self.store.look() as connection:
+            rows = connection.execute(select(registered).order_by(registered.c.added, registered.c.name)).all()
+        return [_row(row) for row in rows]
+
+    def row(self, name: str, operator: Operator | None = None) -> RegisteredTask:
+        """One task. Whoever may not change it is told that there is none."""
+        with self.store.look() as connection:
+            found = connection.execute(select(registered).where(registered.c.name == check_name(name))).first()
+        if found is None or (operator is not None and not operator.may(_row(found))):
+            raise RefusedError(404, f"no task {name}")
+        return _row(found)
+
+    # What changes.
+
+    def add(
+        self,
+        name: str,
+        owner: str,
+        address: str = "",
+        *,
+        ca: str = "",
+        operator: Operator | None = None,
+        task: str | None = None,
+        signer: str | None = None,
+    ) -> None:
+        """Serve another task from now on. The same again changes nothing."""
+        by = operator or Operator()
+        self._check_owner(by, owner, address)
+        check_name(name)
+        with self.store.begin() as connection:
+            rows = [_row(row) for row in connection.execute(select(registered))]
+            known = next((row for row in rows if row.name == name), None)
+            same = known is not None and by.may(known) and (known.owner, known.address) == (owner, address)
+            if same and known is not None and known.state is not TaskState.ENDED:
+                return
+            if known is not None:
+                raise RefusedError(409, f"there is, or was, a task {name}; take another name")
+            live = [row for row in rows if row.state != TaskState.ENDED]
+            own = [row for row in live if by.may(row)]
+            if len(live) >= MOST_TASKS or (by.keys and (len(own) >= by.most or sum(map(by.may, rows)) >= MOST_EVER)):
+                raise RefusedError(
+                    409, f"no more tasks are taken: {len(live)} are served here, {len(own)} of them yours. End one first"
+                )
+            if address and any(row.address == address and row.owner == owner for row in live):
+                raise RefusedError(409, "this task is served already, under another name")
+            new = {"name": name, "state": TaskState.RUNNING, "owner": owner, "address": address, "ca": ca, "added": self._clock()}
+            if task is not None and any(row.task == task for row in rows):
+                raise RefusedError(
+                    409, "this task is, or was, served under another name; another `name` in its file makes it another"
+                )
+            connection.execute(insert(registered).values(**new, cleared=0, why="", task=task, signer=signer))
+
+    def _check_owner(self, operator: Operator, owner: str, address: str) -> None:
+        newest = followed(owner, self.successions())[-1]
+        if newest != owner:
+            raise RefusedError(409, f"the key {owner[:8]}... was followed by {newest[:8]}...: a new task is signed by that one")
+        if not operator.keys:
+            return
+        if owner not in operator.keys:
+            raise RefusedError(403, "this token is for the tasks of another analyzer's key")
+        below = operator.address.rstrip("/") + "/"
+        # an address that a token may name is one below its own, so that nobody makes this server ask others
+        if not address.startswith(below) or not re.fullmatch(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*", address[len(below) :]):
+            raise RefusedError(403, f"this token is for tasks that are served below {below}")
+
+    def change(self, name: str, state: TaskState, operator: Operator | None = None, why: str = "") -> None:
+        """Pause, resume or end a task. A task that has ended stays so."""
+        self.row(name, operator)
+        ended = {"ended": self._clock(), "why": why[:500]} if state is TaskState.ENDED else {}
+        with self.store.begin() as connection:
+            here = (registered.c.name == name) & (registered.c.state != TaskState.ENDED)
+            changed = connection.execute(update(registered).where(here).values(state=state, **ended)).rowcount
+        if not changed and state is not TaskState.ENDED:
+            raise RefusedError(409, f"task {name} has ended")
+
+    def claim(self, name: str, task: str, signer: str) -> None:
+        """Write down which task a name is, before anybody is asked: one id is served under one name."""
+        try:
+            with self.store.begin() as connection:
+                connection.execute(update(registered).where(registered.c.name == name).values(task=task, signer=signer))
+        except IntegrityError:
+            raise WireError(f"task {task[:8]}... is, or was, served here under another name") from None
+
+    def note(self, name: str, why: str) -> None:
+        """Write down why a task is not served yet; empty where it is."""
+        with self.store.begin() as connection:
+            here = (registered.c.name == name) & (registered.c.state != TaskState.ENDED) & (registered.c.why != why[:500])
+            connection.execute(update(registered).where(here).values(why=why[:500]))
+
+    def cleared(self, name: str) -> None:
+        """Write down that what people sent is deleted."""
+        with self.store.begin() as connection:
+            connection.execute(update(registered).where(registered.c.name == name).values(cleared=1))
+
+    def due(self, row: RegisteredTask, days: float) -> bool:
+        """Whether an ended task's storage is to be deleted."""
+        return row.state is TaskState.ENDED and row.deleted is None and self._clock() >= (row.ended or 0.0) + days * _DAY
+
+    # Each task's own storage.
+
+    def folder(self, name: str) -> Path:
+        """A task's folder."""
+        return self._folder / "tasks" / check_name(name)
+
+    def database(self, name: str, role: str, tables: MetaData) -> Database:
+        """A task's own database: a file in its folder, or a schema beside this one."""
+        self.folder(name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.store.engine.dialect.name == "sqlite":
+            return Database(f"sqlite:///{(self.folder(name) / role).absolute()}.db", tables)
+        return Database("", tables, within=self.store, schema=_schema(name))
+
+    def delete(self, name: str, keep: Callable[[Path], bool] = lambda file: False) -> None:
+        """Delete a task's storage, but for files that are kept. Its name and id stay, so that nobody is asked the same again."""
+        folder = self.folder(name)
+        if self.store.engine.dialect.name != "sqlite":
+            with self.store.begin() as connection:
+                connection.execute(text(f'DROP SCHEMA IF EXISTS "{_schema(name)}" CASCADE'))
+        for file in list(folder.iterdir()) if folder.is_dir() else []:
+            if not keep(file):
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+        with self.store.begin() as connection:
+            connection.execute(update(registered).where(registered.c.name == name).values(deleted=self._clock()))
+
+    # Who may change tasks by the network.
+
+    def new_operator(self, owner: str | None = None, address: str | None = None, most: int | None = None) -> str:
+        """A token for an operator, told once: of all tasks, or of those of one analyzer."""
+        token = secrets.token_urlsafe(32)
+        limit = most if most is not None else MOST_TASKS if owner is None else MOST_OF_ANALYZER
+        values = {"token_hash": hash_of(token), "owner": owner, "address": address, "most": limit}
+        with self.store.begin() as connection:
+            connection.execute(insert(operators).values(**values))
+        return token
+
+    def operator(self, token: str) -> Operator:
+        """Whose token it is."""
+        query = select(operators.c.owner, operators.c.address, operators.c.most).where(operators.c.token_hash == hash_of(token))
+        with self.store.look() as connection:
+            found = connection.execute(query).first()
+        if found is None:
+            raise RefusedError(401, "not an operator's token")
+        keys = () if found.owner is None else tuple(followed(found.owner, self.successions()))
+        return Operator(keys, found.address or "", found.most)
+
+    def revoke(self, owner: str | None) -> int:
+        """Take back all tokens of an analyzer's key, or those of the role's own operators; returns how many there were."""
+        known = self.successions()
+        with self.store.begin() as connection:
+            rows = connection.execute(select(operators.c.token_hash, operators.c.owner)).all()
+            mine = [
+                row.token_hash
+                for row in rows
+                if not row.token_hash.startswith(_REVOKED)
+                and (row.owner is None if owner is None else row.owner is not None and owner in followed(row.owner, known))
+            ]
+            for one in mine:  # that there was one stays known
+                values = {"token_hash": _REVOKED + one}
+                connection.execute(update(operators).where(operators.c.token_hash == one).values(**values))
+        return len(mine)
+
+    def has_token(self, owner: str) -> bool:
+        """Whether an analyzer of this key has, or had, a token of its own."""
+        known = self.successions()
+        with self.store.look() as connection:
+            owners = set(connection.execute(select(operators.c.owner)).scalars()) - {None}
+        return any(owner in followed(one, known) for one in owners)
+
+    # Keys of analyzers that follow each other.
+
+    def successions(self) -> list[Document]:
+        """All that analyzers have announced here."""
+        with self.store.look() as connection:
+            return [Document.from_bytes(data) for data in connection.execute(select(successions.c.document)).scalars()]
+
+    def succeed(self, document: Document, operator: Operator | None = None) -> tuple[str, str]:
+        """Take an analyzer's word, signed by its key, that another one follows. Its tokens are then good for both keys' tasks."""
+        by, known = operator or Operator(), self.successions()
+        with self.store.look() as connection:
+            owners = set(connection.execute(select(operators.c.owner).union(select(registered.c.owner))).scalars()) - {None}
+        for key in sorted({key for owner in owners for key in followed(owner, known)}):
+            try:
+                new = successor(document, key)
+            except WireError:
+                continue  # another key's
+            if by.keys and key not in by.keys:
+                break
+            followed(key, [*known, document])  # refuses a second successor
+            if document not in known:
+                with self.store.begin() as connection:
+                    connection.execute(insert(successions).values(key=key, document=document.to_bytes()))
+            return key, new
+        raise WireError("a succession of no analyzer's key that is known here")
+
+
+def _row(row: Any) -> RegisteredTask:
+    values = dict(row._mapping)
+    return RegisteredTask(**values | {"state": TaskState(values["state"]), "cleared": bool(values["cleared"])})
+
+
+def _schema(name: str) -> str:
+    return "task_" + check_name(name).replace("-", "_")
