@@ -1,0 +1,1 @@
+"""A Flower app whose updates leave devices as masked, noisy reports."""
