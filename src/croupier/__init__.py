@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import client as client
     from . import estimator as estimator
+    from . import features as features
+    from . import flower as flower
+    from . import masked as masked
     from . import optimizer as optimizer
     from . import population as population
     from . import privacy as privacy
@@ -33,13 +36,14 @@ if TYPE_CHECKING:
         ShuffleQuantileRegressor,
         ShuffleRidge,
         ShuffleScaler,
+        choose,
         load_model,
     )
     from .optimizer import PanPrivate, Result, Schedule, minimize, schedule
     from .privacy import ArgumentError, Guarantee, NoCertificateError, SumPlan, plan_scalar_sum, plan_sum
     from .problem import CustomProblem, Problem, domains, losses
     from .protocol import BatchTooSmallError, ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
-    from .statistics import ask, describe, evaluate
+    from .statistics import HeavyHitters, Stream, Table, ask, describe, evaluate
 
 __version__ = "0.2.0"
 
@@ -48,6 +52,7 @@ __all__ = [
     "BatchTooSmallError",
     "CustomProblem",
     "Guarantee",
+    "HeavyHitters",
     "NoCertificateError",
     "PanPrivate",
     "PrivacyAccount",
@@ -65,10 +70,13 @@ __all__ = [
     "ShuffleQuantileRegressor",
     "ShuffleRidge",
     "ShuffleScaler",
+    "Stream",
     "SumEstimate",
     "SumPlan",
+    "Table",
     "VectorSum",
     "ask",
+    "choose",
     "describe",
     "domains",
     "evaluate",
@@ -93,15 +101,19 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "ShuffleQuantileRegressor",
         "ShuffleRidge",
         "ShuffleScaler",
+        "choose",
         "load_model",
     ),
+    "features": (),
+    "flower": (),
+    "masked": (),
     "optimizer": ("PanPrivate", "Result", "Schedule", "minimize", "schedule"),
     "population": (),
     "privacy": ("ArgumentError", "Guarantee", "NoCertificateError", "SumPlan", "plan_scalar_sum", "plan_sum"),
     "problem": ("CustomProblem", "Problem", "domains", "losses"),
     "protocol": ("BatchTooSmallError", "ScalarSum", "SecureRandom", "SeededRandom", "SumEstimate", "VectorSum"),
     "report": (),
-    "statistics": ("ask", "describe", "evaluate"),
+    "statistics": ("HeavyHitters", "Stream", "Table", "ask", "describe", "evaluate"),
     "table": (),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}

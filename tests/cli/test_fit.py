@@ -113,8 +113,8 @@ def theta(path):
 def test_fit_says_what_it_promises_and_what_to_do_next(folder):
     out, err = croupier("fit", "people.csv", "--schema", "facts.toml")
     for words in (
-        "Trained on 3,000 users, each asked once at most, by secret lots",
-        "That is with secret lots. To somebody who also knows when each user answered: epsilon",
+        "Trained on 3,000 users, each asked at most once (secret lots)",
+        "That is with secret lots. To an attacker who also knows when each user answered: epsilon",
         "(1, ",
         "replace-one",
         "model.json",
@@ -123,7 +123,11 @@ def test_fit_says_what_it_promises_and_what_to_do_next(folder):
     ):
         assert words in out
     assert "NOT" not in out
-    assert re.fullmatch(r"acsa: about to run \d+ rounds; each user is asked at most once\.\n", err)
+    *_, figures, rounds = err.splitlines()  # all before anybody is asked
+    both = r"Secret lots have two figures: .* answered epsilon [\d.]+ at delta 1e-06\. --interactivity full has one for both\."
+    assert re.fullmatch(both, figures)
+    assert re.fullmatch(r"Training: \d+ rounds \(descent\); each user is asked at most once\.", rounds)
+    assert err.count("which gives little protection") == 1  # of 3 000 people: above 20
     out, _ = croupier("show", "model.json")
     assert "classify of 'ill' from age, weight, sex" in out
     assert "Assumed of the shuffler" in out
@@ -240,7 +244,7 @@ def test_data_declared_public_is_said_loudly_and_remembered(folder):
     arguments = ["fit", "people.csv", "--target", "ill", "--data-is-public"]
     out, err = croupier(*arguments)
     assert "No guarantee covers them" in err
-    assert "but for the schema (ranges, levels, classes) read off the data" in out
+    assert "except for the schema (ranges, levels, classes) read off the data" in out
     assert "NOT COVERED" in croupier("show", "model.json")[0]
     assert TableModel.load(folder / "model.json").estimator.read_off_data_
     assert "beside --schema" in refused(*arguments, "--schema", "facts.toml", "--force")
@@ -367,6 +371,7 @@ def test_delta_follows_the_number_of_users_and_one_too_large_is_refused(folder):
         (["people.csv", "--schema", "facts.toml", "--honest", "0"], ["honest = 0"]),
         (["people.csv", "--schema", "facts.toml", "--radius", "-1"], ["radius"]),
         (["people.csv", "--schema", "facts.toml", "--rounds", "0"], ["rounds = 0"]),
+        (["people.csv", "--schema", "facts.toml", "--max-inflation", "1"], ["max-inflation = 1"]),
         (["people.csv", "--schema", "facts.toml", "--user-column", "nobody"], ["column 'nobody' is missing from people.csv"]),
         (["people.csv", "--data-is-public", "--target", "nothing"], ["column 'nothing' is missing from people.csv"]),
     ],
@@ -461,8 +466,7 @@ def interrupted(folder, *arguments, after, times):
     command = [sys.executable, "-c", SLOW, "fit", "people.csv", "--schema", "facts.toml", *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=folder, **pipes, text=True) as process:
-        first = process.stderr.readline()
-        assert "about to run" in first
+        next(line for line in process.stderr if "Training: " in line)  # after the second figure of secret lots
         for number in range(1, after + 1):
             assert process.stderr.readline() == "asking\n"
             if number < after:
@@ -477,6 +481,7 @@ def interrupted(folder, *arguments, after, times):
 
 
 @pytest.mark.parametrize("interactivity", ["sequential", "full"])
+@pytest.mark.process
 def test_ctrl_c_leaves_the_model_of_the_rounds_done_with_its_guarantee(folder, interactivity):
     code, out, err = interrupted(folder, "--interactivity", interactivity, "--rounds", "9", after=3, times=1)
     assert code == 3, err
@@ -491,6 +496,7 @@ def test_ctrl_c_leaves_the_model_of_the_rounds_done_with_its_guarantee(folder, i
     assert croupier("predict", "model.json", "people.csv")[0].count("\n") == USERS + 1
 
 
+@pytest.mark.process
 def test_a_second_ctrl_c_throws_the_model_away(folder):
     before = set(folder.iterdir())
     code, out, err = interrupted(folder, "--rounds", "9", "--work-dir", ".", after=2, times=2)
@@ -507,6 +513,7 @@ def test_after_a_run_ctrl_c_means_what_it_meant_before(folder):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are those of Linux")
+@pytest.mark.process
 def test_memory_does_not_grow_with_the_rows(folder):
     """40 000 rows of 1 500 features are 240 MB: more than the process may have beside the libraries themselves."""
     rows, levels = 40_000, 1500

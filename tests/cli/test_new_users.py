@@ -92,14 +92,14 @@ def test_fit_says_how_many_rounds_it_will_run_and_who_is_left_over(folder, inter
     command = (*command, "--lots", "open") if interactivity == "sequential" else command
     done = croupier(*command)
     if interactivity == "full":
-        assert "acsa: about to run 10 rounds; all 2,003 users are asked in every round." in done.stderr
+        assert "Training: 10 rounds (acsa); all 2,003 users are asked in every round." in done.stderr
     else:
-        assert "about to run 10 rounds" in done.stderr
+        assert "Training: 10 rounds" in done.stderr
         assert (
             "2,000 of 2,003 users, each asked once, and 3 of 2,003 are not asked: the rounds of a phase are equally" in done.stdout
         )
-    assert "about to run" not in croupier(*command, "--quiet").stderr
-    assert "about to run" not in croupier(*command, "--json").stderr
+    assert "Training: " not in croupier(*command, "--quiet").stderr
+    assert "Training: " not in croupier(*command, "--json").stderr
 
 
 def test_show_prints_json(folder):
@@ -111,6 +111,9 @@ def test_show_prints_json(folder):
     assert (shown["users"], shown["users_asked"]) == (USERS, 2000)
     assert shown["schema"]["target"] == {"column": "ill", "classes": ["gesund", "krank"]}
     assert "epsilon" in shown["explained"]
+    assert shown["classes"] == ["gesund", "krank"]
+    assert "A positive coefficient speaks for krank, a negative one for gesund." in shown["explained"]
+    assert "Coefficients towards krank (against gesund)" in croupier("show", "model.json").stdout
     assert "few for" in croupier("fit", "plain.csv", "--schema", "facts.toml", "--epsilon", "0.1", "--force").stderr
 
 

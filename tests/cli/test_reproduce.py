@@ -40,6 +40,7 @@ def croupier(monkeypatch, tmp_path, capfd):
     return call
 
 
+@pytest.mark.slow
 def test_sum_quick_twice_gives_the_same_tables_and_leaves_stored_results_alone(croupier, tmp_path):
     stored = {path: path.read_bytes() for path in (ROOT / "benchmarks" / "results").glob("*.json")}
     code, said = croupier("sum", "--quick")
@@ -176,7 +177,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=120)
     assert running.returncode == 130
-    assert said.rstrip().endswith("go on with: croupier reproduce table1 --quick")  # not --fresh, which would forget it
+    assert said.rstrip().endswith("resume with: croupier reproduce table1 --quick")  # not --fresh, which would forget it
     assert "Traceback" not in said
     assert len(kept.read_text().splitlines()) > 1
 

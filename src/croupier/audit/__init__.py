@@ -5,18 +5,10 @@ audit. `games`, `models` and `deployed` hold what is played against: the real pr
 far apart as the guarantee allows.
 """
 
-from .empirical import EmpiricalAudit, empirical_audit
-from .exact import count_law, exact_delta, hockey_stick
-from .play import Findings, play_all
-from .pld import pld_delta
+from .empirical import empirical_audit
+from .play import play_all
 
 __all__ = [
-    "EmpiricalAudit",
-    "Findings",
-    "count_law",
     "empirical_audit",
-    "exact_delta",
-    "hockey_stick",
     "play_all",
-    "pld_delta",
 ]

@@ -27,19 +27,19 @@ from ..privacy.crowd import honest_total
 from ..problem import Ball, Hinge, Problem
 from ..protocol import Counts, Report
 from ..protocol.randomness import RandomSource
-from ..service.analyzer.population import most_excluded
 from ..service.client.client import Client
-from ..service.net import database as tables
 from ..service.net.database import Database
 from ..service.shuffler.role import RoundClock, ShufflerRole
-from ..service.wire.documents import Document, sha256
-from ..service.wire.reports import Exclusions
-from ..service.wire.task import Lot, SecretRounds, Task, TaskRound, report_of
+from ..service.shuffler.rounds import SHUFFLER, enrol_all
+from ..service.wire.documents import Exclusions, sha256
+from ..service.wire.queries import TrainingQuery, statistic_from_dict
+from ..service.wire.task import Lot, SecretRounds, Start, Task, TaskRound, most_excluded, report_of
 from ..service.wire.transports import TRANSPORTS, CheckedTransport, Release, SealedBatch, SealedReport
 from .games import Coins, Kind, Mechanism
 
 Floats = NDArray[np.float64]
 _USERS = 8
+_DAYS = 3
 # Of whom four in five are honest: 16 are, of whom 4 may be left out.
 _USERS_WITH_CHEATS, _HONEST = 20, 0.8
 # With secret lots, users and rounds. The figure for an observer needs enough users in every round; the other one is the farther
@@ -61,8 +61,8 @@ class _Deployment:
         self.document = task(self.shuffler).document(self.analyzer)
         self.task = Task.read(self.document, self.analyzer.public_key())
         self.names = [f"user {number:03}" for number in range(self.task.users)]
-        self._store = Database("sqlite://", tables.SHUFFLER)  # in memory, and of this thread alone
-        self.tokens = tables.enrol_all(self._store, self.names)
+        self._store = Database("sqlite://", SHUFFLER)  # in memory, and of this thread alone
+        self.tokens = enrol_all(self._store, self.names)
         self._taken = self._connection().serialize()
 
     def _connection(self) -> Any:
@@ -91,7 +91,7 @@ class _Round:
     def __post_init__(self) -> None:
         task = self.deployment.task
         name = f"{self.number:032x}"
-        self.round = TaskRound(task.id, name, self.number, 1, np.zeros(task.problem.dim), self.key.public_key())
+        self.round = TaskRound(task.id, name, self.number, 1, np.zeros(task.query.parameters), self.key.public_key())
         self.document = self.round.document(self.deployment.analyzer)
         self.plan = self.round.phase_of(task).plan
 
@@ -117,12 +117,12 @@ class _Round:
         share = cast(NDArray[np.uint64], transport.check(kept, self.plan, self.key, secret=secret).share)
         role.forwarded(name)
         task = self.deployment.task
-        role.releases.take(task, Exclusions(task.id, name, sha256(data), tuple(out)).document(self.deployment.analyzer))
-        ready = role.releases.ready()
+        role.exclude(Exclusions(task.id, name, sha256(data), tuple(out)).document(self.deployment.analyzer))
+        ready = role.waiting_release()
         if ready is None:  # the round is given up: nothing was learned
             return 0.0
         release = Release.from_bytes(ready[1], public)
-        role.releases.arrived(name)
+        role.released(name)
         counts = transport.counts(release, share, self.plan)
         return 0.0 if counts is None else float(counts.ones[0])
 
@@ -136,7 +136,7 @@ def _one_round(transport: str, users: int, epsilon: float, delta: float, honest:
     problem = _problem()
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rounds": 1, "honest": honest, "lots": "open"}
     planned = schedule(problem, users, **asked, interactivity="full", exclusions=honest < 1)
-    return _Deployment(lambda key: Task(transport, users, problem, planned, key.public_key()))
+    return _Deployment(lambda key: Task(transport, users, TrainingQuery(problem), planned, key.public_key()))
 
 
 def _transported(transport: str, epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
@@ -180,6 +180,35 @@ def _excluded(transport: str, epsilon: float, delta: float, coins: Coins) -> tup
     return task.schedule.guarantee, released
 
 
+def _stream(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """All rounds of a task that counts over days, with the person's own device.
+
+    The person's records say the last day alone; or on each day that very day, and nothing of the days before: what a device had
+    counted must stay. Of these two, one counts on the first day and one on the last, which are farthest apart.
+    """
+    query = statistic_from_dict({"kind": "stream", "column": "day", "start": "2020-01-01", "days": _DAYS, "per_person": 1})
+    planned = query.schedule(_USERS, epsilon=epsilon, delta=delta)
+    deployment = _Deployment(lambda key: Task("masked-sum", _USERS, query, planned, key.public_key()))
+    root = query.statistic.root
+    towards = root[:, -1] - root[:, 0]
+
+    def released(neighbour: bool) -> float:
+        role, seen = deployment.role(), []
+        with TemporaryDirectory() as folder:
+            client = _watched_client(deployment, role, Path(folder))
+            for number in range(1, _DAYS + 1):
+                asked = _Round(deployment, number)
+                role.open(asked.document)
+                others = deployment.names[1:]
+                role.receive_all([(name, asked.report(0.0, coins.source)) for name in others])
+                day = _DAYS if neighbour else number
+                client.take_part_with({"day": f"2020-01-{day:02}"}, random=coins.source)
+                seen.append(asked.sum(role))
+        return float(np.array(seen) @ towards)
+
+    return planned.guarantee, released
+
+
 class _Clock(RoundClock):
     """The shuffler's clock, which stands still unless the game moves it."""
 
@@ -204,8 +233,8 @@ class _WatchedClient(Client):
         return answer
 
     def _answered(self, path: str, body: bytes | None) -> bytes:
-        if path == "/v1/task":
-            return cast(Document, self.role.document).to_bytes()
+        if path == "/v1/start":
+            return cast(Start, self.role.starts_for([self.name])[0]).to_bytes()
         if path == "/v1/lot":
             return cast(Lot, self.role.lots_for([self.name])[0]).to_bytes()
         if path == "/v1/round":
@@ -223,7 +252,9 @@ def _lots(cover: bool, epsilon: float, delta: float, coins: Coins) -> tuple[Guar
     problem, (users, rounds) = _problem(), _COVERED if cover else _WATCHED
     asked: dict[str, Any] = {"epsilon": epsilon * (1 if cover else _PART_IF_WATCHED), "delta": delta, "rounds": rounds}
     planned, secret = schedule(problem, users, **asked, lots="secret"), SecretRounds(_ROUND_SECONDS, cover)
-    deployment = _Deployment(lambda key: Task("masked-sum", users, problem, planned, key.public_key(), pace=_PACE, secret=secret))
+    deployment = _Deployment(
+        lambda key: Task("masked-sum", users, TrainingQuery(problem), planned, key.public_key(), pace=_PACE, secret=secret)
+    )
     return planned.guarantee if cover else planned.guarantee.if_watched, partial(_watched_run, deployment, coins)
 
 
@@ -260,7 +291,8 @@ def _watched_client(deployment: _Deployment, role: ShufflerRole, folder: Path) -
     accepts: dict[str, Any] = {"max_epsilon": _ANYTHING, "max_delta": 0.5, "max_epsilon_if_watched": math.inf}
     client = _WatchedClient("http://localhost", deployment.tokens[0], key, folder=folder, at_once=True, **accepts)
     client.role, client.name = role, deployment.names[0]
-    if cast(SecretRounds, client.task().secret).cover:
+    secret = client.task().secret
+    if secret is not None and secret.cover:
         client.lot()
     return client
 
@@ -270,7 +302,7 @@ def _told_blanks(role: ShufflerRole, asked: _Round, arrived: int) -> tuple[int, 
     task, plan = asked.deployment.task, asked.plan
     transport = cast(CheckedTransport, TRANSPORTS[task.transport])
     blanks = role._blanks.of(task, asked.round, asked.document)[arrived:]
-    batch = SealedBatch(task.transport, asked.document.digest, plan.dim, len(blanks), transport.parts(blanks, plan))
+    batch = SealedBatch(task.transport, asked.document.digest, plan.coordinates, len(blanks), transport.parts(blanks, plan))
     share = cast(NDArray[np.uint64], transport.check(batch, plan, asked.key).share)
     counts = transport.counts(transport.release(blanks, plan, bytes(32)), share, plan)
     return len(blanks), float(cast(Counts, counts).ones[0])
@@ -303,6 +335,12 @@ DEPLOYED: tuple[Kind, ...] = (
         f"the sum without as many honest users as the analyzer may leave out, beside cheats without noise; {_TURNED}",
         partial(_excluded, "masked-sum"),
         _TENTH,
+    ),
+    Kind(
+        "counts over time, deployed",
+        "every day's sum; the records of one person's device say the last day, or on each day another one",
+        _stream,
+        _TWENTIETH,
     ),
     Kind(
         "secret lots, watched, deployed",

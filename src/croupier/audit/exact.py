@@ -20,23 +20,9 @@ _MAX_OUTCOMES = 20_000_000
 
 
 def count_law(encoding: float, trials: int, probability: float, size: int | None = None) -> Law:
-    """Compute the law of one coordinate: floor(a) + Bernoulli(frac a) + Bin(trials, probability).
+    """Compute the law of one coordinate: floor(a) + Bernoulli(frac a) + Bin(trials, probability), a the encoding in levels.
 
-    Parameters
-    ----------
-    encoding : float
-        The user's real encoding a >= 0, in levels; other users only shift the count.
-    trials : int
-        Noise bits.
-    probability : float
-        Of a noise bit.
-    size : int, optional
-        Pads with zeros up to so many outcomes.
-
-    Returns
-    -------
-    numpy.ndarray of float64
-        Probabilities of 0, 1, 2, ...
+    Other users only shift the count. `size` pads with zeros up to so many outcomes.
 
     Examples
     --------
@@ -55,18 +41,6 @@ def count_law(encoding: float, trials: int, probability: float, size: int | None
 def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
     """Compute the smallest delta for two laws at epsilon, in the worse direction.
 
-    Parameters
-    ----------
-    first, second : numpy.ndarray of float64
-        Probabilities of the same outcomes, in one shape.
-    epsilon : float
-        The privacy loss.
-
-    Returns
-    -------
-    float
-        The divergence.
-
     Examples
     --------
     >>> hockey_stick(np.array([0.75, 0.25]), np.array([0.25, 0.75]), 0.0)
@@ -82,26 +56,7 @@ def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
 def exact_delta(first: Sequence[float], second: Sequence[float], *, trials: int, probability: float, epsilon: float) -> float:
     """Compute the exact delta at epsilon between two users, all coordinates together, by enumeration.
 
-    Parameters
-    ----------
-    first, second : sequence of float
-        Their real encodings, in levels.
-    trials : int
-        Noise bits in a coordinate.
-    probability : float
-        Of a noise bit.
-    epsilon : float
-        The privacy loss.
-
-    Returns
-    -------
-    float
-        What every certificate must stay above.
-
-    Raises
-    ------
-    ArgumentError
-        Where the encodings have different lengths, or there are too many outcomes to enumerate.
+    The users are given by their encodings in levels. Every certificate must stay above the result.
 
     Examples
     --------

@@ -11,20 +11,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleScaler
-from ..optimizer import PanPrivate
+from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleScaler
+from ..optimizer import PanPrivate, minimize, schedule
 from ..optimizer.algorithms import Iterate
 from ..population import ArrayPopulation
 from ..population.population import Question
 from ..privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
 from ..problem import Ball, CustomProblem
 from ..protocol import ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
+from ..protocol._rotation import Rotation
 from ..protocol.randomness import RandomSource
 
 Floats = NDArray[np.float64]
@@ -80,19 +81,26 @@ def _neighbours(users: int, dim: int, ends: tuple[float, float]) -> tuple[Floats
     return population, neighbour
 
 
-def _sum(plan: SumPlan, coins: Coins, times: int = 1) -> tuple[Guarantee, Mechanism]:
-    """`times` sums of the same people, of whom as many take part as the guarantee counts on."""
+def _sum(plan: SumPlan, coins: Coins, times: int = 1, axis: int = 0) -> tuple[Guarantee, Mechanism]:
+    """`times` sums of the same people, of whom as many take part as the guarantee counts on, along one axis."""
     other_end = 1.0 if plan.neighbours == "replace-one" else 0.0
-    populations, protocol = _neighbours(plan.honest_users, plan.dim, (-1.0, other_end)), VectorSum(plan)
+    populations = [np.roll(vectors, axis, axis=1) for vectors in _neighbours(plan.honest_users, plan.dim, (-1.0, other_end))]
+    protocol = VectorSum(plan)
 
     def released(neighbour: bool) -> float:
-        return float(sum(protocol.run(populations[neighbour], random=coins.source).sum[0] for _ in range(times)))
+        return float(sum(protocol.run(populations[neighbour], random=coins.source).sum[axis] for _ in range(times)))
 
     return plan.guarantee.compose(*[plan.guarantee] * (times - 1)), released
 
 
 def _vector_sum(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
     return _sum(plan_sum(epsilon=epsilon, delta=delta, users=_USERS, dim=2), coins)
+
+
+def _rotated_sum(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """The estimate of one axis is a sum of all rotated coordinates, padding included. What is the same in all of them, such as a
+    wrong mean of the noise, falls on the first axis: this is another."""
+    return _sum(plan_sum(epsilon=epsilon, delta=delta, users=_USERS, dim=12, rotation=1.0), coins, axis=1)
 
 
 def _zero_out_sum(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
@@ -155,7 +163,7 @@ def _lots(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechan
     def model() -> ShuffleLinearSVC:
         return _svc(epsilon, delta, "sequential", coins, lots="secret")
 
-    phase = model().schedule_for(users, 1).phases[0]
+    phase = model().plan(users, 1).phases[0]
     scale, precision = phase.mean_of, phase.plan.norm / phase.plan.noise_std**2
 
     def released(neighbour: bool) -> float:
@@ -166,6 +174,78 @@ def _lots(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechan
         return float(logsumexp(precision * left) - logsumexp(-precision * left))
 
     return phase.guarantee, released
+
+
+def _stages(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """Training whose first round asks for second moments, by secret lots. All others' rows are 0: their lots do not matter.
+
+    The number is the ratio of likelihoods that user 0's row is 1 in some round, or 0 in all: a moment of 1 and a gradient as long
+    as the clip, which is how long a capped gradient is at any point if the row is long in the coordinates that were found.
+    """
+    users = _ROUNDS * _USERS
+    others = np.zeros((users, 1))
+    populations = [others, np.vstack([[[1.0]], others[1:]])]
+
+    def model() -> ShuffleLogisticRegression:
+        return ShuffleLogisticRegression(
+            epsilon=epsilon,
+            delta=delta,
+            classes=[0, 1],
+            rule="whitened",
+            rounds=_ROUNDS,
+            feature_norm=1.0,
+            fit_intercept=False,
+            neighbours="zero-out",
+            account=PrivacyAccount(),
+            random_state=coins.seed(),
+        )
+
+    phases = model().plan(users, 1).phases
+    ends = {1: 1.0, 2: -phases[1].plan.norm}  # what user 0 sends with the row 1 and the second label
+
+    def released(neighbour: bool) -> float:
+        trained = model().fit(populations[neighbour], np.ones(users, dtype=int))
+        ratios = []
+        for asked in trained.result_.history:
+            phase, end = phases[asked.phase - 1], ends[asked.phase]
+            ratios.append(end * (asked.gradient[0] * phase.mean_of - end / 2) / phase.plan.noise_std**2)
+        return float(logsumexp(ratios))
+
+    return phases[0].guarantee, released
+
+
+class _Blocks(ArrayPopulation):
+    """Notes the released sum of every block of a round, with the round's public rotation."""
+
+    def answer(self, question: Question) -> SumEstimate:
+        estimate = super().answer(question)
+        self.seen = [*getattr(self, "seen", []), (question.plan, question.rotation, question.block, estimate.sum)]
+        return estimate
+
+
+def _blocks(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """Rounds of secret lots and blocks. All others' vectors are 0, as blanks are: their lots do not matter.
+
+    The number is the ratio of likelihoods that user 0's vector is as long as it can be in some block of some round, or 0 in all.
+    """
+    users, dim = 2 * _USERS, 16
+    vector = np.eye(1, dim, 1)  # not the first axis, on which what is the same in all rotated coordinates falls
+    populations = [np.zeros((users, dim)), np.vstack([vector, np.zeros((users - 1, dim))])]
+    problem = CustomProblem(lambda theta, X, y: np.asarray(X), Ball(dim=dim, radius=1.0), lipschitz=1.0, smoothness=1e3)
+    asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rounds": 2, "lots": "secret", "blocks": 2}
+    asked |= {"neighbours": "zero-out", "method": "acsa", "rule": "plain", "max_inflation": 1.05}
+
+    def released(neighbour: bool) -> float:
+        people = _Blocks(populations[neighbour])
+        minimize(problem, people, **asked, seed=coins.seed())
+        ratios = []
+        for plan, seed, block, seen in people.seen:
+            rotation = Rotation(plan, seed)
+            sent = plan.norm * plan.range * rotation.back(rotation.turned(vector, block)[0], block)
+            ratios.append(float(sent @ (seen - sent / 2)) / (plan.noise_std / plan.blocks) ** 2)
+        return float(logsumexp(ratios))
+
+    return schedule(problem, users, **asked).guarantee, released
 
 
 Interactivity = Literal["sequential", "full"]
@@ -211,7 +291,7 @@ def _training(
             seen = zip(history, population.with_user, strict=True)
             return float(sum(round.users * round.gradient[0] for round, with_user in seen if with_user))
 
-        return model().schedule_for(users, 1).guarantee, released
+        return model().plan(users, 1).guarantee, released
 
     return game
 
@@ -255,6 +335,7 @@ def _stream(look: str) -> Callable[[float, float, Coins], tuple[Guarantee, Mecha
 _REPLACED = "one person's vector at one end of the ball or at the other"
 PROTOCOL = (
     Kind("vector sum", f"the sum; {_REPLACED}", _vector_sum),
+    Kind("vector sum, rotated", f"the sum, turned back; {_REPLACED}", _rotated_sum),
     Kind("vector sum, zero-out", "the sum; one person's vector at an end of the ball or 0", _zero_out_sum),
     Kind("vector sum, half honest", f"the sum over the honest half alone; {_REPLACED}", _half_honest_sum),
     Kind("scalar sum", "the sum; one person's number at one end of the interval or at the other", _scalar_sum),
@@ -265,6 +346,17 @@ PROTOCOL = (
         "sequential training, secret lots",
         "the transcript and the others' lots, not the person's; one person's row turned round",
         _lots,
+    ),
+    Kind(
+        "moments, then gradients, secret lots",
+        "the transcript of rounds that ask different questions; one person's row as long as it can be, or 0",
+        _stages,
+    ),
+    Kind(
+        "secret blocks, secret lots",
+        "the sums of all blocks of all rounds, and their rotations; one person's vector as long as it can be, or 0",
+        _blocks,
+        share=0.25,
     ),
     Kind("full training", "the transcript; one person's row turned round", _training("full")),
     Kind("several rows a person", "the transcript of full training; all rows of one person turned round", _training("full", 5)),

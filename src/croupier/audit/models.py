@@ -1,4 +1,5 @@
-"""Models as games: regressions, classifiers with weights, logistic training by secret lots, and a model's scores.
+"""Models and questions as games: regressions, classifiers with weights, logistic training by secret lots, a model's scores, words,
+tables, streams and choices.
 
 The player looks at every question that is asked, as whoever asks knows it, and computes what each record would have added: so one
 player serves all estimators, whatever they ask for, and however a question depends on earlier answers.
@@ -22,18 +23,22 @@ from ..estimator import (
     ShuffleLogit,
     ShuffleRidge,
 )
-from ..population import ArrayPopulation
+from ..estimator.choosing import Contest
+from ..population import ArrayPopulation, Query
 from ..population.population import Question
 from ..privacy import Guarantee
 from ..protocol import SumEstimate
-from ..statistics import evaluate
+from ..statistics import HeavyHitters, Stream, Table, evaluate
+from ..statistics.asking import answered, plan_for
 from ..statistics.evaluating import evaluation_query
+from ..statistics.streams import RunningStream
 from .games import Coins, Kind, Mechanism
 
 Floats = NDArray[np.float64]
 Records = tuple[Floats, NDArray[Any]]
 _USERS = 24
 _ROUNDS = 3
+_DAYS = 3
 # Of secret lots: the fewest rounds, so that the lot hides least and the game sees most.
 _SECRET_ROUNDS = 2
 
@@ -102,7 +107,7 @@ def _common(epsilon: float, delta: float, seed: int | None) -> dict[str, Any]:
 
 
 def _scheduled(model: Any, users: int) -> Guarantee:
-    guarantee: Guarantee = model.schedule_for(users, 1).guarantee
+    guarantee: Guarantee = model.plan(users, 1).guarantee
     return guarantee
 
 
@@ -133,11 +138,11 @@ def _weighted(epsilon: float, delta: float, seed: int | None) -> Any:
 
 
 def _linear(epsilon: float, delta: float, seed: int | None) -> Any:
-    return ShuffleLinearRegression(**_common(epsilon, delta, seed), target_range=(-1, 1), fit_intercept=False)
+    return ShuffleLinearRegression(**_common(epsilon, delta, seed), target_range=(-1, 1), fit_intercept=False, method="moments")
 
 
 def _logit(epsilon: float, delta: float, seed: int | None) -> Any:
-    return ShuffleLogit(**_common(epsilon, delta, seed), classes=[0, 1], fit_intercept=False)
+    return ShuffleLogit(**_common(epsilon, delta, seed), classes=[0, 1], fit_intercept=False, method="moments")
 
 
 def _ridge(epsilon: float, delta: float, seed: int | None) -> Any:
@@ -173,12 +178,51 @@ def _scores(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mech
     return scored(False).plan.guarantee, lambda neighbour: float(np.asarray(scored(neighbour).estimate.sum) @ towards)
 
 
+def _question(query: Query, others: Any, ends: tuple[Any, Any]) -> Callable[[float, float, Coins], tuple[Guarantee, Mechanism]]:
+    """Any query that everybody is asked once: the person's record is one of two, everybody else's is the same."""
+
+    def game(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+        rows = np.asarray(query.encode([*ends, *[others] * (_USERS - 1)]))
+        first, second = query(rows[:2], None)
+        plan = plan_for(query, _USERS, epsilon=epsilon, delta=delta)
+        people = [ArrayPopulation(np.vstack([rows[place], rows[2:]])) for place in range(2)]
+
+        def along(
+            neighbour: bool,
+        ) -> float:  # the noise is the same in all coordinates: the likelihood ratio is along the difference
+            return float(np.asarray(answered(query, people[neighbour], plan, coins.seed()).sum) @ (second - first))
+
+        return plan.guarantee, along
+
+    return game
+
+
+def _stream(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """All days of a stream as they are told, one by one: the person counts on one of the two days that are farthest apart."""
+    query = Stream(days=_DAYS)
+    columns = query.root.T
+    apart = np.linalg.norm(columns[:, np.newaxis] - columns, axis=2)
+    ends = np.unravel_index(apart.argmax(), apart.shape)
+    towards = columns[ends[1]] - columns[ends[0]]
+
+    plan = plan_for(query, _USERS, epsilon=epsilon, delta=delta)
+
+    def told(neighbour: bool) -> float:
+        stream = RunningStream(query, plan, coins.seed())
+        for day in range(_DAYS):
+            stream.add([float(day == ends[neighbour]), *[0.0] * (_USERS - 1)])
+        return float(np.asarray(stream.answer.sums) @ towards)
+
+    return plan.guarantee, told
+
+
 # The two records whose second moments are farthest apart, and of the others one between them.
 _MOMENT_ENDS = (([1.0, 0.0], 1.0), ([-0.5, 0.75**0.5], 1.0))
 _BETWEEN = (([0.5, 0.75**0.5], 1.0),)
 # Labels that follow no row: so that weights stay near 0, where rows and labels show most.
 _EVEN = tuple((row, label) for row in ([1.0, 0.0], [0.0, 1.0]) for label in (0.0, 1.0))
 _TURNED = (([-1.0], 1.0), ([1.0], 1.0))
+_LEVELS: dict[str, Any] = {"a": ["0", "1"], "b": ["0", "1"]}
 MODELS = (
     Kind(
         "logistic training, secret lots",
@@ -214,6 +258,36 @@ MODELS = (
         "a model's scores",
         "the sum of an evaluation; one person's score and label where two cells are farthest apart",
         _scores,
+        share=0.25,
+    ),
+    Kind(
+        "unknown words",
+        "the table; one person's word is another one",
+        _question(HeavyHitters(max_bytes=4, cells=256, hash_seed=5), "ab", ("same", "else")),
+        share=0.25,
+    ),
+    Kind(
+        "a joint table",
+        "all cells, and the columns' own counts; one person is in another row and column",
+        _question(Table("a", "b", schema=_LEVELS, marginals=0.3), [0.0, 1.0], ([0.0, 0.0], [1.0, 1.0])),
+        share=0.25,
+    ),
+    Kind(
+        "numbers within groups",
+        "the sums of all groups; one person is in the other group, with the other number",
+        _question(Table("x", by="a", schema=_LEVELS | {"x": (0, 1)}, bins=4), [0.0, 0.5], ([0.0, 0.0], [1.0, 0.0])),
+        share=0.25,
+    ),
+    Kind(
+        "counts over time",
+        "every day's sum; one person counts on another day",
+        _stream,
+        share=0.25,
+    ),
+    Kind(
+        "a choice among fits",
+        "all candidates' scores; all are right about one person, or none is",
+        _question(Contest(("a", "b", "c")), [1.0, 1.0, 1.0], ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])),
         share=0.25,
     ),
 )

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..estimator import BudgetWarning, FeatureNormWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning, WideIntervalsWarning
+from ..estimator import BudgetWarning, FeatureNormWarning, FewPeopleWarning, RadiusWarning, WideIntervalsWarning
+from ..estimator.warnings import MostlyNoiseWarning
 from ..validation import ArgumentError, Found, real, whole
 from .empirical import EmpiricalAudit, empirical_audit
 from .games import PROTOCOL, Coins, Kind
@@ -154,7 +155,7 @@ def play_all(
     Parameters
     ----------
     kinds : sequence of Kind
-        What is played against; everything that is released unless given.
+        What is played against; default: everything that is released.
     epsilon, delta : float
         What the runs promise. A game tells most with the fewest runs where epsilon is about 8: errors are neither rare nor even.
     trials : int

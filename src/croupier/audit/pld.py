@@ -48,32 +48,8 @@ def pld_delta(
 ) -> float:
     """Compute delta at epsilon between two users by dp_accounting, in the worse direction. Needs the extra `bench`.
 
-    Parameters
-    ----------
-    first, second : sequence of float
-        Their real encodings, in levels.
-    trials : int
-        Noise bits in a coordinate.
-    probability : float
-        Of a noise bit.
-    epsilon : float
-        The privacy loss.
-    rounds : int, default 1
-        Rounds that they take part in.
-    discretization : float, default 1e-4
-        The step of losses.
-
-    Returns
-    -------
-    float
-        Optimistic (losses are rounded down), so a certificate below it is refuted.
-
-    Raises
-    ------
-    ArgumentError
-        Where the encodings have different lengths.
-    ImportError
-        Where dp-accounting is not installed.
+    The users are given by their encodings in levels. Losses are rounded down to steps of `discretization`, so the result is
+    optimistic: a certificate below it is refuted.
 
     Examples
     --------

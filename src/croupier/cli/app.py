@@ -20,21 +20,24 @@ from ..report.tables import compare_table, lots_table, plan_table, proof_table
 from ..validation import how_to_install
 from .audit import audit_plan
 from .demo import demo
+from .doctor import doctor
 from .fit import fit
+from .flower import mask_analyzer
 from .join import join
 from .model import evaluate, predict, report, show
 from .options import check_output
 from .progress import Stopped, messages, say
+from .questions import choose, table, words
 from .reproduce import reproduce
 from .serve import app as serve
-from .tables import describe, schema
+from .tables import describe, example, schema
 
 # What typer raises for a bad command line, by whichever name: TyperException, or click's ClickException before typer 0.29.
 _BadCommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)
 
 app = typer.Typer(
     name="croupier",
-    help="Learn from people who keep their data: models and sums in the shuffle model, with a proof of what they reveal.",
+    help="Train models and compute statistics on data that stays with its owners, with proven privacy.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -160,14 +163,14 @@ def _plan_with_lots(request: dict[str, Any], lots: int, calibration: str, compar
 
 
 def _compare(request: dict[str, Any], as_json: bool) -> None:
-    tight = plan_sum(**request)
+    tight, plain = plan_sum(**request), plan_sum(**request, rotation=None)
     try:
         paper: SumPlan | str = plan_sum(**request | {"max_bits": None}, calibration="paper")
     except ArgumentError as error:  # the paper's theorems cover less; say why and go on
         paper = f"not covered: {error.name} must be {error.allowed}"
     baselines = [central(tight), local(tight)]
     if as_json:
-        figures: dict[str, Any] = {"tight": tight.to_dict()}
+        figures: dict[str, Any] = {"tight": tight.to_dict(), "not rotated": plain.to_dict()}
         figures["paper"] = paper.to_dict() if isinstance(paper, SumPlan) else {"refused": paper}
         for name, base in zip(("central", "local"), baselines, strict=True):
             figures[name] = {
@@ -180,7 +183,10 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(figures, indent=2))
         return
     console = Console()
-    console.print(compare_table({"shuffle (tight)": tight, "shuffle (paper)": paper}, baselines, tight.central_noise_std))
+    plans: dict[str, SumPlan | str] = {"shuffle (tight)": tight}
+    if plain != tight:
+        plans = {"shuffle, rotated": tight, "shuffle, not rotated": plain}
+    console.print(compare_table(plans | {"shuffle (paper)": paper}, baselines, tight.central_noise_std))
     console.print(
         f"epsilon {round_up(tight.epsilon)}, delta {round_up(tight.delta)}, {tight.neighbours} neighbours, {tight.users:,} users, "
         f"{tight.dim:,} coordinates, {tight.rounds:,} round(s), {crowd(tight.honest, 'users')} honest; noise is the standard "
@@ -190,10 +196,12 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
 
 
 # In the order in which a new user needs them.
-for command in (demo, schema, describe, fit, predict, evaluate, show, report, plan):
+for command in (demo, example, schema, describe, words, table, fit, predict, evaluate, choose, show, report, plan):
     app.command(name=command.__name__)(command)
 app.command(name="audit")(audit_plan)
 app.command(name="join")(join)
+app.command(name="doctor")(doctor)
+app.command(name="mask-analyzer")(mask_analyzer)
 app.command(name="reproduce")(reproduce)
 app.add_typer(serve, name="serve")
 

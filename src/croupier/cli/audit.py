@@ -15,8 +15,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..audit import EmpiricalAudit, Findings, empirical_audit, exact_delta, play_all, pld_delta
-from ..audit.play import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, runs_of
+from ..audit import empirical_audit, play_all
+from ..audit.empirical import EmpiricalAudit
+from ..audit.exact import exact_delta
+from ..audit.play import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, Findings, runs_of
+from ..audit.pld import pld_delta
 from ..privacy import ArgumentError, SumPlan, plan_sum
 from ..privacy._rounding import exact, round_down, round_up
 from ..privacy._statements import certified_line
@@ -138,9 +141,10 @@ def _computed_deltas(plan: SumPlan) -> dict[str, float | str]:
         return {"enumeration": f"left out: {trials} noise bits are too many to enumerate"}
     shift = plan.encoded_shift(plan.levels)
     base = 0.0 if plan.neighbours == "replace-one" else plan.levels / 2
+    sent = plan.coordinates
     pairs = {
-        "one coordinate": ([base], [base + shift]),
-        "all coordinates": ([base] * plan.dim, [base + shift / math.sqrt(plan.dim)] * plan.dim),
+        "one coordinate": ([base], [base + min(shift, plan.encoded_reach(plan.levels))]),
+        "all coordinates": ([base] * sent, [base + shift / math.sqrt(sent)] * sent),
     }
     routes: dict[str, Callable[..., float]] = {"exact": exact_delta, "dp_accounting": pld_delta}
     found: dict[str, float | str] = {}

@@ -28,12 +28,12 @@ from ..population import ArrayPopulation
 from ..population.population import Question
 from ..privacy import SumPlan
 from ..privacy._rounding import round_up
-from ..privacy._statements import guarantee_line
+from ..privacy._statements import guarantee_line, watched_line
 from ..problem import Problem
 from ..protocol import SumEstimate
-from ..report import Comparison, central, html_report, local
+from ..report import central, html_report, local
 from ..report.baselines import simulate_central, simulate_local
-from ..report.compare import Method, course, scores
+from ..report.compare import Comparison, Method, course, scores
 from ..table.datasets import Dataset, flights, synthetic
 from ..validation import ArgumentError, real, whole
 from .demo_deployed import demo_deployed
@@ -63,7 +63,7 @@ def demo(
         bool, typer.Option("--deployed", help="Start analyzer, shuffler and 300 clients on this machine, and train over TLS.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where the report goes; croupier-demo-report.html unless given.")
+        Path | None, typer.Option("--output", "-o", help="Where the report goes; default: croupier-demo-report.html.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -73,7 +73,7 @@ def demo(
         for option, value in {"--synthetic": synthetic_, "--by-plane": by_plane, "--output": output}.items():
             if value:
                 raise ArgumentError(
-                    option, str(value), "left out beside --deployed", "Its people are made up; it writes no report."
+                    option, str(value), "left out beside --deployed", "Its people are synthetic; it writes no report."
                 )
         demo_deployed(users, epsilon, delta, as_json)
         return
@@ -153,7 +153,7 @@ class _Maker:
     def private(self, name: str, interactivity: Interactivity, **changes: Any) -> tuple[Method, ShuffleLogisticRegression]:
         """A fit of Croupier's."""
         model = self.estimator(interactivity, **changes)
-        model.callbacks = (self.bar(name, model.schedule_for(self.task.users, self.dim).rounds),)
+        model.callbacks = (self.bar(name, model.plan(self.task.users, self.dim).rounds),)
         begun = time.perf_counter()
         model.fit(self.task.X, self.task.y, groups=self.task.groups)
         seconds = time.perf_counter() - begun
@@ -164,7 +164,7 @@ class _Maker:
 
     def simulated(self, name: str, interactivity: Interactivity, baseline: Any, mechanism: Any) -> Method:
         """The same schedule with another mechanism's noise, and steps that suit this noise."""
-        chosen = self.estimator(interactivity, lots="open").schedule_for(self.task.users, self.dim)
+        chosen = self.estimator(interactivity, lots="open").plan(self.task.users, self.dim)
         other = baseline(chosen.phases[0].plan)
         people = _Simulated(self.task.X, self.task.y == self.task.classes[1], groups=self.task.groups)
         people.mechanism, people.once = mechanism, mechanism is simulate_central
@@ -189,7 +189,7 @@ class _Maker:
         share = float(np.mean(self.task.y == self.task.classes[1]))
         right = self.task.y_test == self.task.classes[1]
         loss = float(-np.mean(np.where(right, math.log(share), math.log(1 - share))))
-        return Method("one answer for all", self._scores(right == (share > 0.5), loss, np.zeros(self.dim)), kind="reference")
+        return Method("best constant answer", self._scores(right == (share > 0.5), loss, np.zeros(self.dim)), kind="reference")
 
     def sweep(self, model: ShuffleLogisticRegression) -> tuple[tuple[float, float], ...]:
         """Accuracy over epsilon of sequential fits; the model's own at its epsilon."""
@@ -243,22 +243,30 @@ def _show(task: Dataset, model: ShuffleLogisticRegression, comparison: Compariso
     say(console, f"\n{task.about}\n")
     say(
         console,
-        f"{task.users:,} users to learn from, {comparison.rows:,} other records to be judged by, "
-        f"delta {round_up(model.promise_.delta)}:",
+        f"Six ways to learn it from the same {task.users:,} people, scored on {comparison.rows:,} others "
+        f"(delta {round_up(model.promise_.delta)}):",
     )
     console.print(_table(comparison))
     console.print()
     if model.guarantee_ is not None:
-        say(console, f"Promised by Croupier, by one of these fits: {guarantee_line(model.guarantee_, model.epsilon)}.")
-        say(console, "This data is public, so that many fits are fine; on private people every fit spends anew.", "dim")
-    say(console, f"Report: {output}. Open it in a browser; it is one file and loads nothing.")
-    say(console, "Next, with your own table: croupier schema SAMPLE.csv --target COLUMN -o schema.toml, then croupier fit.", "dim")
+        say(
+            console,
+            "A curator sees every record; a shuffler only mixes noisy bits; local DP trusts nobody. Full asks everybody in every "
+            "round, sequential asks each person once.\n",
+        )
+        say(console, f"The sequential fit promises: {guarantee_line(model.guarantee_, model.epsilon)}.")
+        if model.guarantee_.watched:
+            line = watched_line(model.guarantee_, model.promise_.delta)
+            say(console, f"To an attacker who also knows when each person answered: {line}.")
+        say(console, "This data is public, so several fits are fine; on private data every fit spends privacy anew.", "dim")
+    say(console, f"\nThe report is in {output}: one file that loads nothing. Open it in a browser.")
+    say(console, "Next, your own table in ten minutes: croupier example clinic, then docs/tutorial.md.", "dim")
 
 
 def _table(comparison: Comparison) -> Table:
     names = list(comparison.methods[0].scores)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="underline")
-    for name in ("method", *names, "epsilon", "must trust", "bits a user", "seconds"):
+    for name in ("method", *names, "epsilon", "must trust", "bits per user", "seconds"):
         table.add_column(
             name, justify="left" if name in ("method", "must trust") else "right", no_wrap=name in ("method", "must trust")
         )

@@ -30,7 +30,6 @@ from sklearn.linear_model import LogisticRegression
 
 from ..privacy._statements import guarantee_line
 from ..service.client.client import Client
-from ..service.client.records import Reader
 from ..service.net.http import Server, ServerError
 from ..service.wire.task import Task
 from ..service.wire.transports import TRANSPORTS
@@ -127,7 +126,7 @@ class Training:
                 for _ in pool.map(self._collect, self._clients):
                     pass
                 people = patients(len(self._clients), seed=0)
-                X, y = Reader(task.records).of_pieces([people], "people")  # as each client does with its own record
+                X, y = task.query.read_pieces([people], "people")  # as each client does with its own record
                 for number in range(1, rounds + 1):
                     self._wait_for(number)
                     bar.update(shown_task, description=f"round {number}/{rounds}")
@@ -267,12 +266,10 @@ def require_extra() -> None:
 
 
 def _run(folder: Path, users: int, epsilon: float, delta: float, console: Console, shown: bool) -> Outcome:
-    from ..service.enroller.enroller import new_invitation, token_keys  # noqa: PLC0415
-    from ..service.net import database as store  # noqa: PLC0415  (an extra)
-    from ..service.net.server import (  # noqa: PLC0415
-        development_certificate,
-        signing_key,
-    )
+    from ..service.enroller import new_invitation, token_keys  # noqa: PLC0415
+    from ..service.net.database import Database  # noqa: PLC0415  (an extra)
+    from ..service.net.server import development_certificate, signing_key  # noqa: PLC0415
+    from ..service.shuffler import rounds  # noqa: PLC0415
     from ..service.wire.enrolment import EnrollerKeys  # noqa: PLC0415
 
     begun = time.perf_counter()
@@ -281,13 +278,13 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
     (folder / "schema.toml").write_text(_SCHEMA)
     (folder / "task.toml").write_text(
         f'schema = "schema.toml"\nusers = {users}\nepsilon = {epsilon!r}\ndelta = {delta!r}\nrounds = {ROUNDS}\nradius = 5.0\n'
-        f'interactivity = "full"\nshuffler_key = "{keys[1]}"\nenroller = "enroller.json"\n'
+        f'transport = "masked-sum"\ninteractivity = "full"\nshuffler_key = "{keys[1]}"\nenroller = "enroller.json"\n'
     )
     moduli = tuple(key.public_key().public_numbers().n for key in token_keys(at_enroller, ROUNDS))
     invitations = [new_invitation() for _ in range(users)]
     (folder / "people.txt").write_text("\n".join(invitations))
-    kept = store.Database(f"sqlite:///{at_shuffler / 'shuffler.db'}", store.SHUFFLER)
-    tokens = [store.enrol(kept, store.new_name()) for _ in range(users)]
+    kept = Database(f"sqlite:///{at_shuffler / 'shuffler.db'}", rounds.SHUFFLER)
+    tokens = [rounds.enrol(kept, rounds.new_name()) for _ in range(users)]
     kept.close()
     trusted = [development_certificate(role)[0] for role in (at_analyzer, at_shuffler, at_enroller)]
     enrolling = Role("enroller", folder, "--dir", at_enroller, "--people", folder / "people.txt")
@@ -309,7 +306,7 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
                     max_epsilon=epsilon,
                     max_delta=delta,
                     ca=trusted[1],
-                    at_once=True,  # people are made up
+                    at_once=True,  # people are synthetic
                     invitation=invitation,
                     enroller_ca=trusted[2],
                 )
@@ -411,7 +408,7 @@ def _show(outcome: Outcome) -> None:
     )
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     rows = {
-        "one answer for all": outcome.accuracy_of_one_answer,
+        "best constant answer": outcome.accuracy_of_one_answer,
         "without privacy": outcome.accuracy_without_privacy,
         "Croupier, deployed": outcome.accuracy,
     }
@@ -435,4 +432,4 @@ def _show(outcome: Outcome) -> None:
         say(console, f"\nIn the {name}'s database now:")
         for what, number in held.items():
             say(console, f"  {number:>6,}  {what}")
-    say(console, "\nThese people were made up, and everything was deleted. To run it for real: docs/deploy.md.", "dim")
+    say(console, "\nThese people were synthetic, and everything was deleted. To run it for real: docs/deploy.md.", "dim")

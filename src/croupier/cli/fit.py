@@ -16,10 +16,11 @@ from ..estimator import PrivacyAccount
 from ..estimator.intervals import WidthForecast
 from ..optimizer import Result, Schedule
 from ..optimizer.training import left_over
-from ..population import UnreachableError
+from ..population.population import UnreachableError
 from ..privacy._statements import watched_line
 from ..report.tables import described_lines, promise_lines
 from ..table import Schema, TableModel, draft, fit_table
+from ..table.fit import CHECKING
 from ..table.model import INTERVALS, TASKS
 from ..table.population import Engine
 from ..table.read import Dialect, Source
@@ -33,12 +34,10 @@ CUT_SHORT = 3
 
 def fit(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
-    target: Annotated[str | None, typer.Option(help="Column to predict; the schema's unless given.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
     schema: Annotated[Path | None, typer.Option(help="TOML file of public facts; see croupier schema.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")] = Path("model.json"),
-    task: Annotated[
-        str | None, typer.Option(help=f"{', '.join((*TASKS, *INTERVALS))}; by the schema's target unless given.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help=f"{', '.join((*TASKS, *INTERVALS))}; default: by the schema's target.")] = None,
     epsilon: Annotated[float, typer.Option(help="Privacy loss of a user: 1 is a strong promise, 4 a moderate one.")] = 1.0,
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     interactivity: Annotated[
@@ -46,18 +45,23 @@ def fit(
     ] = "sequential",
     lots: Annotated[
         str,
-        typer.Option(help="Of a sequential run: secret (less noise), open, or auto (secret where it can be)."),
+        typer.Option(help="For sequential runs: secret (less noise), open, or auto (secret where possible)."),
     ] = "auto",
     user_column: Annotated[
-        str | None, typer.Option(help="Column that says whose a row is; otherwise each row is a person.")
+        str | None, typer.Option(help="Column that identifies the person each row belongs to; otherwise each row is a person.")
     ] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
     radius: Annotated[float | None, typer.Option(help="Largest norm of the weights.")] = None,
-    rule: Annotated[str, typer.Option(help="practical, or bound (slower, with a bound on the loss).")] = "practical",
-    rounds: Annotated[int | None, typer.Option(help="Rounds; by the rule unless given.")] = None,
+    rule: Annotated[str, typer.Option(help="practical; bound, with a bound on the loss; plain, centred, whitened.")] = "practical",
+    rounds: Annotated[int | None, typer.Option(help="Rounds; default: by the rule.")] = None,
+    max_inflation: Annotated[
+        float | None, typer.Option(help="Noise over the least possible: more takes fewer bits. Default: 1.05, or 1.5 if rotated.")
+    ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="Of --task regress-mean: moments (one round), rounds, or auto (whichever is better)."),
+        typer.Option(
+            help="For --task regress-mean, linear or logit: moments (everybody at once), rounds, or auto (whichever is better)."
+        ),
     ] = None,
     coef_bound: Annotated[
         float | None,
@@ -82,12 +86,12 @@ def fit(
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
     engine: Annotated[str, typer.Option(help="local (this machine, streams) or ray (a cluster; needs the extra ray).")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a running Ray cluster; a local one unless given.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Ray workers; one per CPU unless given.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster; default: a local one.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Ray workers; default: one per CPU.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File that lets a run that was cut off go on. SECRET until the run ends.")
+        Path | None, typer.Option(help="File that lets an interrupted run resume. SECRET until the run ends.")
     ] = None,
-    work_dir: Annotated[Path | None, typer.Option(help="Folder for rows during training (4 bytes a feature).")] = None,
+    work_dir: Annotated[Path | None, typer.Option(help="Folder for rows during training (4 bytes per feature and row).")] = None,
     account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on these people.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -114,15 +118,26 @@ def fit(
         "invalid": invalid,
     }
     interactivity = one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits.")
-    parameters |= _of_rounds(task, interactivity=interactivity, lots=lots, rule=rule, rounds=rounds, radius=radius)
+    of_rounds = {"interactivity": interactivity, "lots": lots, "rule": rule, "rounds": rounds, "radius": radius}
+    parameters |= _of_rounds(task, **of_rounds, max_inflation=max_inflation)
     parameters |= _only_for(task, "quantile", quantile=quantile)
-    parameters |= _only_for(task, "regress-mean", method=method)
+    parameters |= _only_for(task, "regress-mean", *INTERVALS, method=method)
     parameters |= _only_for(task, *INTERVALS, coef_bound=coef_bound)
     _only_for(task, *INTERVALS, any_width=any_width or None)
     parameters |= {} if account is None else {"account": PrivacyAccount(account)}
     parameters |= class_weights(class_weight or (), facts)
     options = named_as_options(
-        "task", "checkpoint", "rounds", "delta", "engine", "work_dir", "address", "workers", "user_column", "coef_bound"
+        "task",
+        "checkpoint",
+        "rounds",
+        "max_inflation",
+        "delta",
+        "engine",
+        "work_dir",
+        "address",
+        "workers",
+        "user_column",
+        "coef_bound",
     )
     with options, warnings_said(console), announced(console, not (quiet or as_json)):
         model = fit_table(
@@ -189,14 +204,14 @@ _PUBLIC_WARNING = (
 
 
 def _of_rounds(task: str | None, **options: Any) -> dict[str, Any]:
-    """The options of training in rounds; a regression with intervals has none of them."""
+    """The options of training by gradients; a regression with intervals has none of them."""
     usual = {"interactivity": "sequential", "lots": "auto", "rule": "practical"}
     if task not in INTERVALS:
         return {name: value for name, value in options.items() if value is not None or name != "radius"}
     for name, value in options.items():
         if value != usual.get(name):
-            remedy = "Everybody is asked once: there are no rounds to be trained in."
-            raise ArgumentError(f"--{name}", value, f"left out for --task {task}", remedy)
+            remedy = "Its rounds, where it has any, are planned by the forecast: --method moments or rounds chooses."
+            raise ArgumentError(f"--{name.replace('_', '-')}", value, f"left out for --task {task}", remedy)
     return {}
 
 
@@ -207,7 +222,12 @@ def _only_for(task: str | None, *needed: str, **option: Any) -> dict[str, Any]:
         return {}
     if task not in needed:
         tasks = " or ".join(needed)
-        raise ArgumentError(f"--{name.replace('_', '-')}", value, f"left out except for --task {tasks}", f"Add --task {tasks}.")
+        raise ArgumentError(
+            f"--{name.replace('_', '-')}",
+            value,
+            f"left out except for --task {tasks}",
+            f"Add --task {tasks}, if the target fits it.",
+        )
     return option
 
 
@@ -230,33 +250,41 @@ class _Watching(Shown):
         try:
             with super().waiting(what):
                 yield
-        except UnreachableError as stop:
-            if self._interrupt is not None:  # in rounds, of which there is more to be said
+        except (KeyboardInterrupt, UnreachableError) as stop:
+            if what == CHECKING:
+                raise self._stopped(stop, 0) from None
+            if isinstance(stop, KeyboardInterrupt):
                 raise
             raise Stopped(f"{stop}. No model was saved.", 1) from None
 
     @contextmanager
     def training(self, schedule: Schedule, delta: float) -> Iterator[None]:
+        if self._told and schedule.guarantee.watched is not None:
+            known = watched_line(schedule.guarantee, delta)
+            text = "Secret lots have two figures: the epsilon that was asked for, and for an attacker who also knows when each user"
+            say(self._console, f"{text} answered {known}. --interactivity full has one for both.", "dim")
         try:
             with super().training(schedule, delta):
                 yield
         except (KeyboardInterrupt, UnreachableError) as stop:
             result: Result | None = getattr(stop, "result", None)
-            code = 130 if isinstance(stop, KeyboardInterrupt) else 1
-            raise Stopped(_cut_off(stop, 0 if result is None else result.rounds, self._checkpoint), code) from None
+            raise self._stopped(stop, 0 if result is None else result.rounds) from None
+
+    def _stopped(self, stop: BaseException, rounds: int) -> Stopped:
+        return Stopped(_cut_off(stop, rounds, self._checkpoint), 130 if isinstance(stop, KeyboardInterrupt) else 1)
 
 
 def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
     """What became of a run that left no model."""
     lost = f"{stop}. " if isinstance(stop, UnreachableError) else ""
     if checkpoint is not None:
-        onward = f"The same command goes on from {checkpoint}, which is SECRET until the run ends; what it has spent stays spent."
+        onward = f"The same command resumes from {checkpoint}, which is SECRET until the run ends; what it has spent stays spent."
     else:
-        onward = "With --checkpoint FILE it could have gone on." if rounds else ""
+        onward = "With --checkpoint FILE it could have resumed." if rounds else ""
     if rounds == 0:
         return f"{lost}Stopped before anybody answered; no model was saved. {onward}".strip()
     said = f"{lost}Training ended after {rounds} rounds" if lost else f"thrown away after {rounds} rounds, as asked"
-    spent = "Whoever watched the bar has seen figures of these rounds, so count the budget as spent."
+    spent = "Anyone who watched the bar has seen figures of these rounds, so count the budget as spent."
     return f"{said}: no model was saved. {spent} {onward}"
 
 
@@ -271,6 +299,7 @@ def model_figures(model: TableModel, output: Path) -> dict[str, Any]:
     return {
         "model": str(output),
         "task": model.task,
+        **({"classes": estimator.classes_.tolist()} if model.classifies else {}),
         "private": guarantee is not None,
         "epsilon": estimator.epsilon,
         "delta": estimator.delta,
@@ -307,14 +336,16 @@ def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Con
     if result is None:
         say(console, f"Asked {model.estimator.n_users_:,} users. {model.estimator._asked_how()[1]}")
     else:
-        say(console, f"Trained on {_people(result)}, in {result.rounds} rounds.")
+        say(console, f"Trained on {_people(result)} ({result.rounds} rounds).")
+    if model.classifies and model.task not in INTERVALS:
+        say(console, model.estimator._speaks_for()[0])
     chosen = model.estimator._meaning() if hasattr(model.estimator, "method_") else []  # which way was taken, and why
     for line in [*chosen, *promise_lines(model.estimator), *described_lines(model.schema, model.estimator)]:
         say(console, line)
     if model.task in INTERVALS:
         typer.echo(f"\n{model.summary()}\n")
     if _stopped(model) and checkpoint is not None:
-        say(console, f"To go on, the same command with --force: its rounds are in {checkpoint}, SECRET until the run ends.")
+        say(console, f"To resume, run the same command with --force: its rounds are in {checkpoint}, SECRET until the run ends.")
     name = shlex.quote(str(output))
     say(console, f"Model: {output}. What it means: croupier show {name}")
     say(console, f"Next: croupier predict {name} NEW.csv -o predictions.csv, or croupier evaluate {name} TEST.csv", "dim")
@@ -322,7 +353,7 @@ def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Con
 
 def _people(result: Result) -> str:
     if result.schedule.secret_lots:
-        return f"{result.users:,} users, each asked once at most, by secret lots"
+        return f"{result.users:,} users, each asked at most once (secret lots)"
     if result.schedule.interactivity == "sequential":
         return f"{sum(result.batch_sizes):,} of {result.users:,} users, each asked once{left_over(result.schedule, result.users)}"
     return f"{result.users:,} users, all asked in every round"

@@ -22,7 +22,7 @@ from ..estimator.account import is_account
 from ..files import write_whole, written_whole
 from ..report import html_report
 from ..report.intervals import summaries_of
-from ..report.tables import described_lines, promise_lines, schema_facts
+from ..report.tables import coefficient_lines, described_lines, promise_lines, schema_facts
 from ..table import Schema, TableModel, evaluate_table, predict_table
 from ..table.apply import evaluate_privately, prediction_columns, read_table
 from ..table.encode import Encoder
@@ -48,7 +48,7 @@ def predict(
     encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Predict for every row of DATA, in its order. What is asked of the model afterwards costs no privacy."""
+    """Predict for every row of DATA, in its order. Predictions cost no additional privacy."""
     table_model = TableModel.load(model)
     with named_as_options("proba"):
         columns = prediction_columns(table_model, proba=proba)
@@ -171,7 +171,7 @@ def report(
     check_output(output, force)
     _check_options(data, data_is_public, sweep)
     (estimator, schema), console = load_any(model), messages()
-    if schema is not None and not hasattr(estimator, "result_"):
+    if schema is not None:
         estimator.feature_names_in_ = np.array(Encoder(schema).names, dtype=object)  # what the page calls the columns
     if data is not None and schema is None:
         remedy = "Only croupier fit writes the schema down; for other models, give html_report the rows in Python."
@@ -252,6 +252,8 @@ def show(
     promises = [*promise_lines(table_model.estimator), *described_lines(facts, table_model.estimator)]
     if table_model.task in INTERVALS:
         typer.echo(f"\n{table_model.summary()}\n")
+    elif lines := coefficient_lines(table_model.estimator, facts):
+        typer.echo("\n".join(["", *lines, ""]))
     for line in [*promises, "", table_model.estimator.explain()]:
         say(console, line)
 

@@ -29,7 +29,7 @@ def named_as_options(*names: str) -> Iterator[None]:
 
 # Options of every command that reads data: how CSV files write their values.
 
-Sep = Annotated[str | None, typer.Option("--sep", help="What separates values in CSV: ';', tab, ...; a comma unless given.")]
+Sep = Annotated[str | None, typer.Option("--sep", help="What separates values in CSV: ';', tab, ...; default: a comma.")]
 Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark of numbers in CSV: . or ,")]
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of CSV; files from Windows often have cp1252.")]
 

@@ -20,6 +20,7 @@ import typer
 from ..service.analyzer.task_file import public_key
 from ..validation import ArgumentError
 from .progress import Stopped
+from .tasks import serve_hosting_shuffler
 
 # Seconds after which a process that has ended is replaced, at most where they end again and again, and for how long all of them may
 # take to start.
@@ -32,7 +33,7 @@ class ShufflerOptions:
 
     folder: Path
     database: str
-    analyzer: str
+    analyzer: str  # empty where many tasks are served, which the registry names
     analyzer_key: str
     host: str
     port: int
@@ -41,18 +42,24 @@ class ShufflerOptions:
     smallest: int
     page: bool = False
     origins: tuple[str, ...] = ()
+    enroller_ca: Path | None = None
+    limited: bool = True  # requests without a token, per address
+    address_header: str | None = None
     shared: bool = False  # several processes listen on the port
+    honest: float | None = None  # the share of enrolled people that is honest
+    keep_days: float = 30.0  # for which an ended task is kept
+    private_enrollers: bool = False  # of tasks that analyzers add by token
 
 
 def opened_role(options: ShufflerOptions) -> Any:
     """The shuffler's role on its database."""
-    from ..service.net import database as store  # noqa: PLC0415  (an extra)
     from ..service.net.server import signing_key  # noqa: PLC0415
     from ..service.shuffler.role import ShufflerRole  # noqa: PLC0415
+    from ..service.shuffler.rounds import SHUFFLER  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
     from .serve import _opened  # noqa: PLC0415
 
-    kept = _opened(options.database, store.SHUFFLER)
+    kept = _opened(options.database, SHUFFLER)
     try:
         analyzer = public_key("--analyzer-key", options.analyzer_key)
         return ShufflerRole(kept, signing_key(options.folder), analyzer, smallest=options.smallest)
@@ -64,17 +71,25 @@ def opened_role(options: ShufflerOptions) -> Any:
 
 def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> None:
     """One process, until it is stopped."""
+    from ..service.net.limits import limit_addresses  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
     from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
+    from ..service.shuffler.invitations import add_claims  # noqa: PLC0415
     from ..service.shuffler.relay import AnalyzerRelay  # noqa: PLC0415
     from .serve import _until_stopped  # noqa: PLC0415
 
+    if not options.analyzer:
+        serve_hosting_shuffler(options, None if ready is None else ready.release)
+        return
     role = opened_role(options)
-    errands = AnalyzerRelay(role, options.analyzer, ca=options.ca)
+    errands = AnalyzerRelay(role, options.analyzer, ca=options.ca, enroller_ca=options.enroller_ca)
     web = shuffler_app(role, errands.loop)
     if options.page:
         add_page(web, lambda: role.task.enroller.address if role.task and role.task.enroller else None)
+    add_claims(web, role)
     allow_origins(web, list(options.origins))
+    if options.limited:
+        limit_addresses(web, header=options.address_header)
     served = Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared)
     with _until_stopped() as stopped, served, errands:
         if ready is None:
@@ -90,7 +105,8 @@ def serve_shufflers(options: ShufflerOptions, processes: int) -> None:
 
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ArgumentError("--processes", processes, "1 on this system", "It has no ports that several processes share.")
-    opened_role(options).store.close()  # what is wrong is said once, before anything is started
+    if options.analyzer:
+        opened_role(options).store.close()  # what is wrong is said once, before anything is started
     with closing(_reserved(options)) as port, _until_stopped() as stopped:
         shared = replace(options, port=port.getsockname()[1], shared=True)
         context = multiprocessing.get_context("spawn")

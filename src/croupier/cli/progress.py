@@ -115,12 +115,11 @@ def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) 
 class Interrupt:
     """Ctrl-C (or a request to terminate) during a run: the first lets the present round end, a second one aborts.
 
-    Use it as a context; `check` goes to the callbacks of a run, `before_round` is to be called before each round.
+    Use it as a context around the rounds; `check` is to be called after each.
     """
 
     def __init__(self, console: Console, total: int) -> None:
         self.asked, self._console, self._total = False, console, total
-        self._begun = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -132,18 +131,13 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def before_round(self) -> None:
-        if self.asked:
-            raise StopTraining
-        self._begun = True
-
     def check(self, done: Round) -> None:
         """Stop after this round if somebody asked for it; the last one ends by itself."""
         if self.asked and done.index < self._total:
             raise StopTraining
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked or not self._begun:
+        if self.asked:
             raise KeyboardInterrupt
         self.asked = True
         with suppress(RuntimeError):  # it may come while something else is being printed
@@ -171,10 +165,6 @@ class Shown(Watcher):
             Interrupt(self._console, schedule.rounds) as self._interrupt,
         ):
             yield
-
-    def before_round(self) -> None:
-        if self._interrupt is not None:
-            self._interrupt.before_round()
 
     def after_round(self, done: Round) -> None:
         if self._show is not None and self._interrupt is not None:

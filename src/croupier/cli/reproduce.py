@@ -43,6 +43,7 @@ PARTS = {
     "statistics": Chapter(
         "private_statistics", "regression, evaluation, descriptions in one round", "two minutes", "twenty minutes", needs_data=True
     ),
+    "flower": Chapter("flower", "a network across devices, in Flower", "five minutes", "half an hour", needs_data=True),
     "speed": Chapter("speed", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
 }
 NEED_DATA = [name for name, part in PARTS.items() if part.needs_data]
@@ -55,11 +56,11 @@ def reproduce(
     ] = False,
     data: Annotated[Path | None, typer.Option(help=f"Folder with the data sets of {' and '.join(NEED_DATA)}.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for tables and figures; reproduced, or reproduced/quick, unless given.")
+        Path | None, typer.Option(help="Folder for tables and figures; default: reproduced, or reproduced/quick.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what is there already.")] = False,
 ) -> None:
-    """Run the benchmarks behind the evidence page again, and write the page. An interrupted run goes on where it was.
+    """Run the benchmarks behind the evidence page again, and write the page. An interrupted run resumes.
 
     Exit code 1 if a benchmark finds less than is claimed.
     """
@@ -85,7 +86,7 @@ def reproduce(
         given = ["--data", str(data)] if PARTS[name].needs_data else []
         code = _run(benchmarks, [benchmark, "--out", str(folder), *(["--quick"] if quick else []), *given])
         if code == 130:
-            raise Stopped(f"stopped in {name}. What was finished is kept; go on with: {_again()}")
+            raise Stopped(f"stopped in {name}. What was finished is kept; resume with: {_again()}")
         failed += [name] if code else []
     page = folder / "evidence.md"
     failed += ["page"] if _run(benchmarks, ["evidence", "--results", str(folder), "--out", str(page)]) else []

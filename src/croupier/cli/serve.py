@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import re
 import signal
+import socket
+import ssl
 import sys
 import threading
 import time
@@ -19,6 +22,9 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ..files import create_private, write_whole
 from ..privacy import _statements as words
@@ -26,15 +32,22 @@ from ..report.answers import answer_page
 from ..report.tables import described_lines, promise_lines
 from ..service.analyzer.population import RemotePopulation
 from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question
-from ..statistics import Description, Evaluation
+from ..service.client.budget import period_of
+from ..statistics import Answer, Description, Evaluation
 from ..statistics.histogram import HistogramAnswer
 from ..table import TableModel, schema_from
-from ..validation import ArgumentError, whole
+from ..validation import ArgumentError, real, whole
+from . import acts, tasks
 from .options import check_output
 from .progress import Stopped, messages, say
 from .tables import left_out_of
+from .task_time import least_seconds, length_line
 
-app = typer.Typer(no_args_is_help=True, help="Run a role: the analyzer, the shuffler.")
+app = typer.Typer(
+    no_args_is_help=True, help="Run a role (analyzer, shuffler, enroller), and manage its tasks, keys, clients and pages."
+)
+app.add_typer(tasks.app, name="task")
+app.command("rotate-key")(tasks.rotate_key)
 
 Folder = Annotated[Path, typer.Option("--dir", help="The role's folder: its key, its database, its run.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
@@ -42,7 +55,16 @@ Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one."
 Certificate = Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")]
 Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 Dev = Annotated[bool, typer.Option("--dev", help="Make a certificate for this machine. For trying things out.")]
-DatabaseUrl = Annotated[str | None, typer.Option(help="Database URL; SQLite in the role's folder unless given.")]
+BehindProxy = Annotated[bool, typer.Option("--behind-proxy", help="Speak plain http: a proxy on a private network ends TLS.")]
+AddressHeader = Annotated[
+    str | None,
+    typer.Option(help="Header in which the proxy says the client's address, to limit requests per address; it must overwrite it."),
+]
+DatabaseUrl = Annotated[
+    str | None, typer.Option(envvar="CROUPIER_DATABASE", help="Database URL. Default: SQLite in the role's folder.")
+]
+
+KeepDays = Annotated[float, typer.Option(help="With many tasks: days after which what is left of an ended one is deleted.")]
 
 # Exit code of a task that has ended before its time: to start it again changes nothing.
 ENDED = 3
@@ -54,6 +76,8 @@ def key(folder: Folder) -> None:
     """Print a role's public key, which the other roles need; made on first use."""
     from ..service.net.server import signing_key  # noqa: PLC0415  (an extra)
 
+    if not (folder / "signing.key").exists():
+        acts.record(folder, "make signing key")
     typer.echo(signing_key(folder).public_key().public_bytes_raw().hex())
 
 
@@ -67,7 +91,7 @@ def enrol(
     database: DatabaseUrl = None,
 ) -> None:
     """Enrol clients at a shuffler: a token for each, a line each. Only hashes are kept: a lost token is a lost client."""
-    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.shuffler import rounds  # noqa: PLC0415
 
     whole("--clients", clients, at_least=1, remedy="Say how many tokens you need.")
     if output is None and not sys.stdout.isatty():
@@ -75,23 +99,77 @@ def enrol(
         raise ArgumentError("--output", None, "given where tokens do not go to a terminal", remedy)
     if output not in (None, "-"):
         create_private(Path(str(output)), b"")  # before anybody is enrolled
-    kept = _opened(database or _sqlite(folder, "shuffler"), store.SHUFFLER)
+    kept = _opened(database or _sqlite(folder, "shuffler"), rounds.SHUFFLER)
+    acts.record(folder, "enrol", clients=clients)
     with nullcontext(sys.stdout) if output in (None, "-") else Path(str(output)).open("a") as file:
-        for first in range(0, clients, store.TOGETHER):
-            names = [store.new_name() for _ in range(min(store.TOGETHER, clients - first))]
-            file.writelines(f"{token}\n" for token in store.enrol_all(kept, names))
+        for first in range(0, clients, rounds.TOGETHER):
+            names = [rounds.new_name() for _ in range(min(rounds.TOGETHER, clients - first))]
+            file.writelines(f"{token}\n" for token in rounds.enrol_all(kept, names))
             file.flush()
     kept.close()
 
 
 @app.command()
-def excluded(folder: Folder, database: DatabaseUrl = None) -> None:
-    """List the clients whose reports were left out of a round: a name and a round a line."""
-    from ..service.net import database as store  # noqa: PLC0415
-    from ..service.shuffler import rounds as releasing  # noqa: PLC0415
+def invite(
+    folder: Folder,
+    link: Annotated[str, typer.Option(help="Address of the page that people open: the shuffler's, or where it is hosted.")],
+    analyzer_key: Annotated[str, typer.Option(help="The analyzer's public key, which the link pins.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="A new file: handle and link a line; - is standard output.")],
+    people: Annotated[int, typer.Option(help="How many people to invite, each by a link of their own.")] = 1,
+    expires: Annotated[str, typer.Option(help="After which time a link that nobody has used is void: 12h, 14d, 4w.")] = "14d",
+    shuffler: Annotated[str | None, typer.Option(help="The shuffler's address, where the page is hosted elsewhere.")] = None,
+    enroller: Annotated[str | None, typer.Option(help="The enroller's address, which the link pins.")] = None,
+    sign_in: Annotated[bool, typer.Option("--sign-in", help="People sign in at the enroller (its --oidc-issuer).")] = False,
+    qr: Annotated[Path | None, typer.Option(help="A new folder for QR codes: HANDLE.svg each.")] = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Enrol people by links: each works on the first device that uses it, and only until it expires."""
+    from ..service.shuffler import invitations, rounds  # noqa: PLC0415
+    from .invite import check_codes, check_links, write_codes  # noqa: PLC0415
 
-    kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
-    for name, number in releasing.excluded_clients(kept):
+    seconds = period_of(expires, "--expires")
+    whole("--people", people, at_least=1, at_most=rounds.TOGETHER, remedy="Say how many links you need.")
+    pins = check_links(link, shuffler, analyzer_key, enroller, sign_in)
+    if qr is not None:
+        check_codes(qr)  # before anybody is enrolled
+    if output != "-":
+        create_private(Path(output), b"")
+    kept, until = _opened(database or _sqlite(folder, "shuffler"), rounds.SHUFFLER), time.time() + seconds
+    acts.record(folder, "invite", people=people, until=round(until), link=link)
+    names = [rounds.new_name() for _ in range(people)]
+    codes = invitations.invite(kept, names, until)
+    kept.close()
+    links = {
+        name: invitations.invitation_link(link, code=code, until=until, **pins) for name, code in zip(names, codes, strict=True)
+    }
+    with nullcontext(sys.stdout) if output == "-" else Path(output).open("a") as file:
+        file.writelines(f"{name}\t{one}\n" for name, one in links.items())
+    if qr is not None:
+        write_codes(qr, links)
+    say(
+        messages(), f"{people} invited until {time.strftime('%d %b %Y %H:%M', time.localtime(until))}; each link is for one person."
+    )
+
+
+@app.command()
+def excluded(
+    folder: Folder,
+    task: Annotated[str | None, typer.Option(help="The task's name, where the shuffler serves many.")] = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """List the clients whose reports were left out of a round: a name and a round a line."""
+    from ..service.shuffler import rounds  # noqa: PLC0415
+
+    if task is not None:
+        with tasks.registry_of(folder, database, "shuffler") as registry:
+            registry.row(task)
+            kept = registry.database(task, "shuffler", rounds.SHUFFLER)
+            for name, number in rounds.excluded_clients(kept):
+                typer.echo(f"{name} {number}")
+            kept.close()
+        return
+    kept = _opened(database or _existing(folder, "shuffler"), rounds.SHUFFLER)
+    for name, number in rounds.excluded_clients(kept):
         typer.echo(f"{name} {number}")
     kept.close()
 
@@ -103,11 +181,11 @@ def revoke(
     database: DatabaseUrl = None,
 ) -> None:
     """Strike out clients' tokens, so that they take part no more."""
-    from ..service.net import database as store  # noqa: PLC0415
-    from ..service.shuffler import rounds as releasing  # noqa: PLC0415
+    from ..service.shuffler import rounds  # noqa: PLC0415
 
-    kept = _opened(database or _existing(folder, "shuffler"), store.SHUFFLER)
-    revoked = releasing.revoke(kept, client)
+    kept = _opened(database or _existing(folder, "shuffler"), rounds.SHUFFLER)
+    acts.record(folder, "revoke", clients=sorted(client))
+    revoked = rounds.revoke(kept, client)
     kept.close()
     if unknown := sorted(set(client) - set(revoked)):
         remedy = "croupier serve excluded prints names. The others were revoked."
@@ -119,28 +197,51 @@ def revoke(
 @app.command()
 def shuffler(
     folder: Folder,
-    analyzer: Annotated[str, typer.Option(help="The analyzer's address.")],
-    analyzer_key: Annotated[str, typer.Option(help="The analyzer's public key: croupier serve key.")],
+    analyzer: Annotated[
+        str | None, typer.Option(help="The analyzer's address, to serve its one task. Default: the tasks of croupier serve task.")
+    ] = None,
+    analyzer_key: Annotated[str | None, typer.Option(help="The analyzer's public key: croupier serve key.")] = None,
     host: Host = "127.0.0.1",
     port: Port = 8801,
     certificate: Certificate = None,
     private_key: Key = None,
     dev: Dev = False,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the analyzer.")] = None,
+    enroller_ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the enroller, which counts blanks.")] = None,
     smallest: Annotated[int, typer.Option(help="Fewest users in a batch that this shuffler agrees to.")] = 100,
     page: Annotated[bool, typer.Option("--page", help="Serve the page with which people take part in a browser.")] = False,
     allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages elsewhere that may send here.")] = None,
     database: DatabaseUrl = None,
     processes: Annotated[int, typer.Option(help="Processes that share the port and the database; one of them leads.")] = 1,
+    behind_proxy: BehindProxy = False,
+    honest: Annotated[
+        float | None, typer.Option(help="Share of all enrolled people that is honest, where tasks ask fewer than are enrolled.")
+    ] = None,
+    keep_days: KeepDays = 30.0,
+    address_header: AddressHeader = None,
+    private_enrollers: Annotated[
+        bool, typer.Option("--private-enrollers", help="Ask enrollers in private networks also for tasks added by a token.")
+    ] = False,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
     from .processes import ShufflerOptions, serve_shuffler, serve_shufflers  # noqa: PLC0415
 
     whole("--processes", processes, at_least=1, at_most=256, remedy="Take about as many as there are cores.")
-    tls = _tls(folder, host, certificate, private_key, dev)
+    tls = _tls(folder, host, certificate, private_key, dev, behind_proxy)
+    if processes == 1:  # several share a port, and take it themselves
+        check_port(host, port)
     url = database or _sqlite(folder, "shuffler")
+    if (analyzer is None) != (analyzer_key is None):
+        raise ArgumentError("--analyzer-key", analyzer_key, "given with --analyzer, or neither", "Give both for one task.")
+    if honest is not None:
+        real("--honest", honest, above=0, at_most=1, remedy="Say which share of all enrolled people follows the protocol.")
+    real("--keep-days", keep_days, at_least=0, remedy="Say for how many days an ended task is kept.")
+    asked = (analyzer or "", analyzer_key or "")
     pages = (page, tuple(allow_origin or ()))
-    options = ShufflerOptions(folder, url, analyzer, analyzer_key, host, port, tls, ca, smallest, *pages)
+    limits = (not behind_proxy or address_header is not None, address_header)
+    more: dict[str, Any] = {"honest": honest, "keep_days": keep_days, "private_enrollers": private_enrollers}
+    options = ShufflerOptions(folder, url, *asked, host, port, tls, ca, smallest, *pages, enroller_ca, *limits, **more)
+    acts.record(folder, "start shuffler", analyzer=analyzer, analyzer_key=analyzer_key, smallest=smallest, processes=processes)
     if processes == 1:
         serve_shuffler(options)
     else:
@@ -160,9 +261,11 @@ def page(
 
 
 @app.command()
-def analyzer(
-    task: Annotated[Path, typer.Option(help="TOML file: what to train, for whom, under which promise.")],
+def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     folder: Folder,
+    task: Annotated[
+        Path | None, typer.Option(help="TOML file of the one task to serve. Default: the tasks of croupier serve task.")
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8802,
     certificate: Certificate = None,
@@ -172,29 +275,33 @@ def analyzer(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
     linger: Annotated[float, typer.Option(help="Seconds to wait, at the end, until the shuffler knows of it.")] = 30.0,
     database: DatabaseUrl = None,
+    behind_proxy: BehindProxy = False,
+    keep_days: KeepDays = 30.0,
 ) -> None:
-    """Train a model on people whose records never leave them, or ask them one question. The same command goes on where it was."""
+    """Train a model on people whose records never leave them, or ask them one question. The same command resumes it."""
     from ..service.analyzer.app import analyzer_app  # noqa: PLC0415
-    from ..service.analyzer.population import (  # noqa: PLC0415
-        RemotePopulation,
-        no_room,
-    )
-    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.analyzer.dashboard import NOISE_ALONE, is_noise_alone  # noqa: PLC0415
+    from ..service.analyzer.population import ANALYZER, RemotePopulation  # noqa: PLC0415
     from ..service.net.server import Served, signing_key  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
     from ..service.wire.outcomes import TaskEndedError  # noqa: PLC0415
     from ..service.wire.transports import TRANSPORTS  # noqa: PLC0415
 
+    if task is None:
+        real("--keep-days", keep_days, at_least=0, remedy="Say for how many days an ended task is kept.")
+        tls = _tls(folder, host, certificate, private_key, dev, behind_proxy)
+        tasks.serve_analyzer(folder, database or _sqlite(folder, "analyzer"), host, port, tls, processes, keep_days)
+        return
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
     saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")
     if not _is_copy(task_file.output, saved):  # otherwise this run was stopped after it had saved its model
         check_output(task_file.output, force)
-    tls = _tls(folder, host, certificate, private_key, dev)
+    tls = _tls(folder, host, certificate, private_key, dev, behind_proxy)
+    check_port(host, port)
     role_key = signing_key(folder)
     served_task = task_file.task()
-    if (warning := no_room(served_task)) is not None:
-        say(messages(), warning, "yellow")
-    kept = _opened(database or _sqlite(folder, "analyzer"), store.ANALYZER)
+    _introduce(served_task)
+    kept = _opened(database or _sqlite(folder, "analyzer"), ANALYZER)
     pool = None
     if TRANSPORTS[served_task.transport].uses_pool:
         pool = ProcessPoolExecutor(processes, get_context("spawn"), _end_with, (os.getpid(),))
@@ -207,7 +314,9 @@ def analyzer(
         Served(analyzer_app(population), host=host, port=port, tls=tls) as served,
         _until_stopped(population.stop) as stopped,
     ):
+        acts.record(folder, "start task", task=served_task.id, users=served_task.users)
         typer.echo(f"analyzer on {served.url}")
+        say(messages(), f"The task: {length_line(served_task)}")
         try:
             if isinstance(task_file, QueryFile):
                 write_answer(task_file, population, saved, served.url)
@@ -217,7 +326,7 @@ def analyzer(
             features = len(task_file.encoder.names)
             estimator = task_file.estimator.fit_population(population, features, checkpoint=folder / "run.journal")
         except KeyboardInterrupt:
-            raise Stopped("stopped; the same command goes on where it was") from None
+            raise Stopped("stopped; the same command resumes") from None
         except TaskEndedError as end:
             _finish(population, folder, stopped, linger, str(end))
             raise Stopped(f"{end}.", ENDED) from None
@@ -226,7 +335,55 @@ def analyzer(
         model.save(task_file.output)
         for line in [*promise_lines(estimator), *described_lines(model.schema, estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
+        if is_noise_alone(served_task, population.answered()):
+            say(messages(), f"warning: {NOISE_ALONE}.", "yellow")
         _finish(population, folder, stopped, linger)
+
+
+@app.command()
+def plan(
+    task: Annotated[Path, typer.Option(help="TOML file of a task, as for `croupier serve analyzer`.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show what a task file would ask, promise and take, and how long, before anything is served or written."""
+    from ..service.analyzer.dashboard import plan_words, promise_words  # noqa: PLC0415
+    from ..service.analyzer.population import no_room  # noqa: PLC0415
+    from ..service.shuffler.role import hidden_among  # noqa: PLC0415
+
+    asked = (QueryFile.load(task) if asks_question(task) else TaskFile.load(task)).task()
+    promise = promise_words(asked.schedule, asked.query.release)
+    sizes = {"report": asked.most_report_bytes(), "batch": asked.most_batch_bytes()}
+    if as_json:
+        whole_time = {"rounds": asked.schedule.rounds, "seconds": least_seconds(asked)}
+        plain = {"users": asked.users, "smallest": hidden_among(asked), "bytes": sizes, "promise": promise}
+        typer.echo(json.dumps(whole_time | plain | {"plan": dict(plan_words(asked, 1))}, indent=2))
+        return
+    rows = [["time", length_line(asked)], ["people", f"{asked.users:,}: enrol so many before the shuffler hears of the task"]]
+    rows += [["--smallest", f"at most {hidden_among(asked):,}, or the shuffler refuses the task"]]
+    rows += [["bytes", f"{sizes['report']:,} of a report, {sizes['batch']:,} of a batch"], *plan_words(asked, 1)]
+    shown = Table(box=None, pad_edge=False, show_header=False)
+    rows.append(["promise", promise["proved"]])
+    rows += [["if watched", words.watched_line(asked.schedule.guarantee, lots.delta)] for lots in _lots(asked)[:1]]
+    for name, text in rows:
+        shown.add_row(name, Text(text))
+    Console().print(shown)
+    if (warning := no_room(asked)) is not None:
+        say(messages(), warning, "yellow")
+
+
+def _lots(task: Any) -> list[Any]:
+    return [phase.lots for phase in task.schedule.phases if phase.lots is not None]
+
+
+def _introduce(task: Any) -> None:
+    """Say how a task's reports travel, what one cheat can do, and whether one ends it."""
+    from ..service.analyzer.population import no_room  # noqa: PLC0415
+    from ..service.wire.transports import TRANSPORTS  # noqa: PLC0415
+
+    how = TRANSPORTS[task.transport]
+    say(messages(), f"Reports travel by {how.name}, {task.most_report_bytes():,} bytes each: {how.cheat}.")
+    if (warning := no_room(task)) is not None:
+        say(messages(), warning, "yellow")
 
 
 def _finish(population: Any, folder: Path, stopped: threading.Event, linger: float, reason: str | None = None) -> None:
@@ -237,6 +394,7 @@ def _finish(population: Any, folder: Path, stopped: threading.Event, linger: flo
         population.ending.declare(len(population.answered()), None if reason is None else reason[:500])
         return page(Dashboard(population).state())
 
+    acts.record(folder, "end task", task=population.task.id, reason=reason)
     (folder / "run.html").write_text(population.store.insist(declared, stopped.is_set), encoding="utf-8")
     say(messages(), f"Page of the run: {folder / 'run.html'}.")
     if not population.ending.wait(linger, stopped):
@@ -299,17 +457,64 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def _tls(folder: Path, host: str, certificate: Path | None, key: Path | None, dev: bool) -> tuple[Path, Path] | None:
+def _tls(
+    folder: Path, host: str, certificate: Path | None, key: Path | None, dev: bool, behind_proxy: bool
+) -> tuple[Path, Path] | None:
     from ..service.net.server import development_certificate  # noqa: PLC0415
 
+    if behind_proxy:
+        if dev or certificate is not None or key is not None:
+            remedy = "Leave out --dev, --certificate and --private-key: they are the proxy's."
+            raise ArgumentError("--behind-proxy", True, "left out where the role ends TLS itself", remedy)
+        return None
     if dev:
         return development_certificate(folder)
     if certificate is not None and key is not None:
-        return certificate, key
+        return _readable_pair(certificate, key)
     if certificate is not None or key is not None or host not in _LOOPBACK:
-        remedy = "Give --certificate and --private-key, or --dev to try things out on this machine."
+        remedy = "Give --certificate and --private-key, --behind-proxy, or --dev to try things out on this machine."
         raise ArgumentError("--certificate", certificate, f"given, and its key, to listen on {host}", remedy)
     return None
+
+
+def _readable_pair(certificate: Path, key: Path) -> tuple[Path, Path]:
+    """The two files, which a server can use; what is wrong with one of them is said before anything is opened."""
+    for option, file in (("--certificate", certificate), ("--private-key", key)):
+        try:
+            file.read_bytes()
+        except OSError as problem:
+            raise ArgumentError(option, str(file), f"a PEM file that can be read ({problem.strerror})", "Check the path.") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as problem:
+        reason = getattr(problem, "reason", None) or "it cannot be read"
+        remedy = "Give the certificate, with its chain, and the key that it was made for, without a password."
+        raise ArgumentError(
+            "--certificate", str(certificate), f"a PEM certificate that fits --private-key ({reason})", remedy
+        ) from None
+    return certificate, key
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened on, before anything else is begun."""
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, OverflowError):
+        raise ArgumentError("--host", host, f"a name of this machine, with port {port}", "0.0.0.0 is all of its names.") from None
+    with socket.socket(family, kind, protocol) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(address)
+        except OSError as problem:
+            reason = (problem.strerror or str(problem)).lower()
+            remedy = (
+                "Another process has it; take another port, or stop that one."
+                if problem.errno == errno.EADDRINUSE
+                else ("Ports below 1024 need a right of their own." if problem.errno == errno.EACCES else "Check --host, too.")
+            )
+            raise ArgumentError("--port", port, f"one that can be opened on {host} ({reason})", remedy) from None
 
 
 def _opened(url: str, tables: Any) -> Any:
@@ -346,23 +551,36 @@ def _sqlite(folder: Path, name: str) -> str:
 def enroller_keys(
     folder: Folder,
     address: Annotated[str, typer.Option(help="Where clients will reach the enroller, such as https://enroller.example:8803.")],
-    slots: Annotated[int, typer.Option(help="Tokens a person: 1, or in the full model the rounds of the longest phase.")] = 1,
+    slots: Annotated[int, typer.Option(help="Tokens a person: 1; with secret lots, or in the full model, the rounds.")] = 1,
+    blanks: Annotated[int, typer.Option(help="With secret lots: tokens a slot for the shuffler's blanks, as the task says.")] = 0,
+    shuffler_key: Annotated[str | None, typer.Option(help="With --blanks: the shuffler's public key.")] = None,
 ) -> None:
     """Print an enroller's public keys, for the task file's `enroller`; made on first use, for one task."""
-    from ..service.enroller.enroller import token_keys  # noqa: PLC0415  (an extra)
-    from ..service.wire.enrolment import EnrollerKeys, check_address  # noqa: PLC0415
+    from ..service.enroller import blank_rule, token_keys  # noqa: PLC0415  (an extra)
+    from ..service.wire.enrolment import MOST_BLANKS, EnrollerKeys, check_address  # noqa: PLC0415
 
     whole("--slots", slots, at_least=1, at_most=10_000, remedy="Say in how many rounds a user is asked.")
+    from ..service.analyzer.task_file import public_key  # noqa: PLC0415
+
+    whole("--blanks", blanks, at_least=0, at_most=MOST_BLANKS, remedy="Say how many blanks a round has at most.")
+    if (blanks > 0) != (shuffler_key is not None):
+        remedy = "The enroller signs blanks for that shuffler alone."
+        raise ArgumentError("--shuffler-key", shuffler_key, "given with --blanks, and only then", remedy)
+    if shuffler_key is not None:
+        public_key("--shuffler-key", shuffler_key)
     check_address("--address", address)
+    if not (folder / "token.keys").exists():
+        acts.record(folder, "make enroller's keys", slots=slots)
     keys = token_keys(folder, slots)
+    blank_rule(folder, blanks, shuffler_key)
     moduli = tuple(key.public_key().public_numbers().n for key in keys)
-    typer.echo(json.dumps(EnrollerKeys(address, moduli).to_dict(), indent=1))
+    typer.echo(json.dumps(EnrollerKeys(address, moduli, blanks).to_dict(), indent=1))
 
 
 @app.command()
 def invitations(people: Annotated[int, typer.Option(help="How many people to invite.")] = 1) -> None:
     """Print new invitations, one a person, for `croupier serve enroller --people FILE`."""
-    from ..service.enroller.enroller import new_invitation  # noqa: PLC0415
+    from ..service.enroller import new_invitation  # noqa: PLC0415
 
     for _ in range(whole("--people", people, at_least=1, remedy="Say how many invitations you need.")):
         typer.echo(new_invitation())
@@ -381,24 +599,50 @@ def enroller(
     dev: Dev = False,
     database: DatabaseUrl = None,
     allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages that may ask for tokens here.")] = None,
+    behind_proxy: BehindProxy = False,
+    address_header: AddressHeader = None,
+    address: Annotated[str | None, typer.Option(help="With --oidc-issuer: where people reach this enroller.")] = None,
+    oidc_issuer: Annotated[
+        str | None, typer.Option(help="OpenID provider: who signs in there is invited, each account once.")
+    ] = None,
+    oidc_client: Annotated[str | None, typer.Option(help="This enroller's client ID at the provider.")] = None,
+    oidc_secret: Annotated[
+        str | None, typer.Option(envvar="CROUPIER_OIDC_SECRET", help="Its secret there, if it has one; better by the variable.")
+    ] = None,
+    oidc_require: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE: a claim that an account must have; may be given again.")
+    ] = None,
+    oidc_ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the provider.")] = None,
 ) -> None:
     """Sign tokens for invited people, unseen: so that a shuffler cannot make up users. Run by a third party."""
-    from ..service.enroller.enroller import (  # noqa: PLC0415
+    from ..service.enroller import (  # noqa: PLC0415
+        ENROLLER,
         EnrollerRole,
+        blank_rule,
         enroller_app,
         read_invitations,
         token_keys,
     )
-    from ..service.net import database as store  # noqa: PLC0415
+    from ..service.net.limits import AddressLimit  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
+    from ..service.oidc import add_sign_in  # noqa: PLC0415
     from ..service.shuffler.app import allow_origins  # noqa: PLC0415
 
-    tls = _tls(folder, host, certificate, private_key, dev)
+    tls = _tls(folder, host, certificate, private_key, dev, behind_proxy)
+    check_port(host, port)
     signers = token_keys(folder)
     invited = [] if people is None else read_invitations(people)
-    role = EnrollerRole(_opened(database or _sqlite(folder, "enroller"), store.ENROLLER), signers)
+    role = EnrollerRole(_opened(database or _sqlite(folder, "enroller"), ENROLLER), signers, *blank_rule(folder))
     web = enroller_app(role)
+    if oidc_issuer is not None:
+        from .invite import sign_in_of  # noqa: PLC0415
+
+        provider = (oidc_issuer, oidc_client, oidc_secret, oidc_require or [], oidc_ca)
+        add_sign_in(web, sign_in_of(folder, role, provider, address, allow_origin or []))
     allow_origins(web, allow_origin or [])
+    if not behind_proxy or address_header is not None:
+        web.add_middleware(AddressLimit, header=address_header)
+    acts.record(folder, "start enroller", invitations=len(invited), sign_in=oidc_issuer)
     new = role.admit(invited)
     with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served:
         typer.echo(f"enroller on {served.url}")
@@ -412,18 +656,20 @@ def enroller(
 
 
 def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, url: str) -> None:
-    """Ask, write the answer down, and put it on the page."""
-    answer = asked.answer(population)
-    population.page = answer_page(answer, title=asked.name or f"The answer: {asked.query.kind}")
-    page, text = asked.output.with_suffix(".html"), json.dumps(figures(answer), indent=2).encode()
-    write_whole(page, population.page.encode())
-    write_whole(saved, text)
-    write_whole(asked.output, text)
+    """Ask, write the answer down, and put it on the page; of a question over days, that of each day so far."""
+    page = asked.output.with_suffix(".html")
+    for answer in asked.answers(population):
+        population.page = answer_page(answer, title=asked.name or f"The answer: {asked.query.kind}")
+        text = json.dumps(figures(answer), indent=2).encode()
+        write_whole(page, population.page.encode())
+        write_whole(saved, text)
+        write_whole(asked.output, text)
     if isinstance(answer, Description):
         write_schema(asked, answer)
     schedule = population.task.schedule
     say(messages(), f"Certified: {words.certified_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
-    say(messages(), f"Answer: {asked.output}; with pictures: {page}, and {url}/answer until this is stopped (Ctrl-C).")
+    shown = f", and {url}/answer until this is stopped (Ctrl-C)" if url else ""
+    say(messages(), f"Answer: {asked.output}; with pictures: {page}{shown}.")
 
 
 def write_schema(asked: QueryFile, description: Description) -> None:
@@ -450,5 +696,7 @@ def figures(answer: Any) -> dict[str, Any]:
         histogram = answer.value
         counts = {"edges": histogram.edges.tolist(), "counts": histogram.counts.tolist(), "count_std": histogram.count_std}
         return {"users": answer.users, **counts, "guarantee": answer.guarantee.to_dict() if answer.guarantee else None}
+    if isinstance(answer, Answer):
+        return {**answer.value.to_dict(), "users": answer.users, "guarantee": answer.guarantee and answer.guarantee.to_dict()}
     plain: dict[str, Any] = json.loads(answer.to_json())
     return plain

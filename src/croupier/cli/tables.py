@@ -16,11 +16,12 @@ from ..files import write_whole
 from ..report.description import describe_page, description_table
 from ..statistics import Description
 from ..table import Schema, describe_table, draft, schema_from
+from ..table.datasets import example_csv
 from ..table.guess import TableGuess, guess_for
 from ..table.read import Dialect, Source
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .options import Decimal, Encoding, Sep, check_output, named_as_options
-from .progress import Shown, messages, say
+from .progress import Shown, messages, say, warnings_said
 
 _HEAD = """\
 # Public facts for croupier fit. Everything here is taken as known to everybody: no guarantee covers it.
@@ -31,10 +32,53 @@ _HEAD = """\
 """
 
 
+# Wide guesses that need no look at the data: what anybody would say of adults.
+_GUESS = """\
+[target]
+column = "ill"
+classes = ["no", "yes"]
+
+[columns.age]
+low = 0
+high = 120
+
+[columns.bmi]
+low = 10
+high = 80
+
+[columns.sport]
+low = 0
+high = 40
+
+[columns.smokes]
+levels = ["no", "yes"]
+"""
+_PEOPLE, _OTHERS = 20_000, 5_000
+
+
+def example(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go; made if it is not there.")] = Path("."),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+) -> None:
+    """Write a synthetic table to try everything on: people.csv, new.csv (other people) and guess.toml (wide public ranges)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "people.csv": example_csv(_PEOPLE, seed=0),
+        "new.csv": example_csv(_OTHERS, seed=1),
+        "guess.toml": _GUESS.encode(),
+    }
+    for name in files:
+        check_output(folder / name, force)
+    for name, content in files.items():
+        write_whole(folder / name, content)
+    said = f"{_PEOPLE:,} synthetic people are in {folder / 'people.csv'}, {_OTHERS:,} others in {folder / 'new.csv'}."
+    say(messages(), said + " docs/tutorial.md says what to do with them.")
+
+
 def schema(
     sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A PUBLIC sample, CSV or Parquet: never private records.")],
     target: Annotated[str, typer.Option(help="Column to predict.")],
-    user_column: Annotated[str | None, typer.Option(help="Column that says whose a row is.")] = None,
+    user_column: Annotated[str | None, typer.Option(help="Column that identifies the person each row belongs to.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the schema goes; otherwise it is printed.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -59,6 +103,8 @@ def schema(
         "A sample of the private records is not public.",
         "bold yellow",
     )
+    if facts.target.classes is not None and target in notes:
+        say(console, f"{target}: {' '.join(notes[target].split())}.", "yellow")
     if output is not None:
         say(console, f"Read and correct {output}, then: croupier fit DATA --schema {shlex.quote(str(output))}", "dim")
 
@@ -76,7 +122,7 @@ def describe(
     epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody who is asked.")],
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     guess: Annotated[
-        Path | None, typer.Option(help="TOML file of wide guesses; the header's columns, as numbers, unless given.")
+        Path | None, typer.Option(help="TOML file of wide guesses; default: the header's columns, as numbers.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict; needed for -o.")] = None,
     ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH, a generous guess; repeatable.")] = None,
@@ -89,7 +135,7 @@ def describe(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where a schema for croupier fit goes.")] = None,
     page: Annotated[Path | None, typer.Option("--html", help="Where a page with pictures goes.")] = None,
     user_column: Annotated[
-        str | None, typer.Option(help="Column that says whose a row is; otherwise each row is a person.")
+        str | None, typer.Option(help="Column that identifies the person each row belongs to; otherwise each row is a person.")
     ] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
     account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people who are asked.")] = None,
@@ -98,6 +144,9 @@ def describe(
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
+    as_numbers: Annotated[
+        bool, typer.Option("--as-numbers", help="Take CSV columns of which nothing is said for numbers; text wastes its part.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what each column is taken for, and ask nobody.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -115,8 +164,8 @@ def describe(
             None if guess is None else TableGuess.load(guess),
             target=target,
             user=user_column,
-            ranges=_pairs("--range", ranges or ()),
-            levels=_pairs("--levels", levels or ()),
+            ranges=pairs("--range", ranges or ()),
+            levels=pairs("--levels", levels or ()),
             whole=whole or (),
             leave_out=leave_out or (),
         )
@@ -130,18 +179,26 @@ def describe(
         if dry_run:
             say(console, "Nobody was asked, and nothing was spent.")
             return
-        description = describe_table(
-            source,
-            guesses,
-            epsilon=epsilon,
-            delta=delta,
-            share=share,
-            honest=honest,
-            seed=seed,
-            account=None if account is None else PrivacyAccount(account),
-            work_dir=work_dir,
-            watcher=Shown(console, shown=console.is_terminal and not as_json),
-        )
+        if guesses.undeclared and not as_numbers:
+            remedy = (
+                "Use --range COLUMN=LOW..HIGH, --levels COLUMN=A,B, --leave-out COLUMN or a --guess file: each takes a part of "
+                "epsilon; --as-numbers takes all of them for numbers. Nobody was asked."
+            )
+            columns = Found(f"{'has' if len(guesses.undeclared) == 1 else 'have'} no range, levels or type")
+            raise ArgumentError(", ".join(guesses.undeclared), columns, "declared", remedy)
+        with warnings_said(console):
+            description = describe_table(
+                source,
+                guesses,
+                epsilon=epsilon,
+                delta=delta,
+                share=share,
+                honest=honest,
+                seed=seed,
+                account=None if account is None else PrivacyAccount(account),
+                work_dir=work_dir,
+                watcher=Shown(console, shown=console.is_terminal and not as_json),
+            )
     if page is not None:
         write_whole(page, describe_page(description, title=f"A private look at {source.path.name}").encode())
     if as_json:
@@ -156,7 +213,7 @@ def describe(
             say(Console(), f"Schema: {output}. Read it, then: {fit}", "dim")
 
 
-def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     """COLUMN=VALUE, by the column."""
     found = {}
     for text in texts:

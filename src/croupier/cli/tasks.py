@@ -1,0 +1,307 @@
+"""`croupier serve task`: the tasks of a role that serves many, its operators' tokens and its keys; and the roles themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..service.analyzer.task_file import QueryFile, public_key
+from ..service.wire.documents import Document, WireError
+from ..service.wire.outcomes import RefusedError
+from ..service.wire.task import Task
+from ..service.wire.transports import TRANSPORTS
+from ..table import TableModel
+from ..validation import ArgumentError, Found, whole
+from . import acts
+from .progress import messages, say
+
+if TYPE_CHECKING:
+    from ..service.analyzer.host import HostedTask
+    from ..service.net.registry import Registry
+
+app = typer.Typer(no_args_is_help=True, help="Add, list, pause, resume and end the tasks of a role that serves many.")
+
+Folder = Annotated[Path, typer.Option("--dir", help="The role's folder.")]
+DatabaseUrl = Annotated[
+    str | None, typer.Option(envvar="CROUPIER_DATABASE", help="Database URL. Default: SQLite in the role's folder.")
+]
+Name = Annotated[str, typer.Option("--name", help="The task's name: it is served at /tasks/NAME.")]
+
+
+@contextmanager
+def registry_of(folder: Path, database: str | None, role: str | None = None) -> Iterator[Registry]:
+    """A role's registry; errors in words of the command line."""
+    from ..service.analyzer.population import ANALYZER  # noqa: PLC0415  (an extra)
+    from ..service.net.database import role_tables  # noqa: PLC0415
+    from ..service.net.registry import Registry  # noqa: PLC0415
+    from ..service.shuffler.rounds import SHUFFLER  # noqa: PLC0415
+    from .serve import _opened, _sqlite  # noqa: PLC0415
+
+    found = [name for name in ("shuffler", "analyzer") if (folder / f"{name}.db").is_file()]
+    if role is None and database is None and len(found) != 1:
+        raise ArgumentError("--dir", str(folder), "the folder of a shuffler, or of an analyzer", "Start the role first.")
+    kind = role or (found or [""])[0]
+    store = _opened(database or _sqlite(folder, kind), {"shuffler": SHUFFLER, "analyzer": ANALYZER}.get(kind) or role_tables())
+    try:
+        yield Registry(store, folder)
+    except (RefusedError, WireError) as problem:
+        raise ArgumentError("task", Found(f"is refused: {problem}"), "one that this role can serve", "Change it.") from None
+    finally:
+        store.close()
+
+
+@app.command()
+def add(
+    folder: Folder,
+    task: Annotated[Path | None, typer.Option(help="At an analyzer: the task's TOML file, copied with the files it names.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The task's name, under which it is served. Default: that of the file or the address.")
+    ] = None,
+    shuffler_key: Annotated[str | None, typer.Option(help="The shuffler's public key, instead of the file's.")] = None,
+    analyzer: Annotated[str | None, typer.Option(help="At a shuffler: the task's address at its analyzer.")] = None,
+    analyzer_key: Annotated[str | None, typer.Option(help="At a shuffler: the analyzer's public key.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="At a shuffler: certificates to trust for the analyzer.")] = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Serve another task from now on; a role that runs begins it within a second."""
+    from ..service.analyzer.host import add_files, files_of  # noqa: PLC0415
+    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
+
+    if (task is None) == (analyzer is None):
+        raise ArgumentError("--task", task, "given at an analyzer, and --analyzer at a shuffler", "Give one of them.")
+    if task is not None:
+        called = name or task.stem.lower()
+        with registry_of(folder, database, "analyzer") as registry:
+            acts.record(folder, "add task", name=called, file=str(task))
+            served = add_files(registry, Keyring(folder), called, files_of(task, shuffler_key))
+        typer.echo(f"task {called} at /tasks/{called} of this analyzer: {served.users:,} users, {served.schedule.guarantee}")
+        return
+    if analyzer_key is None:
+        raise ArgumentError("--analyzer-key", None, "given", "The analyzer's croupier serve key prints it.")
+    public_key("--analyzer-key", analyzer_key)
+    with registry_of(folder, database, "shuffler") as registry:
+        address = checked_address(str(analyzer))
+        called = name or address.rsplit("/", 1)[-1]
+        acts.record(folder, "add task", name=called, analyzer=address, analyzer_key=analyzer_key)
+        registry.add(called, checked_key(analyzer_key), address, ca="" if ca is None else str(ca.absolute()))
+    typer.echo(f"task {called} at /tasks/{called} of this shuffler")
+
+
+@app.command("list")
+def list_tasks(
+    folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False, database: DatabaseUrl = None
+) -> None:
+    """List all tasks of a role, with their states."""
+    with registry_of(folder, database) as registry:
+        rows = registry.rows()
+    if as_json:
+        typer.echo(json.dumps([row.__dict__ for row in rows], indent=1))
+        return
+    table = Table("name", "state", "task", "analyzer", "added", "ended", "", box=None, pad_edge=False)
+    for row in rows:
+        what = "deleted" if row.deleted is not None else row.why
+        times = [_moment(row.added), _moment(row.ended)]
+        table.add_row(row.name, row.state, (row.task or "-")[:8], row.owner[:8], *times, Text(what))
+    Console(soft_wrap=True).print(table)
+
+
+def _moment(seconds: float | None) -> str:
+    return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+@app.command()
+def pause(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
+    """Open no new round of a task. A round that is open ends as it would."""
+    _change(folder, name, database, "paused")
+
+
+@app.command()
+def resume(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
+    """Go on with a task that was paused."""
+    _change(folder, name, database, "running")
+
+
+@app.command()
+def end(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
+    """End a task for good. What people sent is deleted at once, all else of it after some days."""
+    _change(folder, name, database, "ended")
+
+
+def _change(folder: Path, name: str, database: str | None, state: str) -> None:
+    from ..service.net.registry import TaskState  # noqa: PLC0415
+
+    with registry_of(folder, database) as registry:
+        acts.record(folder, f"let a task be {state}", name=name)
+        registry.change(name, TaskState(state), why="ended by its operator" if state == "ended" else "")
+    typer.echo(f"task {name} is {state}")
+
+
+@app.command()
+def token(
+    folder: Folder,
+    analyzer: Annotated[str | None, typer.Option(help="At a shuffler: an analyzer's address, below which its tasks are.")] = None,
+    analyzer_key: Annotated[
+        str | None, typer.Option(help="At a shuffler: the analyzer's key, whose tasks alone it can change.")
+    ] = None,
+    most: Annotated[int | None, typer.Option(help="Tasks at a time. Default: 16 of an analyzer.")] = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Print a token for whoever changes tasks by the network: all of them, or those of one analyzer. Only its hash is kept."""
+    from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
+
+    if (analyzer is None) != (analyzer_key is None):
+        raise ArgumentError("--analyzer", analyzer, "given with --analyzer-key, or neither", "Say whose tasks the token is for.")
+    if most is not None:
+        whole("--most", most, at_least=1, remedy="Say how many tasks it may have at a time.")
+    with registry_of(folder, database) as registry:
+        acts.record(folder, "new operator's token", analyzer=analyzer, analyzer_key=analyzer_key, most=most)
+        owner = None if analyzer_key is None else checked_key(analyzer_key)
+        typer.echo(registry.new_operator(owner, None if analyzer is None else checked_address(analyzer), most))
+
+
+@app.command("revoke-token")
+def revoke_token(
+    folder: Folder,
+    analyzer_key: Annotated[
+        str | None, typer.Option(help="At a shuffler: the analyzer's key, whose tokens end. Default: those for all tasks.")
+    ] = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Take back the tokens of one analyzer, or all that are good for all tasks; what they have added stays."""
+    from ..service.shuffler.host import checked_key  # noqa: PLC0415
+
+    with registry_of(folder, database) as registry:
+        owner = None if analyzer_key is None else checked_key(analyzer_key)
+        acts.record(folder, "take back operators' tokens", analyzer_key=owner)
+        typer.echo(f"{registry.revoke(owner)} tokens were taken back")
+
+
+@app.command()
+def succeed(
+    folder: Folder,
+    announcement: Annotated[Path, typer.Option(help="File that the analyzer's croupier serve rotate-key wrote.")],
+    database: DatabaseUrl = None,
+) -> None:
+    """At a shuffler: take an analyzer's word, signed by its key, that another one follows. Clients hear of it here."""
+    with registry_of(folder, database) as registry:
+        acts.record(folder, "take a new key of an analyzer's", file=str(announcement))
+        old, new = registry.succeed(Document.from_bytes(announcement.read_bytes()))
+    typer.echo(f"the key {old} is followed by {new}")
+
+
+def rotate_key(
+    folder: Folder,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A new file for the announcement, signed by the old key.")],
+) -> None:
+    """Make a new signing key, announced by the old one, for new tasks; tasks that have begun keep theirs until they end."""
+    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.wire.succession import hex_of  # noqa: PLC0415
+
+    acts.record(folder, "rotate the signing key")
+    keys = Keyring(folder)
+    output.write_bytes(keys.rotate().to_bytes())
+    typer.echo(hex_of(keys.current))
+    say(messages(), f"Announcement: {output}. Start the role again, and give both to the other party.")
+
+
+# The roles.
+
+
+def work(one: HostedTask) -> None:
+    """Train a task's model, or ask its question, and save what comes of it in the task's folder."""
+    from ..service.analyzer.dashboard import Dashboard, page  # noqa: PLC0415
+    from .serve import write_answer  # noqa: PLC0415
+
+    if isinstance(one.file, QueryFile):
+        write_answer(one.file, one.population, one.folder / "saved-answer.json", "")
+    else:
+        features = len(one.file.encoder.names)
+        estimator = one.file.estimator.fit_population(one.population, features, checkpoint=one.folder / "run.journal")
+        TableModel(one.file.facts, estimator).save(one.file.output)
+        say(messages(), f"Model: {one.file.output}.")
+    (one.folder / "run.html").write_text(page(Dashboard(one.population).state()), encoding="utf-8")
+
+
+def serve_analyzer(
+    folder: Path, url: str, host: str, port: int, tls: tuple[Path, Path] | None, processes: int, keep_days: float
+) -> None:
+    """An analyzer of many tasks, until it is stopped."""
+    from ..service.analyzer.host import AnalyzerHost  # noqa: PLC0415
+    from ..service.net.front import front_app  # noqa: PLC0415
+    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.net.server import Served  # noqa: PLC0415
+    from ..service.wire.succession import hex_of  # noqa: PLC0415
+    from .serve import _end_with, _until_stopped  # noqa: PLC0415
+
+    @cache
+    def pool() -> Executor:
+        return ProcessPoolExecutor(processes, get_context("spawn"), _end_with, (os.getpid(),))
+
+    def pool_for(task: Task) -> Executor | None:
+        return pool() if TRANSPORTS[task.transport].uses_pool else None
+
+    with (
+        _until_stopped() as stopped,
+        AnalyzerHost(folder, url, work, pool=pool_for, keep_days=keep_days) as hosted,
+        Served(
+            front_app("croupier analyzer", hosted, hosted.store, partial(acts.record, folder)), host=host, port=port, tls=tls
+        ) as served,
+    ):
+        typer.echo(f"analyzer on {served.url}")
+        typer.echo(f"key {hex_of(Keyring(folder).current)}")
+        stopped.wait()
+    if pool.cache_info().currsize:
+        pool().shutdown(cancel_futures=True)
+
+
+def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> None:
+    """A shuffler of many tasks, until it is stopped: one process of it."""
+    from ..service.net.front import front_app  # noqa: PLC0415
+    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.net.limits import limit_addresses  # noqa: PLC0415
+    from ..service.net.server import Loop, Served  # noqa: PLC0415
+    from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
+    from ..service.shuffler.host import ShufflerHost  # noqa: PLC0415
+    from ..service.shuffler.invitations import add_claims  # noqa: PLC0415
+    from ..service.shuffler.role import ShufflerRole  # noqa: PLC0415
+    from ..service.wire.succession import hex_of  # noqa: PLC0415
+    from .serve import _until_stopped  # noqa: PLC0415
+
+    def app_of(role: ShufflerRole, loop: Loop) -> Any:
+        web = shuffler_app(role, loop)
+        if options.page:
+            add_page(web, lambda: role.task.enroller.address if role.task and role.task.enroller else None)
+        allow_origins(web, list(options.origins))
+        return web
+
+    limits: dict[str, Any] = {"smallest": options.smallest, "honest": options.honest, "keep_days": options.keep_days}
+    limits |= {"enroller_ca": options.enroller_ca, "private_enrollers": options.private_enrollers}
+    with _until_stopped() as stopped, ShufflerHost(options.folder, options.database, app=app_of, **limits) as hosted:
+        web = front_app("croupier shuffler", hosted, hosted.people, partial(acts.record, options.folder))
+        if options.page:
+            add_page(web)
+        add_claims(web, hosted)
+        allow_origins(web, list(options.origins))
+        if options.limited:
+            limit_addresses(web, header=options.address_header)
+        with Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared) as served:
+            if ready is None:
+                typer.echo(f"shuffler on {served.url}")
+                typer.echo(f"key {hex_of(Keyring(options.folder).current)}")
+            else:
+                ready()
+            stopped.wait()
