@@ -76,7 +76,7 @@ class Cells:
                 worker.terminate()
             kept = sum(job in self for job in jobs)
             print(
-                f"\nstopped: {kept} of {len(jobs)} cells are kept in {self.path}; the same command goes on.",
+                f"\nstopped: {kept} of {len(jobs)} cells are kept in {self.path}; the same command resumes.",
                 file=sys.stderr,
                 flush=True,
             )

@@ -1,9 +1,8 @@
-"""Pages of the documentation that are made of stored results: their command line, and sections out of benchmarks' own pages."""
+"""Pages of the documentation that are made of stored results: their command line."""
 
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -43,9 +42,3 @@ def run(name: str, options: Sequence[str]) -> None:
     text = chosen.page(arguments.results)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(text)
-
-
-def section(title: str, page: str) -> str:
-    """Return a benchmark's page as a section: under this title in the place of its own, with headings one level down."""
-    body = page.partition("\n")[2].strip()
-    return f"## {title}\n\n" + re.sub(r"^(#+) ", r"#\1 ", body, flags=re.M) + "\n"

@@ -10,6 +10,7 @@ Results = dict[str, Any]
 NAMES = (
     "rates",
     "sum",
+    "bits",
     "peers",
     "private_statistics",
     "speed",
@@ -20,6 +21,10 @@ NAMES = (
     "proofs",
     "accountants",
     "ridge_choice",
+    "flower",
+    "rules",
+    "questions",
+    "coverage",
 )
 
 
@@ -70,6 +75,9 @@ class Section(Benchmark, Protocol):
 
     def headline(self, results: Results) -> str:
         """Return all of it in one sentence."""
+
+    def summary(self, results: Results) -> str:
+        """Return its main table with what must be known to read it, as Markdown below a heading of the second level."""
 
 
 def benchmark(name: str) -> Benchmark:

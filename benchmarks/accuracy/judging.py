@@ -13,6 +13,12 @@ def judge(results: Results) -> list[Verdict]:
     for row in results["accuracy"]:
         what = f"{row['task']}, {row['interactivity']}, {row['lots']} lots, {row['rule']}, epsilon {row['epsilon']:g}: accuracy"
         verdicts.append(Verdict(what, f"at least {row['asked']:g}", f"{row['median']:.4f}", row["median"] >= row["asked"]))
+    for row in results.get("estimators", []):
+        what = f"{row['task']}, the estimator as it comes, epsilon {row['epsilon']:g}: {kind_of(row)}"
+        verdicts.append(Verdict(what, f"at least {row['asked']:g}", f"{row['median']:.4f}", row["median"] >= row["asked"]))
+    for row in results.get("maps", []):
+        what = f"{row['task']}, {row['map']}, the estimator as it comes, epsilon {row['epsilon']:g}: accuracy"
+        verdicts.append(Verdict(what, f"at least {row['asked']:g}", f"{row['median']:.4f}", row["median"] >= row["asked"]))
     if cost := results["cost"]:
         what = "covtype: time of a sequential fit with secret lots over the same schedule without privacy"
         ratio, asked = cost["private_ratio"], cost["asked"]
@@ -21,6 +27,11 @@ def judge(results: Results) -> list[Verdict]:
         ratio, asked = cost["practical_secret_ratio"], cost["secret_asked"]
         verdicts.append(Verdict(what, f"at most {asked:g}", f"{ratio:.2f}", ratio <= asked))
     return verdicts + [fewer_bits(row, full) for row, full in asked_once_and_in_every_round(results)]
+
+
+def kind_of(row: dict[str, Any]) -> str:
+    """What the score of a row is."""
+    return "R^2" if ", " in row["task"] else "accuracy"
 
 
 def asked_once_and_in_every_round(results: Results) -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import time
@@ -18,12 +19,18 @@ from croupier.optimizer.algorithms import acsa
 from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
 
+from ..cells import Cells, fingerprint
 from ..datasets import loader
 from ..protocol import Results
 from ..timing import forget_plans, turns
+from . import estimators, maps
 
-BOUND, PRACTICAL = {"method": "acsa", "lots": "open"}, {"rule": "practical", "lots": "open"}
-SECRET = {"rule": "practical", "lots": "secret"}
+PARTS = ("estimators", "maps", "minimize", "cost")
+
+# The plain rule and the encoder that does not rotate: these rows compare lots and batches, all else the same.
+PLAIN = {"rule": "plain", "rotation": False}
+BOUND, PRACTICAL = {"method": "acsa", "lots": "open"}, PLAIN | {"lots": "open"}
+SECRET = PLAIN | {"lots": "secret"}
 # A little more noise for about half the bits, where coordinates are many; the rounds were chosen on a tenth of the training rows.
 THRIFTY = SECRET | {"max_inflation": 1.15, "rounds": 40}
 # (task, classes, radius, delta or None for 1/n^2, interactivity, epsilons, what to override, accuracy asked for)
@@ -138,16 +145,28 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder with load.py")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", help="tasks to run")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, help="what to measure; the rest stays as stored (default: all)")
+    parser.add_argument("--fresh", action="store_true", help="measure again what is there already of estimators and maps")
 
 
 def measure(arguments: argparse.Namespace) -> Results:
     """The accuracies that were asked for, and the cost of privacy."""
     if arguments.data is None:
         arguments.error("--data is needed: the folder with load.py")
-    load, quick = loader(arguments.data).load, arguments.quick
-    rows = [row for row in ROWS if not arguments.only or row[0] in arguments.only]
-    if quick:
-        rows = [row for row in rows if row[4] == "sequential"]
-    cost = cost_of_privacy(load, 3 if quick else 15) if not arguments.only or "covtype" in arguments.only else None
-    table = accuracies(load, rows, 1 if quick else arguments.seeds)
-    return {"croupier": cr.__version__, "numpy": np.__version__, "quick": quick, "accuracy": table, "cost": cost}
+    load, quick, only = loader(arguments.data).load, arguments.quick, arguments.only
+    parts, stored = arguments.parts or PARTS, arguments.folder / "accuracy.json"
+    found: Results = json.loads(stored.read_text()) if arguments.parts and stored.exists() else {}
+    found |= {"croupier": cr.__version__, "numpy": np.__version__, "quick": quick}
+    seeds = 1 if quick else arguments.seeds
+    settings = {"data": fingerprint(arguments.data / "load.py")}
+    cells = Cells(arguments.folder / "accuracy.cells.jsonl", settings, fresh=arguments.fresh)
+    if "estimators" in parts:
+        found["estimators"] = estimators.accuracies(load, cells, only, seeds)
+    if "maps" in parts:
+        found["maps"] = maps.accuracies(load, cells, only, seeds)
+    if "minimize" in parts:
+        rows = [row for row in ROWS if (not only or row[0] in only) and (not quick or row[4] == "sequential")]
+        found["accuracy"] = accuracies(load, rows, seeds)
+    if "cost" in parts and (not only or "covtype" in only):
+        found["cost"] = cost_of_privacy(load, 3 if quick else 15)
+    return {"estimators": [], "maps": [], "accuracy": [], "cost": None} | found

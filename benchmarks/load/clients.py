@@ -1,20 +1,26 @@
-"""Clients as they are: each asks for the task and the round over TLS and sends its report, over one connection or three."""
+"""Clients as they are: each asks for the task and the round over TLS and sends its report, over one connection or two."""
 
 from __future__ import annotations
 
 import multiprocessing
+import socket
+import ssl
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from rich.progress import track
 
-from croupier.service.net import database as tables
 from croupier.service.net.database import Database
 from croupier.service.net.http import Server
+from croupier.service.shuffler import rounds as shuffler_tables
 
+from .sending import Delivery, request_of
 from .sizes import Sizes
 from .world import world
 
@@ -31,7 +37,7 @@ def clients(sizes: Sizes) -> dict[str, Any]:
             complete = there.trained.wait(60)
         rows.append(
             {
-                "connections_a_client": 1 if kept else 3,
+                "connections_a_client": 1 if kept else 2,
                 "clients": sizes.strangers,
                 "a_second": sizes.strangers / seconds,
                 "shuffler_cpu_a_client": spent / sizes.strangers,
@@ -65,7 +71,7 @@ def _send(url: str, ca: Path | None, jobs: list[tuple[str, bytes]], kept: bool, 
                 return
             token, body = job
             server, known = Server(url, ca=ca), {"Authorization": f"Bearer {token}"}
-            for path, brought in (("/v1/task", None), ("/v1/round", None), ("/v1/report", body)):
+            for path, brought in (("/v1/start", None), ("/v1/report", body)):
                 server.send(path, brought, known)
                 if not kept:
                     server.close()
@@ -83,10 +89,82 @@ def _send(url: str, ca: Path | None, jobs: list[tuple[str, bytes]], kept: bool, 
 def _enrolling(count: int) -> float:
     """Seconds to enrol so many clients, as `croupier serve enrol` does."""
     with tempfile.TemporaryDirectory(prefix="croupier-load-") as folder:
-        kept = Database(f"sqlite:///{folder}/shuffler.db", tables.SHUFFLER)
+        kept = Database(f"sqlite:///{folder}/shuffler.db", shuffler_tables.SHUFFLER)
         begun = time.perf_counter()
-        for first in range(0, count, tables.TOGETHER):
-            tables.enrol_all(kept, [tables.new_name() for _ in range(min(tables.TOGETHER, count - first))])
+        for first in range(0, count, shuffler_tables.TOGETHER):
+            shuffler_tables.enrol_all(
+                kept, [shuffler_tables.new_name() for _ in range(min(shuffler_tables.TOGETHER, count - first))]
+            )
         seconds = time.perf_counter() - begun
         kept.close()
     return seconds
+
+
+def visit(url: str, ca: Path | None, jobs: list[tuple[str, bytes]], threads: int, flags: Any, out: Any) -> None:
+    """Every job is a client of its own: a new connection, by two or three requests, whichever the shuffler has."""
+    left, lock, refusals = iter(range(len(jobs))), threading.Lock(), dict[int, int]()
+    at, waits = [0.0] * len(jobs), [0.0] * len(jobs)
+    host, port = url.split("://")[1].split(":")
+    secure = None if ca is None else ssl.create_default_context(cafile=ca)
+    known = ["/v1/start"] if _has_start(url, secure) else ["/v1/task", "/v1/round"]
+    begun, cpu = time.perf_counter(), time.process_time()
+
+    def asked(connection: Any, path: str, token: str) -> int:
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        return _answered(connection, head.encode())
+
+    def work() -> None:
+        while True:
+            with lock:
+                job = next(left, None)
+            if job is None:
+                return
+            token, body = jobs[job]
+            sent = time.perf_counter()
+            with socket.create_connection((host, int(port)), timeout=60) as plain, ExitStack() as stack:
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection = (
+                    plain if secure is None else stack.enter_context(secure.wrap_socket(plain, server_hostname="localhost"))
+                )
+                status = [asked(connection, path, token) for path in known]
+                status.append(_answered(connection, request_of(token, body)))
+            at[job], waits[job] = time.perf_counter() - begun, time.perf_counter() - sent
+            for one in status:
+                if one != 200:
+                    with lock:
+                        refusals[one] = refusals.get(one, 0) + 1
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    out.put(Delivery(at, waits, 0, refusals, time.process_time() - cpu))
+
+
+def _has_start(url: str, secure: ssl.SSLContext | None) -> bool:
+    """Whether one answer holds task and round, as clients of this version ask for."""
+    try:
+        urllib.request.urlopen(f"{url}/v1/start", timeout=60, context=secure).close()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code != 404
+    return True
+
+
+def _answered(connection: Any, request: bytes) -> int:
+    """The status of the answer, all of which is read."""
+    connection.sendall(request)
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        if not (part := connection.recv(1 << 16)):
+            raise ConnectionError
+        answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lower = head.lower()
+    length = int(lower.split(b"\r\ncontent-length:", 1)[1].split(b"\r\n", 1)[0]) if b"\r\ncontent-length:" in lower else 0
+    read = len(body)
+    while read < length:
+        if not (part := connection.recv(1 << 16)):
+            raise ConnectionError
+        read += len(part)
+    return int(head[9:12])

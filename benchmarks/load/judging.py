@@ -9,6 +9,8 @@ from .sizes import KILLS
 REPORTS_A_SECOND, OPENED_A_SECOND = 300, 10_000
 # Of verified reports, 100 coordinates of counts to 50: bytes, milliseconds to prove, microseconds to verify at each server.
 VERIFIED_BYTES, PROVING, VERIFYING = 8_000, 5.0, 50.0
+# Processor time before over after, where an earlier version was measured with it.
+FASTER = 2.0
 
 
 def judge(results: Results) -> list[Verdict]:
@@ -47,6 +49,13 @@ def judge(results: Results) -> list[Verdict]:
         exact = sum(row["sum_is_exact"] for row in shared)
         what = "several processes on PostgreSQL: the sum is exactly that of all reports"
         rows.append((what, f"{exact} of {len(shared)} rounds", exact == len(shared)))
+    if simulated := results.get("simulation"):
+        what = "people simulated through both roles: every sum exact"
+        rows.append((what, f"{simulated['people']:,}", simulated["sums_are_exact"]))
+    rows += [
+        (f"{row['what']}: at most half the processor time of before", f"{1 / row['ratio']:.2f}", row["ratio"] >= FASTER)
+        for row in results.get("against", {}).get("rows", ())
+    ]
     return [Verdict(what, "", found, bool(held)) for what, found, held in rows]
 
 

@@ -9,16 +9,20 @@ import platform
 import sqlite3
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import croupier as cr
 
 from ..command import read, store
 from ..protocol import Results
+from .against import against
 from .clients import clients
 from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
+from .simulating import simulate
 from .sizes import QUICK, Sizes
 from .verifying import verified
 
@@ -31,12 +35,19 @@ SECTIONS: dict[str, Callable[[Sizes], Any]] = {
     "runs": whole_runs,
     "processes": several,
     "large": large,
+    "against": against,
+    "simulation": simulate,
 }
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections to measure; the others are kept as stored")
+    parser.add_argument("--before", help="an earlier checkout, which the section `against` compares with")
+
+
+def _stored(folder: Path) -> Results:
+    return read("load", folder) if (folder / "load.json").exists() else {}
 
 
 def measure(arguments: argparse.Namespace) -> Results:
@@ -46,7 +57,10 @@ def measure(arguments: argparse.Namespace) -> Results:
         arguments.error(f"--only knows {', '.join(SECTIONS)}, not {', '.join(unknown)}")
     keep = set(sections) != set(SECTIONS) and (folder / "load.json").exists()
     results: Results = read("load", folder) if keep else {}
-    sizes = QUICK if quick else Sizes()
+    sizes = replace(QUICK if quick else Sizes(), before=arguments.before)
+    if "against" in sections and arguments.before is None and "against" in (stored := _stored(folder)):
+        sections.remove("against")  # nothing to compare with: what is stored stays
+        results.setdefault("against", stored["against"])
     results |= {
         "version": cr.__version__,
         "python": platform.python_version(),

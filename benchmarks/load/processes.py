@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from croupier.service.net import database as tables
 from croupier.service.net.database import Database
+from croupier.service.shuffler import rounds as shuffler_tables
 
 from . import watching
 from .postgres import Postgres, found, postgres
@@ -68,7 +68,7 @@ def large(sizes: Sizes) -> dict[str, Any]:
         return {"postgres": False}
     with postgres() as server:
         url = server.database("large")
-        Database(url, tables.SHUFFLER).close()
+        Database(url, shuffler_tables.SHUFFLER).close()
         bare = server.bytes_of("large")
         placed = Placed(url, 2, sizes.large_dim)
         with world(sizes.large_reports, placed=placed) as there:

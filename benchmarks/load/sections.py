@@ -21,8 +21,8 @@ from rich.progress import track
 
 import croupier as cr
 from croupier.protocol import SecureRandom, VectorSum
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.population import RemotePopulation
-from croupier.service.net import database as tables
 from croupier.service.wire.transports import MaskedSum, Messages, SealedBatch
 
 from .sending import delivering
@@ -135,14 +135,14 @@ def stored(there: World) -> dict[str, bytes]:
 def analyzer_counts(population: RemotePopulation) -> tuple[list[int], int] | None:
     """The counts and users that the analyzer has stored, None before the batch arrived."""
     with population.store.begin() as connection:
-        found = connection.execute(tables.asked.select()).one()
+        found = connection.execute(analyzer_tables.asked.select()).one()
     return None if found.ones is None else (json.loads(found.ones), found.users)
 
 
 def ciphertexts(sizes: Sizes) -> dict[str, Any]:
     """One process: sealing and opening, medians of five."""
     key, digest, count = X25519PrivateKey.generate(), bytes(32), sizes.envelopes
-    plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=count, dim=DIM)
+    plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=count, dim=DIM, rotation=None)
     one_user = VectorSum(plan).randomize(np.zeros(DIM), SecureRandom())
     bits = replace(one_user, bits=np.zeros((1, count), dtype=np.uint8))
     sealed = Messages().seal(bits, plan, digest, key.public_key())

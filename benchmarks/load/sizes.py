@@ -33,6 +33,12 @@ class Sizes:
     shared_connections: int = 64
     large_reports: int = 100_000
     large_dim: int = 10
+    compared: int = 3_000  # reports of one turn against an earlier version
+    compared_clients: int = 800
+    turns: int = 5
+    simulated: int = 1_000_000  # people, without sockets
+    simulated_rounds: int = 50
+    before: str | None = None  # an earlier checkout
 
 
 QUICK = Sizes(
@@ -53,4 +59,9 @@ QUICK = Sizes(
     shared_connections=8,
     large_reports=400,
     large_dim=4,
+    compared=60,
+    compared_clients=20,
+    turns=1,
+    simulated=400,
+    simulated_rounds=2,
 )

@@ -24,12 +24,15 @@ from sqlalchemy import insert
 import croupier as cr
 from croupier.optimizer.training import run
 from croupier.protocol import SecureRandom, VectorSum
+from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.population import RemotePopulation
 from croupier.service.net import database as tables
 from croupier.service.net.database import Database
 from croupier.service.net.server import Served, development_certificate, signing_key
+from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.wire.documents import Document
+from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.task import Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS
 
@@ -136,11 +139,13 @@ def world(
     folder = Path(tempfile.mkdtemp(prefix="croupier-load-"))
     try:
         problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0))
-        one_round = cr.schedule(problem, reports, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", interactivity="full")
+        one_round = cr.schedule(
+            problem, reports, epsilon=1.0, delta=1e-6, rounds=1, method="acsa", interactivity="full", rotation=False
+        )
         role_key = signing_key(folder / "shuffler")
         analyzer_key = Ed25519PrivateKey.generate()
-        task = Task(transport, reports, problem, one_round, role_key.public_key())
-        population = RemotePopulation(task, Database(f"sqlite:///{folder / 'analyzer.db'}", tables.ANALYZER), analyzer_key)
+        task = Task(transport, reports, TrainingQuery(problem), one_round, role_key.public_key())
+        population = RemotePopulation(task, Database(f"sqlite:///{folder / 'analyzer.db'}", analyzer_tables.ANALYZER), analyzer_key)
         trained = threading.Event()
 
         def train() -> None:
@@ -173,12 +178,12 @@ def _shuffling(folder: Path, analyzer: str, key: str, tls: bool, placed: Placed 
 
 def enrolled(database: str, count: int) -> tuple[list[str], list[str]]:
     """Clients at a shuffler that is not running, all in one transaction."""
-    kept = Database(database, tables.SHUFFLER)
+    kept = Database(database, shuffler_tables.SHUFFLER)
     names = [f"client-{number:06}" for number in range(count)]
     tokens = [f"token-{number:06}-{os.urandom(16).hex()}" for number in range(count)]
     with kept.begin() as connection:
         rows = [{"id": name, "token_hash": tables.hash_of(token)} for name, token in zip(names, tokens, strict=True)]
-        connection.execute(insert(tables.clients), rows)
+        connection.execute(insert(shuffler_tables.clients), rows)
     kept.close()
     return names, tokens
 
@@ -188,7 +193,7 @@ def sealed_reports(document: Document, task: Task, key: Ed25519PrivateKey, count
     opened_round = TaskRound.read(document, task, key.public_key())
     plan = opened_round.phase_of(task).plan
     protocol, source, rng = VectorSum(plan), SecureRandom(), np.random.default_rng(0)
-    dim = task.problem.dim
+    dim = task.query.dim
     bodies, ones = [], np.zeros(dim, dtype=np.int64)
     begun = time.perf_counter()
     for _ in range(count):

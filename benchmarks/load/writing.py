@@ -10,6 +10,7 @@ from ..protocol import Results
 from ..tables import table
 from .judging import judge
 from .writing_processes import processes_parts
+from .writing_scale import scale_parts
 
 
 def _since(measured: str) -> str:
@@ -111,6 +112,7 @@ def page(results: Results) -> str:
             ],
         ),
         *processes_parts(results),
+        *scale_parts(results),
     ]
     return "\n".join(parts)
 
@@ -135,7 +137,7 @@ def _clients(found: dict[str, Any]) -> list[str]:
     ]
     return [
         "Each client asks for the task and for its round and sends its report, over TLS, eight at a time from another process on "
-        "the same cores. *One* connection is what clients do; *three*, one for each request, is what they did.\n",
+        f"the same cores. *One* connection is what clients do; {rows[0][0]}, one for each request, is what they did.\n",
         table(heads, rows),
         f"To enrol {found['enrolled']:,} clients takes {found['enrolling_seconds']:.0f} seconds.\n",
     ]

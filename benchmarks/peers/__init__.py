@@ -13,6 +13,6 @@ from __future__ import annotations
 from .drawing import figures
 from .judging import judge
 from .measuring import measure, options
-from .writing import headline, page
+from .writing import headline, page, summary
 
-__all__ = ["figures", "headline", "judge", "measure", "options", "page"]
+__all__ = ["figures", "headline", "judge", "measure", "options", "page", "summary"]

@@ -124,7 +124,7 @@ METHODS = {
         croupier_settings("sequential"),
         SHUFFLED,
         "replace-one",
-        "estimators as they come: each user once, in a round that its secret lot says",
+        "estimators, rule='plain': each user once, in a round that its secret lot says",
         trial=methods.simulated(),
     ),
     "Croupier open lots": Method(

@@ -133,14 +133,14 @@ def nonprivate(task: Task, epsilon: float, delta: float, setting: Setting, seed:
 
 
 def estimator(task: Task, epsilon: float, delta: float, setting: Setting, **options: str) -> LinearModel:
-    """As a user of scikit-learn would write it: the defaults, and what `setting` and the options change."""
+    """As a user of scikit-learn would write it: rule="plain", the default once, and what setting and options change."""
     kinds: dict[str, Callable[..., LinearModel]] = {
         "logistic": lambda **options: ShuffleLogisticRegression(classes=list(range(task.classes)), feature_norm=1.0, **options),
         "svm": lambda **options: ShuffleLinearSVC(classes=[0, 1], feature_norm=1.0, **options),
         "ridge": lambda **options: ShuffleRidge(target_range=(-1.0, 1.0), feature_norm=1.0, method="rounds", **options),
     }
     return kinds[task.loss](
-        fit_intercept=False, epsilon=epsilon, delta=delta, **options, **setting
+        fit_intercept=False, rule="plain", epsilon=epsilon, delta=delta, **options, **setting
     )  # the rows have a constant of their own
 
 
@@ -166,7 +166,7 @@ def simulated(**options: str) -> Callable[..., Fit]:
     def fit(task: Task, epsilon: float, delta: float, setting: Setting, seed: int) -> Fit:
         model = estimator(task, epsilon, delta, setting, **options)
         begun = time.perf_counter()
-        schedule = model.schedule_for(len(task.X), task.X.shape[1])
+        schedule = model.plan(len(task.X), task.X.shape[1])
         problem = model.problem_for(task.X.shape[1])
         theta = acsa(
             noisy_oracle(task, schedule, seed),

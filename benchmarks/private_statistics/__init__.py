@@ -12,6 +12,6 @@ from __future__ import annotations
 from ..protocol import no_figures as figures
 from .judging import judge
 from .measuring import measure, options
-from .writing import headline, page
+from .writing import headline, page, summary
 
-__all__ = ["figures", "headline", "judge", "measure", "options", "page"]
+__all__ = ["figures", "headline", "judge", "measure", "options", "page", "summary"]

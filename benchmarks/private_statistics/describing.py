@@ -12,11 +12,12 @@ import pyarrow as pa
 from pyarrow import parquet
 
 import croupier as cr
-from croupier.statistics import LevelGuess, NumberGuess
-from croupier.table import Numeric, Schema, Target, describe_table, fit_table, schema_from
+from croupier.statistics.columns import LevelGuess, NumberGuess
+from croupier.table import Schema, describe_table, fit_table, schema_from
 from croupier.table.apply import read_table
 from croupier.table.guess import TableGuess
 from croupier.table.read import Source
+from croupier.table.schema import Numeric, Target
 
 DELTA, EPSILON, SHARE = 1e-6, 1.0, 0.1
 DESCRIBED, QUICK_DESCRIBED, FITS, QUICK_FITS = 50, 5, 5, 2

@@ -31,7 +31,9 @@ def logistic_coverage(quick: bool) -> list[dict[str, Any]]:
                     truth = np.append(2 * rng.normal(size=features) / np.sqrt(features), 0.3)
                     p = expit(X @ truth[:-1] + truth[-1])
                     y = rng.random(users) < p
-                    model = ShuffleLogit(epsilon=epsilon, delta=DELTA, classes=[False, True], random_state=int(rng.integers(2**31)))
+                    model = ShuffleLogit(
+                        epsilon=epsilon, delta=DELTA, classes=[False, True], method="moments", random_state=int(rng.integers(2**31))
+                    )
                     model.fit_population(SurrogatePopulation(*model.records(X, y)), features)
                     table, rows = model.summary(), np.column_stack([X, np.ones(users)])
                     low, high = table.intervals.T

@@ -52,6 +52,19 @@ def headline(results: Results) -> str:
     )
 
 
+def summary(results: Results) -> str:
+    """Least squares, and scores of models at epsilon 1; the intervals of a logistic regression in a line."""
+    parts = [REGRESSIONS.format(fits=QUICK_FITS if results["quick"] else FITS), regressions_table(results)]
+    if logistic := results.get("logistic_coverage"):
+        covered, width = ([row[name] for row in logistic] for name in ("covered", "width"))
+        parts.append(
+            f"95 % intervals of `ShuffleLogit` cover {min(covered):.0%} to {max(covered):.0%} and are {min(width):.2f} to "
+            f"{max(width):.2f} times as wide as without privacy.\n"
+        )
+    scores = [row for row in results["evaluations"] if row["epsilon"] == 1]
+    return "\n".join([*parts, EVALUATIONS, evaluations_table({"evaluations": scores})])
+
+
 def page(results: Results) -> str:
     """The stored figures as tables, and what is worse than claimed."""
     parts = [

@@ -12,6 +12,6 @@ from ..cells import options
 from .drawing import figures
 from .judging import judge
 from .measuring import measure
-from .writing import headline, page
+from .writing import headline, page, summary
 
-__all__ = ["figures", "headline", "judge", "measure", "options", "page"]
+__all__ = ["figures", "headline", "judge", "measure", "options", "page", "summary"]

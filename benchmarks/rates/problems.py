@@ -13,7 +13,7 @@ import numpy as np
 import croupier as cr
 from croupier.optimizer.algorithms import Iterate
 from croupier.optimizer.phases import objective_of
-from croupier.protocol import Randomizer
+from croupier.protocol.randomizer import Randomizer
 
 SIGNS = np.array([1.0, -1.0, 1.0, -1.0])
 

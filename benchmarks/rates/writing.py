@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..protocol import Results
+from ..tables import table
 from .judging import AXES, misses
 
 
@@ -41,6 +42,22 @@ def headline(results: Results) -> str:
     )
 
 
+def summary(results: Results) -> str:
+    """One line per theorem, and what the slopes say and do not say."""
+    rows = []
+    for row in results["rows"]:
+        slopes = [f"{row[axis]['slope']:.2f}" for axis in AXES]
+        what = [row["theorem"], f"{row['name']}, {row['interactivity']}", f"`{row['method']}`"]
+        rows.append([*what, f"{-row['exponent']:.2f}", *slopes])
+    heads = ("theorem", "loss, model", "method", "paper", *(f"measured over {axis}" for axis in AXES))
+    return f"{SUMMARY}\n![Excess loss over epsilon n, one panel per theorem](rates.svg)\n\n{table(heads, rows, left=3)}"
+
+
+SUMMARY = """\
+Slopes of the median excess population loss of the real protocol (seeded), fitted to logarithms. They hold on problems that suit the
+methods, not on every problem of a row. With secret lots (beyond the paper) the exponent is the optimum with a trusted curator.
+"""
+
 INTRODUCTION = """\
 Median excess population loss of the real protocol (seeded) over n at fixed epsilon, and over epsilon at fixed n; slopes are
 fitted by least squares to the logarithms. Every problem has a known minimiser and an exact excess loss (`Instance` in the
@@ -50,7 +67,7 @@ schedule's explicit bound, constants and sampling included, over the same points
 which would go away without privacy, where it is smallest (full `acsa` bounds empirical loss only: nothing else is in it).
 *Shallower* and *steeper* mean by more than 0.15; shallower fails the run. Rows with *secret lots* are beyond the paper: each user
 is asked once, as in the sequential rows, and the exponent under *paper* is that of the optimum with a trusted curator, which
-docs/optimizer.md proves up to constants. Their delta is 1e-6, and their bound has sampling in it, which epsilon does not lessen.
+docs/optimizer-theory.md proves up to constants. Their delta is 1e-6, and their bound has sampling in it.
 Streams feed `PanPrivate` a batch at a time, with its
 own noise, state and steps.
 """

@@ -82,7 +82,7 @@ def from_gram(model: ShuffleRidge, gram: np.ndarray, users: int, rng: np.random.
     """
     columns = len(gram) - 1
     model._declare(columns - 1)
-    model.constant_, model.solved_with_ = 1.0, (0.0, None)
+    model.solved_with_ = (0.0, None)
     query, (a, b, c) = model._query(), (ROWS, PRODUCTS, SQUARES)
     model.plan_ = plan_once(model, query, users)
     first, second = query.pairs
@@ -90,7 +90,7 @@ def from_gram(model: ShuffleRidge, gram: np.ndarray, users: int, rng: np.random.
     exact = np.concatenate([gram[first, second] * scale, b * gram[:columns, -1], [c * gram[-1, -1]]])
     noisy = rng.normal(exact, model.plan_.noise_std)
     model.estimate_ = SumEstimate(sum=noisy, users=users, noise_std=model.plan_.noise_std, guarantee=None)
-    model._set_theta()
+    model._set_coefficients()
     return model._edge_ratio(model.plan_, query)
 
 

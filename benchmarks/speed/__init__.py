@@ -10,6 +10,6 @@ from __future__ import annotations
 from ..protocol import no_figures as figures
 from ..protocol import no_verdicts as judge
 from .measuring import measure, options
-from .writing import headline, page
+from .writing import headline, page, summary
 
-__all__ = ["figures", "headline", "judge", "measure", "options", "page"]
+__all__ = ["figures", "headline", "judge", "measure", "options", "page", "summary"]

@@ -60,7 +60,7 @@ for _ in range(repeats):
 """
 # Functions, by the end of their file's name and their own, and what they do.
 PIECES = {
-    "round and add up": (("compiled.py", "add_rounded"),),
+    "round and add up": (("compiled.py", "add_rounded"), ("compiled.py", "add_rotated")),
     "lengths and scores": (("~", "<built-in method numpy._core._multiarray_umath.c_einsum>"),),
     "keystream": (("randomness.py", "draw_bytes"), ("~", "<method 'update_into'")),
     "slopes and labels": (("classification.py", "slope"), ("classification.py", "targets")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..protocol import Results
+from ..tables import table
 
 
 def headline(results: dict[str, Any]) -> str:
@@ -29,12 +30,7 @@ def page(results: Results) -> str:
     text += f" ({results['same_sum']} of {results['same_sum']} checked).\n"
     if results["earlier"]:
         text += f"The earlier version is the one before this path was built ({results['earlier']}).\n"
-    shapes = [f"{row['users']:,} x {row['dim']}" for row in results["fits"]]
-    text += "\n| | " + " | ".join(shapes) + " |\n|---|" + "--:|" * len(shapes) + "\n"
-    lines = {name: [row["ns_per_entry"][name] for row in results["fits"]] for name in results["fits"][0]["ns_per_entry"]}
-    lines["*limit*: one byte of keystream an entry"] = [row["keystream"] for row in results["fits"]]
-    lines["*no privacy*: scores and mean gradient by BLAS"] = [row["matrix_products"] for row in results["fits"]]
-    text += "".join(f"| {name} | " + " | ".join(f"{value:.2f}" for value in values) + " |\n" for name, values in lines.items())
+    text += "\n" + summary(results)
     text += (
         "\nWhere the time goes: a round of the first shape, compiled, one core, rows in single precision, by Python's profiler.\n"
     )
@@ -42,3 +38,12 @@ def page(results: Results) -> str:
     text += "\n| | ns per entry | share |\n|---|--:|--:|\n"
     ranked = sorted(results["profile"].items(), key=lambda item: -item[1])
     return text + "".join(f"| {name} | {value:.2f} | {value / whole:.0%} |\n" for name, value in ranked)
+
+
+def summary(results: Results) -> str:
+    """Nanoseconds per user, coordinate and round of each way, for each size of data."""
+    shapes = [f"{row['users']:,} x {row['dim']}" for row in results["fits"]]
+    lines = {name: [row["ns_per_entry"][name] for row in results["fits"]] for name in results["fits"][0]["ns_per_entry"]}
+    lines["*limit*: one byte of keystream an entry"] = [row["keystream"] for row in results["fits"]]
+    lines["*no privacy*: scores and mean gradient by BLAS"] = [row["matrix_products"] for row in results["fits"]]
+    return table(("", *shapes), [(name, *(f"{value:.2f}" for value in values)) for name, values in lines.items()], left=1)

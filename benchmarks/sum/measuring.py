@@ -47,7 +47,7 @@ METHODS = (CENTRAL, OURS, MASKED, SKELLAM_ENOUGH, SKELLAM_16, GAUSSIAN_16, SHUFF
 
 def stated(epsilon: float, users: int, dim: int) -> dict[str, Any]:
     """Every method at one point of the grid: root mean squared l2 error of the mean, bits that a user sends, its parameters."""
-    request = {"epsilon": epsilon, "delta": DELTA, "users": users, "dim": dim}
+    request = {"epsilon": epsilon, "delta": DELTA, "users": users, "dim": dim, "rotation": None}
     ours = cr.plan_sum(**request)
     curator = central(ours)
     try:
@@ -76,7 +76,7 @@ def planned(plan: SumPlan) -> dict[str, Any]:
 
 def masked(plan: SumPlan) -> dict[str, Any]:
     """The same plan where a user's counts travel masked, modulo a power of two that holds the count of all users."""
-    width = count_width(plan.users, plan.bits_per_coordinate)
+    width = count_width(plan)
     return planned(plan) | {"bits": plan.dim * width, "modulus_bits": width}
 
 
@@ -100,7 +100,7 @@ def one_message(local_epsilon: float, users: int, dim: int) -> dict[str, Any]:
 def measured(epsilon: float, users: int, dim: int, runs: int) -> dict[str, Any]:
     """The protocol on unit vectors with a common direction."""
     warnings.simplefilter("ignore", NotPrivateWarning)
-    plan = cr.plan_sum(epsilon=epsilon, delta=DELTA, users=users, dim=dim)
+    plan = cr.plan_sum(epsilon=epsilon, delta=DELTA, users=users, dim=dim, rotation=None)
     vectors = unit_vectors(users, dim)
     truth = vectors.mean(axis=0, dtype=np.float64)
     squares = [

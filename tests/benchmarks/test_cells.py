@@ -109,5 +109,5 @@ def test_ctrl_c_ends_at_once_keeps_cells_and_says_how_to_go_on(tmp_path, process
             running.kill()  # its jobs sleep for longer than anybody waits
     assert running.returncode == 130
     assert "2 of 4 cells are kept" in errors
-    assert "the same command goes on" in errors
+    assert "the same command resumes" in errors
     assert "Traceback" not in errors

@@ -19,6 +19,7 @@ def ran(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_every_section_and_its_page_is_made_again(tmp_path):
     done = ran("--quick", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -99,7 +99,7 @@ def test_dp_gd_adds_that_noise(loss, classes):
 def test_simulated_noise_is_that_of_the_plan(interactivity, calibration):
     task = made(users=3000, features=1000)
     model = methods.estimator(task, 1.0, 1e-6, {"rounds": 2}, interactivity=interactivity, calibration=calibration)
-    chosen = model.schedule_for(3000, 1000)
+    chosen = model.plan(3000, 1000)
     oracle, theta = methods.noisy_oracle(task, chosen, seed=5), np.zeros(task.dim)
     first, second = oracle(theta), oracle(theta)
     (phase,) = chosen.phases
@@ -230,6 +230,7 @@ def without_time(results):
     return json.dumps(results["tuned"]), json.dumps([{k: v for k, v in fit.items() if k != "seconds"} for fit in results["fits"]])
 
 
+@pytest.mark.slow
 def test_two_quick_runs_give_the_same_but_for_time(finished, folder):
     assert without_time(run(folder, "two")) == without_time(finished)
     assert all(fit["score"] > 0.7 for fit in finished["fits"] if fit["method"] == "Croupier full")

@@ -114,7 +114,7 @@ def unit_rows(rows):
 
 
 def test_a_run_reads_its_data_keeps_what_is_finished_and_goes_on(tmp_path, monkeypatch, capsys):
-    """The real fits on made-up tables; the parts without data are tested above or take long, and are left out."""
+    """The real fits on synthetic tables; the parts without data are tested above or take long, and are left out."""
     rng, people = np.random.default_rng(3), 1_200
     (tmp_path / "load.py").write_text(LOAD)
     for task, (low, high) in measuring.TASKS.items():

@@ -127,4 +127,5 @@ def test_stored_rates_follow_from_their_runs_and_their_text_from_them():
             fitted = np.polyfit(np.log([p[name] for p in points]), np.log([np.median(p["excess"]) for p in points]), 1)[0]
             assert stored[axis]["slope"] == pytest.approx(fitted)
             assert (stored[axis]["verdict"] == "shallower") == (fitted > judging.TOLERANCE - row.exponent)
-            assert [(p["users"], p["epsilon"]) for p in points] == row.grid(axis, len(points))
+            for point, (users, epsilon) in zip(points, row.grid(axis, len(points)), strict=True):
+                assert (point["users"], point["epsilon"]) == (users, pytest.approx(epsilon, rel=1e-12))  # processors differ

@@ -137,6 +137,7 @@ def test_memory_at_its_peak_is_told():
 
 @pytest.mark.process
 @pytest.mark.xdist_group("ray")
+@pytest.mark.slow
 def test_quick_run(tmp_path):
     pytest.importorskip("ray")
     done = subprocess.run(

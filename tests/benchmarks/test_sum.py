@@ -31,6 +31,7 @@ def quick(folder):
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_quick_run_twice_gives_the_same_files(tmp_path):
     runs = [quick(tmp_path / name) for name in ("one", "two")]
     for done in runs:
@@ -72,7 +73,7 @@ def test_unit_vectors_are_of_length_one():
 
 
 def test_figures_of_the_plan_are_the_plan():
-    plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1000, dim=10)
+    plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=1000, dim=10, rotation=None)
     found = measuring.stated(1.0, 1000, 10)
     assert found[measuring.OURS]["error"] == pytest.approx(plan.noise_std * math.sqrt(10) / 1000)
     assert found[measuring.OURS]["bits"] == plan.bits_per_user

@@ -1,0 +1,167 @@
+"""This version against an earlier checkout, in one run: the same reports, the same database and the same sender, in turns.
+
+The machine's other work slows both alike, and what counts is the processor time that the shuffler's process takes. It is the real
+app on a real socket and a SQLite file, without its errands: the round was opened before.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from rich.progress import track
+
+import croupier as cr
+from croupier.service.net.database import Database
+from croupier.service.net.server import development_certificate, signing_key
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.shuffler.rounds import SHUFFLER
+from croupier.service.wire.documents import ROUND, Document
+from croupier.service.wire.queries import TrainingQuery
+from croupier.service.wire.task import Task
+
+from .clients import visit
+from .sending import deliver
+from .sizes import DIM, Sizes
+from .verifying import VERIFIED_DIM
+from .watching import cpu_seconds
+from .world import enrolled, sealed_reports
+
+# What the shuffler's process runs, whichever version it is of.
+_SERVE = """
+import sys
+from pathlib import Path
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from croupier.service.net.database import Database
+from croupier.service.net.server import Served, signing_key
+from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.role import ShufflerRole
+from croupier.service.shuffler.rounds import SHUFFLER
+folder, key, secure = Path(sys.argv[1]), bytes.fromhex(sys.argv[2]), sys.argv[3] == "tls"
+store = Database(f"sqlite:///{folder / 'shuffler.db'}", SHUFFLER)
+role = ShufflerRole(store, signing_key(folder), Ed25519PublicKey.from_public_bytes(key))
+with Served(shuffler_app(role), tls=(folder / "dev-certificate.pem", folder / "dev-key.pem") if secure else None) as served:
+    print(served.url, flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A round that was opened, in a folder that is copied for every turn, and its sealed reports."""
+
+    folder: Path
+    analyzer_key: str
+    jobs: list[tuple[str, bytes]]
+
+
+def prepared(folder: Path, reports: int, transport: str, dim: int) -> Prepared:
+    """A task of one round, and the reports of all its users."""
+    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0))
+    about = {"epsilon": 1.0, "delta": 1e-6, "rounds": 1, "method": "acsa", "interactivity": "full", "rotation": False}
+    one_round = cr.schedule(problem, reports, **about)
+    key, analyzer = signing_key(folder), Ed25519PrivateKey.generate()
+    task = Task(transport, reports, TrainingQuery(problem), one_round, key.public_key())
+    url = f"sqlite:///{folder / 'shuffler.db'}"
+    tokens = enrolled(url, reports)[1]
+    store = Database(url, SHUFFLER)
+    role = ShufflerRole(store, key, analyzer.public_key())
+    role.take_task(task.document(analyzer))
+    opened = X25519PrivateKey.generate().public_key().public_bytes_raw().hex()
+    values = {"task": task.id, "id": os.urandom(16).hex(), "number": 1, "phase": 1, "theta": [0.0] * dim, "key": opened}
+    document = Document.signed(ROUND, values, analyzer)
+    role.open(document)
+    store.close()
+    development_certificate(folder)
+    bodies = sealed_reports(document, task, analyzer, reports)[0]
+    return Prepared(folder, analyzer.public_key().public_bytes_raw().hex(), list(zip(tokens, bodies, strict=True)))
+
+
+@contextmanager
+def serving(source: Path, there: Prepared, *, tls: bool) -> Iterator[tuple[str, Path | None, int]]:
+    """A shuffler of the version in this checkout, on a copy: its address, whom to trust, and its process."""
+    with tempfile.TemporaryDirectory(prefix="croupier-load-") as name:
+        folder = Path(name) / "shuffler"
+        shutil.copytree(there.folder, folder)
+        command = [sys.executable, "-c", _SERVE, str(folder), there.analyzer_key, "tls" if tls else "plain"]
+        environment = os.environ | {"PYTHONPATH": str(source / "src")}
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), folder / "dev-certificate.pem" if tls else None, process.pid
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _turn(source: Path, there: Prepared, connections: int, *, tls: bool, clients: bool) -> dict[str, float]:
+    """Everything sent once, by another process; what the shuffler used."""
+    context = multiprocessing.get_context("spawn")
+    flags, out = context.RawArray("b", len(there.jobs)), context.Queue()
+    with serving(source, there, tls=tls) as (url, ca, server):
+        job = (url, ca, there.jobs, connections, flags, out)
+        sender = context.Process(target=visit if clients else deliver, args=job)
+        before = cpu_seconds(server)
+        sender.start()
+        try:
+            delivery = out.get(timeout=900)
+        finally:
+            sender.kill()
+            sender.join()
+        spent = cpu_seconds(server) - before
+    if delivery.refusals or not all(delivery.acknowledged):
+        raise RuntimeError(f"not everything was taken: {delivery.refusals}")
+    count = len(there.jobs)
+    return {"cpu": spent / count, "a_second": count / max(delivery.acknowledged)}
+
+
+# What is compared: a name, transport, coordinates, connections, TLS, and whether these are clients with connections of their own.
+LOADS = (
+    ("masked reports, kept connections", "masked-sum", DIM, 64, False, False),
+    ("verified reports, kept connections", "verified-sum", VERIFIED_DIM, 64, False, False),
+    ("clients over TLS", "masked-sum", DIM, 16, True, True),
+)
+
+
+def against(sizes: Sizes) -> dict[str, Any]:
+    """Both versions in turns; empty where no earlier checkout is named."""
+    if sizes.before is None:
+        return {"rows": []}
+    sources = {"before": Path(sizes.before), "after": Path(__file__).parents[2]}
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="croupier-load-") as name:
+        worlds: dict[tuple[str, int, int], Prepared] = {}
+        for what, transport, dim, connections, tls, clients in track(LOADS, description="against"):
+            count = sizes.compared_clients if clients else sizes.compared
+            about = (transport, dim, count)
+            if about not in worlds:
+                worlds[about] = prepared(Path(name) / f"{len(worlds)}", count, transport, dim)
+            turns: dict[str, list[dict[str, float]]] = {version: [] for version in sources}
+            for _ in range(sizes.turns):
+                for version, source in sources.items():
+                    turns[version].append(_turn(source, worlds[about], connections, tls=tls, clients=clients))
+            rows.append({"what": what, "count": count, "connections": connections, "tls": tls, **_compared(turns)})
+    return {"turns": sizes.turns, "rows": rows}
+
+
+def _compared(turns: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Medians of both, the ratios of each pair of turns, and the best rates."""
+    cpu = {version: [turn["cpu"] for turn in found] for version, found in turns.items()}
+    ratios = [before / after for before, after in zip(cpu["before"], cpu["after"], strict=True)]
+    rates = {f"{version}_a_second": max(turn["a_second"] for turn in found) for version, found in turns.items()}
+    medians = {f"{version}_cpu": statistics.median(found) for version, found in cpu.items()}
+    least = {f"{version}_least_cpu": float(np.min(found)) for version, found in cpu.items()}
+    return {**medians, **least, "ratio": statistics.median(ratios), "ratios": ratios, **rates}

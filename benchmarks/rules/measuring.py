@@ -1,0 +1,180 @@
+"""Scores of every setting on rows that were held out of the training rows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from croupier import __version__
+from croupier.features import FourierFeatures
+from croupier.optimizer import Schedule, schedule
+from croupier.optimizer.planning import Budget, _staged
+from croupier.optimizer.rules import Staged, centred, kind_of, whitened
+from croupier.optimizer.training import run
+from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Problem, Squared
+
+from ..accuracy.estimators import table
+from ..datasets import loader
+from ..protocol import Results
+from ..surrogate import SurrogatePopulation
+
+DELTA, EPSILONS = 1e-6, (0.1, 1.0)
+FOURIER = "covtype by 2 000 Fourier features"
+# Tables of many columns take long: one seed.
+LONG = ("mnist10", "mnist_odd", FOURIER)
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+def eight_classes(users: int) -> Rows:
+    """Numbers without structure, and eight classes whose odds depend on them a little."""
+    rng = np.random.default_rng(7)
+    X = np.clip(rng.normal(size=(users, 20)), -4, 4)
+    scores = X @ (0.25 * rng.normal(size=(20, 8))) + np.linspace(0, 1.2, 8)
+    return X / 8, (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+
+def survey(users: int) -> Rows:
+    """Answers to twelve questions, one-hot, and a score from 0 to 10 that they say little about."""
+    rng = np.random.default_rng(8)
+    mood, columns = rng.normal(size=users), []
+    for levels in (3, 4, 5, 6, 3, 4, 5, 6, 3, 4, 5, 6):
+        answer = np.round((0.5 * mood + rng.normal(size=users)) * levels / 5 + levels / 2)
+        columns.append(np.eye(levels)[np.clip(answer, 0, levels - 1).astype(int)])
+    score = 6.5 + 2.2 * (0.6 * mood + 1.2 * rng.normal(size=users))
+    return np.hstack(columns) / np.sqrt(12), np.clip(np.round(score), 0, 10).astype(int)
+
+
+def correlated(users: int) -> Rows:
+    """Ten columns that hang together, and a target that is linear in them."""
+    rng = np.random.default_rng(5)
+    X = np.clip(rng.normal(size=(users, 4)) @ rng.normal(size=(4, 10)) + rng.normal(size=(users, 10)), -6, 6) / 6 / math.sqrt(10)
+    return X, np.clip(0.6 * (X @ rng.normal(size=10)) + 0.1 * rng.normal(size=users), -1, 1)
+
+
+# Of every kind: the tables, and how many people; None is all of the training rows but those held out.
+TABLES: dict[str, tuple[tuple[str, int | None], ...]] = {
+    "two": (("adult", None), ("covtype", 100_000), ("covtype", 5_000), ("mnist_odd", 20_000), (FOURIER, 50_000)),
+    "several": (("mnist10", 20_000), ("eight classes", 15_000), ("survey", 15_000)),
+    "squares": (("adult, age", None), ("covtype, elevation", 100_000), ("correlated", 4_600)),
+}
+SYNTHETIC: dict[str, Callable[[int], Rows]] = {"eight classes": eight_classes, "survey": survey, "correlated": correlated}
+
+
+def settings(problem: Problem, noise: Callable[[int], float], users: int) -> dict[str, Staged | None]:
+    """The rules, and settings about the whitened one; None is the plain rule."""
+    found: dict[str, Staged | None] = {"plain": None}
+    kind = kind_of(problem)
+    if kind != "squares":
+        found["centred"] = centred(problem, noise, users)
+    if problem.features > 600:
+        rule = centred(problem, noise, users)
+        changes: dict[str, dict[str, Any]] = {"clip x 2": {"clip": 2 * rule.clip}, "share 0.5": {"share": 0.5}}
+        if rule.step is None:
+            changes |= {"curvature x 4": {"curvature": 4 * rule.curvature}, "damping / 3": {"damping": rule.damping / 3}}
+        else:
+            changes["clip x 2"]["step"] = rule.step / 2
+            changes |= {"step / 3": {"step": rule.step / 3}, "step x 3": {"step": 3 * rule.step}}
+            changes["no momentum"] = {"momentum": 0.0, "step": rule.step / (1 - rule.momentum)}
+            changes["rounds / 4"] = {"rounds": rule.rounds // 4, "opening_rounds": rule.opening_rounds // 3, "step": 4 * rule.step}
+        return found | {name: replace(rule, **change) for name, change in changes.items()}
+    rule = whitened(problem, noise, users)
+    step = rule.step or 1.0
+    changes = {
+        "whitened": {},
+        "step / 3": {"step": step / 3},
+        "step x 3": {"step": 3 * step},
+        "clip x 2": {"clip": 2 * rule.clip, "step": step / 2 if kind != "squares" else step},
+        "opening / 2": {"opening_rounds": rule.opening_rounds // 2},
+        "share 0.02": {"share": 0.02},
+        "share 0.25": {"share": 0.25},
+    }
+    return found | {name: replace(rule, **change) for name, change in changes.items()}
+
+
+def problem_of(kind: str, columns: int, y: np.ndarray) -> Problem:
+    """As the estimators have it, rows with a constant of 1 at the end."""
+    loss = {"two": CappedLogistic(), "squares": Squared()}.get(kind) or CappedMultinomial(int(y.max()) + 1)
+    domain = Ball(dim=loss.outputs * (columns + 1), radius=50.0 * math.sqrt(loss.outputs))
+    return Problem(loss=loss, domain=domain, feature_norm=math.sqrt(2), constant=1.0)
+
+
+def score(problem: Problem, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
+    """Accuracy, or R^2."""
+    scores = X @ theta.reshape(problem.loss.outputs, -1).T
+    if isinstance(problem.loss, Squared):
+        return float(1 - np.mean((scores[:, 0] - y) ** 2) / np.var(y))
+    answers = scores[:, 0] > 0 if problem.loss.outputs == 1 else scores.argmax(axis=1)
+    return float(np.mean(answers == y))
+
+
+def fitted(problem: Problem, setting: Staged | None, people: SurrogatePopulation, epsilon: float, seed: int) -> np.ndarray:
+    """What a setting makes of these people."""
+    start = np.zeros(problem.dim)
+    if setting is None:
+        plain = replace(problem, domain=replace(problem.domain, radius=2.0)) if isinstance(problem.loss, Squared) else problem
+        chosen = schedule(plain, people.users, epsilon=epsilon, delta=DELTA, rule="plain")
+        return run(plain, people, chosen, start=start, seed=seed).theta
+    budget = Budget(problem, setting.clip, epsilon, DELTA, "tight", 1.0, 1.05, "replace-one", people.users, secret=True)
+    phases = _staged(problem, setting, budget, people.users, problem.domain.norm_bound)
+    facts = {"method": setting.name, "interactivity": "sequential", "bound": None, "bound_on": "population", "why": "a benchmark"}
+    return run(problem, people, Schedule(phases=phases, **facts), start=start, seed=seed).theta
+
+
+def cells(kind: str, name: str, X: np.ndarray, y: np.ndarray, users: int | None, seeds: int) -> Iterator[dict[str, Any]]:
+    """The scores of all settings at every epsilon and seed."""
+    problem = problem_of(kind, X.shape[1], y)
+    rows = np.column_stack([X, np.ones(len(X))]).astype(np.float32)
+    for seed in range(seeds):
+        order = np.random.default_rng(1000 + seed).permutation(len(rows))
+        held = min(20_000, len(rows) // 10)
+        test, train = order[:held], order[held:][:users]
+        people = SurrogatePopulation(rows[train], y[train])
+        for epsilon in EPSILONS:
+            unit = Budget(problem, 1.0, epsilon, DELTA, "tight", 1.0, 1.05, "replace-one", people.users, secret=True)
+            found = {
+                setting: score(problem, fitted(problem, how, people, epsilon, seed), rows[test], y[test])
+                for setting, how in settings(problem, unit.lots_noise, people.users).items()
+            }
+            yield {"kind": kind, "table": f"{name}, {people.users:,}", "epsilon": epsilon, "seed": seed, "scores": found}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--data", type=Path, help="folder with load.py; without it, synthetic tables only")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[], help="tables to measure; the others stay as stored (default: all)")
+
+
+def measure(arguments: argparse.Namespace) -> Results:
+    """Every kind and table."""
+    load = None if arguments.data is None else loader(arguments.data).load
+    seeds = 1 if arguments.quick else arguments.seeds
+    stored, only = arguments.folder / "rules.json", arguments.only
+    found = json.loads(stored.read_text())["cells"] if only and stored.exists() else []
+    found = [cell for cell in found if not any(cell["table"].startswith(f"{name}, ") for name in only)]
+    jobs = [(kind, name, users) for kind, tables in TABLES.items() for name, users in tables if not only or name in only]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for kind, name, users in track(jobs, description="rules"):
+            if name in SYNTHETIC:
+                X, y = SYNTHETIC[name](2 * (users or 15_000))
+            elif load is None:
+                continue
+            elif name == FOURIER:
+                X, y, *_ = load("covtype", normalise=False)
+                some = np.random.default_rng(9).permutation(len(X))[: 2 * (users or 50_000)]
+                X, y = FourierFeatures(2000, scale=2.0).fit_transform(X[some].astype(np.float32)), y[some]
+            else:
+                X, y, *_ = table(load, name)
+            most = min(users or 5_000, 5_000) if arguments.quick else users
+            found += list(cells(kind, name, X, y, most, 1 if name in LONG else seeds))
+    return {"version": __version__, "quick": arguments.quick, "cells": found}
