@@ -27,7 +27,7 @@ def out_folder() -> Path:
     """Where the figure goes: --out, or the gallery's folder in docs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "docs" / "gallery")
-    folder: Path = parser.parse_args().out
+    folder: Path = parser.parse_known_args()[0].out  # an example may have options of its own
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

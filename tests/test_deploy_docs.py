@@ -6,7 +6,12 @@ import configparser
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+import time
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,7 +20,7 @@ from typer.testing import CliRunner
 
 from croupier.cli.app import app
 from croupier.service.analyzer.task_file import FIELDS, QUERY_FIELDS, TaskFile
-from croupier.service.enroller.enroller import read_invitations
+from croupier.service.enroller import read_invitations
 from croupier.service.shuffler.role import hidden_among
 from croupier.table import Schema
 
@@ -24,8 +29,8 @@ pytestmark = pytest.mark.process
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "deploy"
 UNITS = ["croupier-shuffler.service", "croupier-analyzer.service", "croupier-enroller.service"]
-ROLES = ("key", "enrol", "shuffler", "analyzer", "page", "enroller", "enroller-keys", "invitations")
-PAGES = ["deploy.md", "threat-model.md", "protocol.md", "browser.md"]
+ROLES = ("key", "rotate-key", "enrol", "shuffler", "analyzer", "page", "enroller", "enroller-keys", "invitations", "invite", "plan")
+PAGES = ["deploy.md", "threat-model.md", "protocol.md", "browser.md", "flower.md"]
 
 
 def options_of(words: list[str]) -> tuple[list[str], dict[str, bool]]:
@@ -76,7 +81,8 @@ def inline(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_pages_exist(page):
     text = (ROOT / "docs" / page).read_text()
-    text = text.replace("`croupier signature v1`", "").replace("`croupier token v1`", "")  # bytes, not a command
+    for label in ("`croupier signature v1`", "`croupier token v1`", "`croupier features KIND SEED`"):  # bytes, not a command
+        text = text.replace(label, "")
     for command in [*blocks(text), *inline(text)]:
         check(command)
 
@@ -94,14 +100,24 @@ def test_commands_of_the_front_page_exist():
 def test_the_page_on_deploying_shows_every_role():
     names = {check(command) for command in blocks((ROOT / "docs" / "deploy.md").read_text())}
     enrolling = {"serve enroller-keys", "serve invitations", "serve enroller"}
-    roles = {"serve key", "serve enrol", "serve analyzer", "serve shuffler", "serve excluded", "serve revoke"}
-    assert names == {"demo", "join"} | roles | enrolling
+    roles = {
+        "serve enrol",
+        "serve analyzer",
+        "serve shuffler",
+        "serve excluded",
+        "serve revoke",
+        "serve rotate-key",
+        "serve invite",
+    }
+    tasks = {f"serve task {name}" for name in ("add", "list", "pause", "token", "succeed")}
+    assert names == {"join", "doctor"} | roles | enrolling | tasks
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_options_that_pages_mention_exist_somewhere(page):
     known = set()
-    for words in (["demo"], ["join"], ["plan"], *(["serve", name] for name in ROLES)):
+    tasks = [["serve", "task", name] for name in ("add", "list", "pause", "resume", "end", "token", "succeed")]
+    for words in (["demo"], ["join"], ["plan"], ["doctor"], *tasks, *(["serve", name] for name in ROLES)):
         known |= options_of(words)[1].keys()
     mentioned = set(re.findall(r"`(--[a-z-]+)", (ROOT / "docs" / page).read_text()))
     assert mentioned <= known
@@ -121,7 +137,7 @@ def test_a_wrong_command_would_be_found():
 
 def test_the_example_task_is_one_that_the_analyzer_takes():
     asked = TaskFile.load(EXAMPLES / "task.toml")
-    assert (asked.users, asked.transport, asked.secret.seconds, asked.turnout) == (20_000, "masked-sum", 3600, 0.8)
+    assert (asked.users, asked.transport, asked.secret.seconds, asked.turnout) == (20_000, "verified-sum", 3600, 0.8)
     assert asked.facts == Schema.load(EXAMPLES / "schema.toml")
     task = asked.task()
     smallest = hidden_among(task)
@@ -136,7 +152,7 @@ def test_the_example_task_is_one_that_the_analyzer_takes():
 
 def test_the_task_table_of_the_page_is_the_commands():
     text = (ROOT / "docs" / "deploy.md").read_text()
-    table = text[text.index("| key | meaning | unless given |") :].split("\n\n")[0]
+    table = text[text.index("| key | meaning | default |") :].split("\n\n")[0]
     named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert named == set(FIELDS)
     block, question = re.findall(r"```toml\n(.*?)```", text, flags=re.S)
@@ -212,10 +228,10 @@ def test_the_pages_are_in_the_navigation():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_pages_say_of_the_code_is_there(page):
-    """Names in square brackets are places in the code."""
+    """Names in square brackets that are no links are places in the code."""
     source = "\n".join(file.read_text() for file in (ROOT / "src" / "croupier").rglob("*.py"))
     text = (ROOT / "docs" / page).read_text()
-    for group in re.findall(r"\[((?:(?:table )?`[^`]+`(?:, )?)+)\]", text):
+    for group in re.findall(r"\[((?:(?:table )?`[^`]+`(?:, )?)+)\](?!\()", text):
         for name in re.findall(r"`([^`]+)`", group):
             if "/" in name:
                 assert (ROOT / "src" / "croupier" / name).exists()
@@ -297,3 +313,50 @@ def test_the_enroller_takes_more_invitations_than_a_credential_of_systemd_holds(
     with people.open() as file:
         monkeypatch.setattr("sys.stdin", file)
         assert len(read_invitations(Path("-"))) == 24_000
+
+
+def test_the_six_commands_take_two_parties_from_nothing_to_an_answer(tmp_path, monkeypatch):
+    """As they are typed on the page, but for free ports: servers as processes, all others in this one."""
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    commands = blocks(text[text.index("## Six commands") : text.index("## For real")])
+    assert len(commands) == 6
+    shutil.copytree(EXAMPLES, tmp_path / "examples" / "deploy")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    known: dict[str, str] = {}
+    with ExitStack() as running:
+        for command in commands:
+            for word, value in known.items():
+                command = command.replace(word, value)  # noqa: PLW2901
+            assert "_KEY" not in command
+            words = shlex.split(command)[1:]
+            role = words[1]
+            if role not in ("analyzer", "shuffler"):
+                done = CliRunner().invoke(app, words)
+                assert done.exit_code == 0, (command, done.output, done.exception)
+                continue
+            program = [sys.executable, "-c", "from croupier.cli import main; main()", *words, "--port", "0"]
+            with Path(f"{role}.log").open("w") as log:
+                one = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log, text=True)
+            running.callback(_stopped, one)
+            address, key = (one.stdout.readline().split()[-1] for _ in range(2))
+            port = {"analyzer": 8802, "shuffler": 8801}[role]
+            known |= {f"{role.upper()}_KEY": key, f"https://127.0.0.1:{port}": address}
+        answer = tmp_path / "analyzer" / "tasks" / "first" / "answer.json"
+        for _ in range(600):
+            if answer.is_file():
+                break
+            time.sleep(0.1)
+    figures = json.loads(answer.read_text())
+    ages = [int(line) for line in (EXAMPLES / "first.csv").read_text().split()[1:]]
+    assert figures["users"] == len(ages) == 200
+    true = [sum(low <= age < low + 20 for age in ages) for low in range(0, 100, 20)]
+    # six standard deviations of each of five counts: a false alarm in 10^8
+    assert all(abs(said - count) <= 6 * figures["count_std"] + 1e-9 for said, count in zip(figures["counts"], true, strict=True))
+    assert not (tmp_path / ".croupier" / "budget.json").exists()  # a rehearsal is on nobody's ledger
+
+
+def _stopped(one: subprocess.Popen[str]) -> None:
+    one.terminate()
+    one.wait(30)
+    one.stdout.close()

@@ -25,6 +25,6 @@ def test_the_gallery_shows_every_example():
     page = (EXAMPLES.parent / "docs" / "gallery.md").read_text()
     assert len(NAMES) >= 4
     for name in NAMES:
-        assert f"`examples/{name}.py`" in page
+        assert f"<summary>examples/{name}.py</summary>" in page
         assert f'--8<-- "examples/{name}.py"' in page  # the site shows the code
         assert f"(gallery/{name}.svg)" in page

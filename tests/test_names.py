@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 import croupier as cr
+from croupier.arithmetic import LinearVectors
 from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge, ShuffleScaler
 from croupier.optimizer import Schedule
 from croupier.optimizer.phases import Phase
 from croupier.population import ArrayPopulation, Population
-from croupier.population.population import BlankTest, ParallelQuery, ProductQuery
+from croupier.population.dealing import Batch
+from croupier.population.population import LeaveBlanks, Query, Question
 from croupier.privacy import ArgumentError
 from croupier.problem import Ball, CustomProblem, Logistic, Problem
+from croupier.protocol.randomness import Secret
 
 ROOMS = ("estimator", "optimizer", "population", "privacy", "problem", "protocol")
 PROBLEM = Problem(loss=Logistic(), domain=Ball(dim=2, radius=1.0))
@@ -31,6 +34,11 @@ def test_no_public_name_is_a_module_too(room):
     assert modules
     assert not modules & set(package.__all__)
     assert not [name for name in package.__all__ if isinstance(getattr(package, name), types.ModuleType)]
+
+
+def test_a_stranger_meets_at_most_130_names():
+    rooms = [cr, *(importlib.import_module(f"croupier.{room}") for room in cr._ROOMS)]
+    assert len({id(getattr(room, name)) for room in rooms for name in room.__all__}) <= 130
 
 
 @pytest.mark.parametrize(
@@ -94,21 +102,38 @@ def test_a_population_says_its_unit_and_whether_it_is_private():
         model.fit_population(Bare(), features=2)
 
 
-def test_what_a_query_and_a_test_can_do_is_declared():
-    from croupier.optimizer._gradients import (  # noqa: PLC0415
-        Gradients,
-        Shape,
-    )
+def test_what_a_query_can_do_has_defaults():
+    from croupier.optimizer._gradients import Gradients  # noqa: PLC0415
 
     own = CustomProblem(lambda theta, X, y: X, Ball(dim=2, radius=1.0), lipschitz=1.0)
     for objective, fast in ((PROBLEM, True), (own, False)):
         query = Gradients(objective, np.zeros(2))
-        assert isinstance(query, ParallelQuery)
-        assert isinstance(query, ProductQuery)
         assert query.parallel is fast
-        assert (query.products is not None) is fast
-    assert isinstance(Shape(PROBLEM), BlankTest)
-    assert not isinstance(PROBLEM.check_records, BlankTest)
+        assert isinstance(query.vectors(np.zeros((3, 2)), np.ones(3)), LinearVectors) is fast
+
+    class Rows(Query):
+        def __call__(self, X, y):
+            return X
+
+    query, X = Rows(), np.ones((3, 2))
+    assert (query.norm, query.diameter, query.parallel, query.blanks, query.entries) == (np.inf, np.inf, False, False, None)
+    assert query.vectors(X, None) is X
+    assert query.test(X, None) is None
+    assert not isinstance(query.test, LeaveBlanks)
+    Rows.blanks = True
+    assert isinstance(query.test, LeaveBlanks)
+
+
+def test_a_function_is_a_query_that_claims_nothing():
+    plan = cr.plan_sum(**BUDGET, users=3000, dim=2)
+    batch, secret = Batch.everyone(3000), Secret.of_seed(1)
+    question = Question(lambda X, y: X, batch, plan, secret)
+    assert isinstance(question.query, Query)
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(3000, 2))
+    found = ArrayPopulation(X).answer(question)
+    assert np.abs(found.sum - X.sum(axis=0)).max() < 6 * plan.noise_std
+    with pytest.raises(ArgumentError, match="which claims no range"):
+        Question(lambda X, y: X, batch, cr.plan_sum(**BUDGET, users=3000, dim=2, diameter=1.0), secret)
 
 
 def test_every_round_of_a_run_has_its_number():

@@ -22,22 +22,22 @@ LEAVES = {
 STOREYS = [
     {"privacy", "problem"},
     {"protocol"},
-    {"population"},
+    {"population", "features"},
     {"optimizer", "statistics"},
     {"estimator"},
     {"table"},
     {"service", "report"},
-    {"audit"},
+    {"audit", "flower"},
     {"cli"},
 ]
 # `problem` stands beside the stair from `population` down: what is asked of users is not known to whoever asks.
 UNKNOWN = {"protocol": {"problem"}, "population": {"problem"}}
 # Fronts: they give names of rooms to users, and hold no code of their own.
-FRONTS = {"client": {"service"}, "__main__": {"cli"}}
+FRONTS = {"client": {"service"}, "masked": {"service"}, "__main__": {"cli"}}
 # Who may import a module by its name in a text: the package's front imports rooms when they are first used, the command's front all
 # commands once it is known that one is wanted, and a round and verified reports their compiled passes, of the same room, where
 # numba is installed.
-BY_TEXT = {"__init__.py", "cli/__init__.py", "protocol/_fused.py", "service/prio3/kernels.py"}
+BY_TEXT = {"__init__.py", "cli/__init__.py", "protocol/_fused.py", "service/prio3/field.py"}
 
 
 def allowed() -> dict[str, set[str]]:

@@ -69,7 +69,8 @@ def test_relative_links_lead_somewhere(page):
 def test_site_builds_without_a_warning_and_asks_nobody(tmp_path):
     for name in ("docs", "examples", "tools", "src"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "reference"))
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    for name in ("mkdocs.yml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
     for name, text in reference.pages().items():
         (tmp_path / "docs" / "reference").mkdir(exist_ok=True)
         (tmp_path / "docs" / "reference" / name).write_text(text)
@@ -85,6 +86,6 @@ def test_site_builds_without_a_warning_and_asks_nobody(tmp_path):
     for written in (tmp_path / "site").rglob("index.html"):
         loaded = re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"?(https?://[^\"> ]+)", written.read_text())
         assert not loaded, written
-    notation = (tmp_path / "site" / "notation" / "index.html").read_text()
+    notation = (tmp_path / "site" / "deviations" / "index.html").read_text()
     assert "<math" in notation
     assert "$" not in re.sub(r"<script.*?</script>", "", notation, flags=re.S)

@@ -25,10 +25,13 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "statistics": ("Statistics", ("croupier.statistics",)),
     "optimizer": ("Training", ("croupier.optimizer",)),
     "problem": ("Losses, domains, problems", ("croupier.problem",)),
+    "features": ("Feature maps", ("croupier.features",)),
     "population": ("Populations", ("croupier.population",)),
     "table": ("Tables", ("croupier.table",)),
     "report": ("Reports", ("croupier.report",)),
     "client": ("The client", ("croupier.client",)),
+    "flower": ("Croupier for Flower", ("croupier.flower",)),
+    "masked": ("Masked sums for other frameworks", ("croupier.masked",)),
     "audit": ("The audit", ("croupier.audit",)),
 }
 
