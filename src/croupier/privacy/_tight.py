@@ -120,17 +120,18 @@ def _fewest_bits(hidden: _Hidden) -> Parameters:
         # The honest users' noise is what the guarantee counts on; no plan escapes what the others add to it.
         return request.noise_std_with(levels, noise_bits, probability, request.honest_users) <= limit
 
-    def within(levels: int) -> bool:
+    def quiet_probability(levels: int) -> float | None:
+        """A p that hides `levels` levels with the fewest noise bits and is quiet, if there is one."""
         noise_bits = hidden.fewest_noise_bits(levels)
         if noise_bits is None:
-            return False
+            return None
         if quiet(levels, noise_bits, 0.5):  # the noisiest, and known to hide
-            return True
+            return 0.5
         # some p hides and is quiet if and only if the largest quiet one hides
         loud = _bisect(lambda index: not quiet(levels, noise_bits, PROBABILITIES[index]), -1, len(PROBABILITIES) - 1)
-        return loud > 0 and hidden(levels, noise_bits, PROBABILITIES[loud - 1])
+        return PROBABILITIES[loud - 1] if loud > 0 and hidden(levels, noise_bits, PROBABILITIES[loud - 1]) else None
 
-    levels = _first(within, MAX_LEVELS)
+    levels = _first(lambda levels: quiet_probability(levels) is not None, MAX_LEVELS)
     if levels is None:
         raise ArgumentError(
             "max_inflation",
@@ -140,7 +141,9 @@ def _fewest_bits(hidden: _Hidden) -> Parameters:
             "since so little noise has tails beyond floating point.",
         )
     noise_bits = hidden.fewest_noise_bits(levels) or 1
-    smallest = hidden.smallest_probability(levels, noise_bits)
+    # Where the better of Theorems B and E changes from one p to the next, hiding is not quite monotone in p, and the bisection for
+    # the smallest may end above the one that is known to be quiet.
+    smallest = min(hidden.smallest_probability(levels, noise_bits), quiet_probability(levels) or 0.5)
     # Of the probabilities that add next to no noise beyond the least, the one with the fewest digits: it is the quickest to sample.
     enough = min(limit, 1.002 * request.noise_std_with(levels, noise_bits, smallest, request.honest_users))
     rounded_up = (math.ceil(smallest * 2**digits) / 2**digits for digits in range(1, 54))
