@@ -187,6 +187,15 @@ def plan_or_error(**asked):
         return None, error
 
 
+def test_a_plan_is_found_where_hiding_is_not_monotone_in_the_probability():
+    """The bisection for the smallest p ended above every quiet one here, and planning stopped with a bare StopIteration."""
+    plan = plan_sum(
+        epsilon=4.505151996672794, delta=1e-8, users=195, dim=21, norm=0.125, neighbours="zero-out", max_inflation=1.6, rotation=None
+    )
+    assert plan.guarantee.delta(plan.epsilon) <= plan.delta
+    assert plan.noise_std <= 1.6 * plan.central_noise_std
+
+
 @pytest.mark.parametrize(("users", "dim"), [(1_000, 10), (10_000, 100), (30, 3)])
 def test_more_bits_never_mean_more_noise(users, dim):
     """max_bits asks for the least noise within that many bits; a search over whole numbers finds it to a part in a thousand."""
