@@ -18,7 +18,7 @@ from sklearn.utils import get_tags
 
 from .. import files
 from ..privacy import Guarantee
-from ..privacy._filter import COMMON_DELTA, Caps, GaussianBound, Limit, bounds_of, first_cap, spent, without_lots
+from ..privacy._filter import COMMON_DELTA, Caps, Limit, bounds_of, first_cap, require_countable, spent, without_lots
 from ..privacy._ledger import BudgetExceededError
 from ..privacy._rounding import round_up
 from ..statistics.holdout import SIDES, Part, by_split
@@ -95,14 +95,14 @@ class Terms:
     ----------
     limit : Limit or None
         None where fits are counted without one.
-    first_cap : float
-        The odometer's smallest cap, by the first fit.
+    first_cap : float or None
+        The odometer's smallest cap, by the first fit; None in memory, where it follows from that fit when a figure is asked for.
     delta : float
         That of every figure, and of the limit.
     """
 
     limit: Limit | None
-    first_cap: float
+    first_cap: float | None
     delta: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -552,11 +552,12 @@ class PrivacyAccount(files.Figures):
         if part is not None:
             part.require(users, unit)
         spent = Spent(what, users, guarantee, run or uuid.uuid4().hex, unit, part)
-        bound = bounds_of([guarantee])[0] if guarantee else None
+        if guarantee is not None:
+            require_countable(guarantee)
         with self._lock:
             terms, fits = self._state()
             if terms is None:
-                self._begin(bound)
+                self._begin(guarantee)
             known = [earlier.run for earlier in fits]
             if spent.run in known:
                 _require_same(fits[known.index(spent.run)], spent)
@@ -588,9 +589,10 @@ class PrivacyAccount(files.Figures):
             raise ArgumentError("epsilon, delta", (self.epsilon, self._delta), allowed, remedy)
         return terms, fits
 
-    def _begin(self, bound: GaussianBound | None) -> None:
-        """Fix the terms, before anything is released: those of the account, and the odometer's first cap by the first fit."""
-        self._terms = Terms(self._new_limit(), first_cap(bound), self.delta)
+    def _begin(self, guarantee: Guarantee | None) -> None:
+        """Fix the terms before anything is released: the account's, and in a file the odometer's first cap by the first fit."""
+        cap = None if self.path is None else first_cap(bounds_of([guarantee])[0] if guarantee else None)
+        self._terms = Terms(self._new_limit(), cap, self.delta)
         if self.path is not None:
             append(self.path, self._terms.to_dict())
 

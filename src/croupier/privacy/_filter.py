@@ -97,15 +97,17 @@ class GaussianBound:
     slack: float
 
 
-def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
-    """A Gaussian and a slack that bound a guarantee at every epsilon; what a filter and an odometer count.
-
-    The one place that knows the forms of guarantees: a form for which there is no proof that it is bounded so is refused.
-    """
+def require_countable(guarantee: Guarantee) -> None:
+    """Refuse a form of guarantee for which there is no proof that a Gaussian bounds it; the one place that knows the forms."""
     unknown = sorted({field.name for field in fields(guarantee)} - _KNOWN)
     if unknown:
         remedy = "Nothing bounds such a guarantee by a Gaussian at every epsilon: it cannot be counted with others on an account."
         raise ArgumentError("guarantee", Found(f"is made of {', '.join(unknown)}"), f"made of {', '.join(sorted(_KNOWN))}", remedy)
+
+
+def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
+    """A Gaussian and a slack that bound a guarantee at every epsilon; what a filter and an odometer count."""
+    require_countable(guarantee)
     guarantee = without_lots(guarantee)
     responses = math.sqrt(guarantee.pure_rounds) * response_mu(guarantee.pure_epsilon)
     return GaussianBound(math.hypot(guarantee.mu, responses) * _ROUND_UP if responses else guarantee.mu, guarantee.slack)

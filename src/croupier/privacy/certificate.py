@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,15 +180,37 @@ def presume(trials: int, probability: float, *, shift: float, reach: int, dim: i
 
     Cheap guidance for a search, not a proof. What is released is certified in full.
     """
+    ends = _ends(trials, probability, reach, tail)
+    if ends is None:
+        return math.inf
     try:
-        low, high, tau = _window(trials, probability, reach, tail)
-        ends = np.array([low, low + 1, high - 1, high])
-        steps, log_slopes, z = _differences(ends, trials, probability)
-        step, slope = max(steps[0], steps[2]), math.exp(max(log_slopes[0], log_slopes[2]))
-        mu = _certificate(low, high, tau, step, max(slope, step), max(-z[0], z[-1]), shift, dim, spare).mu
-        return mu if high - low < SCAN_POINTS else mu * (1 + BLOCK_LOOSENESS)
+        mu = _certificate(*ends, shift, dim, spare).mu
     except NoCertificateError:
         return math.inf
+    return mu if ends.high - ends.low < SCAN_POINTS else mu * (1 + BLOCK_LOOSENESS)
+
+
+class _Ends(NamedTuple):
+    """A window, and the maxima of Theorem B as its ends alone tell them."""
+
+    low: int
+    high: int
+    tau: float
+    step: float
+    slope: float
+    extreme: float
+
+
+@lru_cache(maxsize=1 << 14)
+def _ends(trials: int, probability: float, reach: int, tail: float) -> _Ends | None:
+    """What `presume` needs that no shift changes; searches ask for a window with many shifts. None without a certificate."""
+    try:
+        low, high, tau = _window(trials, probability, reach, tail)
+        steps, log_slopes, z = _differences(np.array([low, low + 1, high - 1, high]), trials, probability)
+    except NoCertificateError:
+        return None
+    step, slope = max(steps[0], steps[2]), math.exp(max(log_slopes[0], log_slopes[2]))
+    return _Ends(low, high, tau, step, max(slope, step), max(-z[0], z[-1]))
 
 
 def _certificate(
