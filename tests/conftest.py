@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import signal
+
+import typer.main
+import typer.testing
 
 # A job in the background of a script ignores Ctrl-C, and so would the programs that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Typer makes its commands anew for every call, which takes longer than most commands do.
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)

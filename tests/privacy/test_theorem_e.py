@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from croupier.privacy import NoCertificateError, SumPlan, certify, plan_sum
 from croupier.privacy import certificate as module
-from croupier.privacy.allocation import Allocation
+from croupier.privacy.allocation import Allocation, _power_at, power_curves
 from croupier.privacy.gaussian import gaussian_delta
 
 # Noise, S and d of a rotated plan with two levels and one noise bit; mu of the exact law, which is S / sd, Theorem E's and B's.
@@ -190,6 +190,14 @@ def test_a_plan_by_theorem_e_is_proved(long_plan):
     assert proved.to_dict()["certificate"] == "croupier accounting Theorem E"
     with pytest.raises(NoCertificateError, match="bend"):
         proof._proved_bend(proof.arb(0.5), 8192)
+
+
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])
+@pytest.mark.parametrize(("mu", "rounds"), [(0.3, 2), (0.8, 50), (1.5, 20), (3.0, 1000)])
+def test_the_few_lines_around_a_level_are_those_of_the_whole_curve(mu, rounds, neighbours):
+    for level in (module.RESIDUE, 1e-9):
+        whole = max(float(np.interp(level, curve.levels, curve.powers)) for curve in power_curves(mu, rounds, neighbours))
+        assert _power_at(mu, rounds, neighbours, level) == whole
 
 
 @pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])

@@ -106,8 +106,7 @@ class Allocation:
         """
         if residue == 0:
             return 0.0
-        curves = power_curves(self.mu, self.rounds, neighbours)
-        power = max(float(np.interp(residue, curve.levels, curve.powers)) for curve in curves) * (1 + _ARITHMETIC)
+        power = _power_at(self.mu, self.rounds, neighbours, residue) * (1 + _ARITHMETIC)
         return residue + power if neighbours == "replace-one" else power
 
     def worse_of(self, other: Allocation) -> Allocation:
@@ -174,13 +173,8 @@ class PowerCurve:
 @lru_cache(maxsize=256)
 def power_curves(mu: float, rounds: int, neighbours: str) -> tuple[PowerCurve, ...]:
     """Bound the power of every test in each order: a divergence of delta at c makes it at most delta + c a at level a."""
-    last = 1.0
-    while last < _LARGEST_EPSILON and max(divergences(mu, rounds, last, neighbours, _CURVE_POINTS)) > _LEAST_DELTA:
-        last *= 1.5
-    while last > _LEAST_MU and max(divergences(mu, rounds, last / 1.5, neighbours, _CURVE_POINTS)) <= _LEAST_DELTA:
-        last /= 1.5
     factors, found = [], []
-    for epsilon in last * (np.arange(_LINES) / (_LINES - 1)) ** 1.5:
+    for epsilon in _line_epsilons(mu, rounds, neighbours):
         factors.append(math.exp(epsilon))
         found.append(divergences(mu, rounds, float(epsilon), neighbours, _CURVE_POINTS))
     slopes, orders = np.array(factors), np.array(found).T
@@ -189,6 +183,34 @@ def power_curves(mu: float, rounds: int, neighbours: str) -> tuple[PowerCurve, .
         _envelope(np.concatenate([slopes, 1 / slopes]), np.concatenate([order, 1 - 1 / slopes + other / slopes]))
         for order, other in zip(orders, orders[::-1], strict=True)
     )
+
+
+def _line_epsilons(mu: float, rounds: int, neighbours: str) -> Floats:
+    """Where the lines of a curve touch it: from 0 to an epsilon whose delta is next to nothing."""
+    last = 1.0
+    while last < _LARGEST_EPSILON and max(divergences(mu, rounds, last, neighbours, _CURVE_POINTS)) > _LEAST_DELTA:
+        last *= 1.5
+    while last > _LEAST_MU and max(divergences(mu, rounds, last / 1.5, neighbours, _CURVE_POINTS)) <= _LEAST_DELTA:
+        last /= 1.5
+    epsilons: Floats = last * (np.arange(_LINES) / (_LINES - 1)) ** 1.5
+    return epsilons
+
+
+@lru_cache(maxsize=1024)
+def _power_at(mu: float, rounds: int, neighbours: str, level: float) -> float:
+    """The larger power of the two curves at a small level, by the few lines that matter there: the steepest, until they lie higher.
+
+    Any lines bound the power; these are those of `power_curves` around the level, for a fraction of its time.
+    """
+    factors, found = [], []
+    for epsilon in _line_epsilons(mu, rounds, neighbours)[::-1]:
+        factors.append(math.exp(epsilon))
+        found.append(divergences(mu, rounds, float(epsilon), neighbours, _CURVE_POINTS))
+        heights = np.array(found[-4:]) + level * np.array(factors[-4:])[:, np.newaxis]
+        if len(heights) == 4 and np.all(np.diff(heights, axis=0) > 0):
+            break
+    curves = [_envelope(np.array(factors), order) for order in np.array(found).T]
+    return max(float(np.interp(level, curve.levels, curve.powers)) for curve in curves)
 
 
 def _envelope(slopes: Floats, heights: Floats) -> PowerCurve:

@@ -531,7 +531,7 @@ def _plan(exclusions: bool, asked: tuple[_Asked, ...]) -> LotsPlan:
                 one_round=last.plan,
                 opening=tuple(opening),
             )
-            if plan.certified_delta <= plan.delta:
+            if _known_part(plan)[0].delta(plan.epsilon) <= plan.delta and plan.certified_delta <= plan.delta:
                 return plan
         except NoCertificateError:
             continue
@@ -553,6 +553,14 @@ def _one_round(asked: _Asked, lots: int, size: int, counted: int, mu: float) -> 
 @lru_cache(maxsize=256)
 def _guarantee(plan: LotsPlan) -> Guarantee:
     """Theorem L for the plan's parameters, and Theorem B where the lots are known."""
+    known, slack, residue = _known_part(plan)
+    slack += known.allocations[0].given_up(residue, plan.neighbours)
+    return replace(known, slack=min(1.0, slack * (1 + 1e-12)))
+
+
+@lru_cache(maxsize=256)
+def _known_part(plan: LotsPlan) -> tuple[Guarantee, float, float]:
+    """The guarantee before what Theorem E gives up, which takes the longest to compute; its slack, and Theorem E's residue."""
     pair = plan.neighbours == "zero-out"
     most, mu, windows, residue = _counted_on(plan._request, plan.lots, plan.size), 0.0, 0.0, 0.0
     for stage in plan.stages:  # a smaller shift is a post-processing of a larger one: the largest mu holds in every round
@@ -570,18 +578,17 @@ def _guarantee(plan: LotsPlan) -> Guarantee:
         every = stage.rounds * one_round.blocks * one_round.coordinates
         windows += every * certificate.tau * (1 if pair else 2)  # the blank is between the two reports
     cheats = CHEATS_SHARE * plan.delta if plan.honest < 1 else 0.0
-    allocation = Allocation(mu=mu, rounds=plan.lots)
-    return Guarantee(
+    slack = windows + plan.overflow + plan.shortage + cheats
+    known = Guarantee(
         mu=0.0,
-        slack=min(
-            1.0, (windows + plan.overflow + plan.shortage + cheats + allocation.given_up(residue, plan.neighbours)) * (1 + 1e-12)
-        ),
+        slack=min(1.0, slack),
         neighbours=plan.neighbours,
         honest=plan.honest,
         theorem=f"{THEOREM}, by Theorem E" if residue else THEOREM,
-        allocations=(allocation,),
+        allocations=(Allocation(mu=mu, rounds=plan.lots),),
         watched=_if_watched(plan),
     )
+    return known, slack, residue
 
 
 def _as_neighbours(plan: LotsPlan, one_round: SumPlan) -> SumRequest:
