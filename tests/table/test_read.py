@@ -130,7 +130,7 @@ def test_no_two_stray_quotation_marks_swallow_a_row(tmp_path_factory, data):
     body = "\n".join(",".join(("1", *row)) for row in rows) + "\n"
     for place in sorted(data.draw(st.lists(st.integers(0, len(body)), min_size=2, max_size=2)), reverse=True):
         body = body[:place] + '"' + body[place:]
-    path = tmp_path_factory.mktemp("stray") / "t.csv"
+    path = tmp_path_factory.getbasetemp() / "stray.csv"
     path.write_text(",".join("xabcd"[: columns + 1]) + "\n" + body)
     with contextlib.suppress(ArgumentError):
         assert sum(map(len, Source(path).pieces({"x": pa.string()}))) == len(rows)
