@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from helpers_roles import soon
 from test_page import chromium
 
-from croupier.cli.invite import sign_in_of
+from croupier.cli.serve import sign_in_of
 from croupier.service import enroller as tables
 from croupier.service.enroller import EnrollerRole, enroller_app
 from croupier.service.net.database import Database

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers_questions import USERS, piece, questions
 from helpers_roles import soon
 
-from croupier.cli.serve import figures, write_answer, write_schema
+from croupier.cli.tasks import figures, write_answer, write_schema
 from croupier.protocol import SumEstimate
 from croupier.report.answers import answer_page
 from croupier.service.analyzer.app import analyzer_app

@@ -14,7 +14,7 @@ from helpers_roles import Web, postgres_server, soon, why_no_postgres
 from helpers_tasks import QUESTION, Analyzer, Service, bearer
 from sqlalchemy import func, select
 
-from croupier.cli.join_tasks import TasksAt
+from croupier.cli.join import TasksAt
 from croupier.service.analyzer.host import add_files, files_of
 from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.tasks import listed_tasks, trusted_keys
