@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from croupier.estimator import ShuffleLogisticRegression, total_guarantee
 from croupier.features import FeatureMap, FourierFeatures, GroupNorm, Projection, Scattering
-from croupier.features._weights import public_weights
+from croupier.features.maps import public_weights
 from croupier.validation import ArgumentError
 
 RNG = np.random.default_rng(20261117)

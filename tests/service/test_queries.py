@@ -35,7 +35,7 @@ from croupier.service.wire.task import Task, TaskRound, fewest, most_excluded
 from croupier.statistics import check, describe
 from croupier.statistics.asking import plan_for
 from croupier.statistics.columns import NumberGuess
-from croupier.table.guess import TableGuess
+from croupier.table.describe import TableGuess
 from croupier.validation import ArgumentError
 
 

@@ -24,8 +24,7 @@ from ..statistics.tables import facts_of
 from ..table import Schema, TableModel, describe_table, draft, schema_from
 from ..table.apply import choose_table
 from ..table.datasets import example_csv
-from ..table.describe import table_of, texts_of
-from ..table.guess import TableGuess, guess_for
+from ..table.describe import TableGuess, guess_for, table_of, texts_of
 from ..table.read import Dialect, Source
 from ..validation import ArgumentError, Found
 from .options import Decimal, Encoding, Sep, check_output, named_as_options

@@ -30,10 +30,10 @@ from ..problem.problem import Objective
 from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, one_of, real
 from ._journal import Journal
+from .algorithms import Ask, dimension_of, run_phases
 from .phases import OPENINGS, Schedule, check_schedule, start_point
 from .planning import schedule
 from .result import Result, Round, replayed
-from .stages import Ask, dimension_of, run_phases
 
 # What a run tells the logger "croupier": what it is about to do ("croupier.run") and every round ("croupier.round"), as INFO.
 #

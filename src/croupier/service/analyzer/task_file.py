@@ -16,8 +16,8 @@ from ...estimator._linear import LinearModel
 from ...invalid import blanks
 from ...privacy.plan import default_delta
 from ...table import Schema
+from ...table.describe import TableGuess
 from ...table.encode import Encoder
-from ...table.guess import TableGuess
 from ...table.model import Request, task_for
 from ...validation import ArgumentError, Found, one_of, real, whole
 from ..wire.documents import WireError

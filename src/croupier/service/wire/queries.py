@@ -44,9 +44,8 @@ from ...statistics.describing import Summaries, described
 from ...statistics.evaluating import evaluated, evaluation_query
 from ...statistics.streams import StreamAnswer
 from ...table import Schema, TableModel
-from ...table.describe import values_of
+from ...table.describe import TableGuess, values_of
 from ...table.encode import Encoder, column_texts
-from ...table.guess import TableGuess
 from ...table.model import Request
 from ...table.read import Dialect, Piece, Source
 from ...table.schema import as_text
