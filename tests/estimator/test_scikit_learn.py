@@ -28,10 +28,10 @@ from croupier.estimator import (
     ShuffleScaler,
 )
 from croupier.estimator._parameters import EXPECTED_FAILED_CHECKS
-from croupier.invalid import INVALID
 from croupier.optimizer.planning import LOTS, RULES
 from croupier.privacy.guarantee import NEIGHBOURS
 from croupier.privacy.plan import CALIBRATIONS
+from croupier.validation import INVALID
 
 MODELS = [
     ShuffleLogisticRegression,

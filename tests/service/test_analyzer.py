@@ -26,9 +26,8 @@ from sqlalchemy import event
 
 import croupier as cr
 from croupier.optimizer.training import run
-from croupier.population.dealing import Batch as Users
-from croupier.population.dealing import Order
-from croupier.population.population import Question
+from croupier.population.population import Batch as Users
+from croupier.population.population import Order, Question
 from croupier.protocol.randomness import Secret
 from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app

@@ -25,12 +25,11 @@ from .doctor import doctor
 from .fit import fit
 from .join import join
 from .model import evaluate, predict, report, show
-from .options import check_output
 from .processes import LOOPBACK
-from .progress import Stopped, messages, say
 from .reproduce import reproduce
 from .serve import app as serve
 from .tables import choose, describe, example, schema, table, words
+from .terminal import Stopped, check_output, messages, say
 
 # What typer raises for a bad command line, by whichever name: TyperException, or click's ClickException before typer 0.29.
 _BadCommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)

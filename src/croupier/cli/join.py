@@ -31,8 +31,7 @@ from ..service.wire.queries import TaskQuery
 from ..service.wire.task import Lot, Task
 from ..table.read import Dialect
 from ..validation import ArgumentError, Found
-from .options import Decimal, Encoding, Sep
-from .progress import Stopped, clock_text, duration, length_line, messages, say, usual_wait
+from .terminal import Decimal, Encoding, Sep, Stopped, clock_text, duration, length_line, messages, say, usual_wait
 
 T = TypeVar("T")
 # Seconds between two looks for a round: at first, and at most (of a round that ends by the clock, at most an eighth of it).

@@ -29,7 +29,7 @@ import typer
 from ..files import append
 from ..service.analyzer.task_file import public_key
 from ..validation import ArgumentError
-from .progress import Stopped
+from .terminal import Stopped
 
 # The log of what operators did: a JSON object a line in the role's folder, written before the act, with no name of any person.
 # Clients appear by the handles that `croupier serve` gave them; secrets never do.

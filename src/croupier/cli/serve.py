@@ -33,7 +33,6 @@ from ..service.net.http import require_private_way
 from ..table import TableModel
 from ..validation import ArgumentError, how_to_install, real, whole
 from . import tasks
-from .options import check_output
 from .processes import (
     DatabaseUrl,
     ShufflerOptions,
@@ -48,7 +47,7 @@ from .processes import (
     tls_files,
     until_stopped,
 )
-from .progress import Stopped, least_seconds, length_line, messages, say
+from .terminal import Stopped, check_output, least_seconds, length_line, messages, say
 
 if TYPE_CHECKING:
     from ..service.oidc import SignIn

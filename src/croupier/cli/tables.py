@@ -27,8 +27,7 @@ from ..table.datasets import example_csv
 from ..table.describe import TableGuess, guess_for, table_of, texts_of
 from ..table.read import Dialect, Source
 from ..validation import ArgumentError, Found
-from .options import Decimal, Encoding, Sep, check_output, named_as_options
-from .progress import Shown, messages, say, warnings_said
+from .terminal import Decimal, Encoding, Sep, Shown, check_output, messages, named_as_options, say, warnings_said
 
 _HEAD = """\
 # Public facts for croupier fit. Everything here is taken as known to everybody: no guarantee covers it.

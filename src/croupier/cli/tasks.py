@@ -32,8 +32,8 @@ from ..statistics.histogram import HistogramAnswer
 from ..table import TableModel, schema_from
 from ..validation import ArgumentError, Found, whole
 from .processes import DatabaseUrl, end_with, opened, record_act, sqlite_url, until_stopped
-from .progress import messages, say
 from .tables import left_out_of
+from .terminal import messages, say
 
 if TYPE_CHECKING:
     from ..service.analyzer.host import HostedTask

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import LinearVectors
-from ..invalid import Mask, finite_rows, numbers_or_nan, one_by_one, taken
 from ..population.population import Query
 from ..problem import Problem, Squared
 from ..problem.custom import is_known
 from ..problem.problem import Coordinates, Objective, Recast, Smoothed, clip_rows
 from ..protocol.sparse import SparseVectors, second_moments, symmetric_matrix
+from ..validation import Mask, finite_rows, numbers_or_nan, one_by_one, taken
 
 # What users answer who may hold a record that is not valid: a public default, and nothing that says so.
 #

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..invalid import blanks, is_missing, name_of, numbers_or_nan, one_by_one
 from ..protocol._encoding import require_finite
-from ..validation import ArgumentError, Found, RecordError
+from ..validation import ArgumentError, Found, RecordError, blanks, is_missing, name_of, numbers_or_nan, one_by_one
 from .blocks import (
     BLOCK_USERS,
     CHUNK_ENTRIES,

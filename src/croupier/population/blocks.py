@@ -22,8 +22,7 @@ from ..protocol import Counts, Report, SumEstimate
 from ..protocol._encoding import require_finite
 from ..protocol.randomness import KeyedRandom
 from ..validation import ArgumentError, Found, whole
-from .dealing import Seats
-from .population import LeaveBlanks, Query, Question, Test, UnreachableError, Vectors
+from .population import LeaveBlanks, Query, Question, Seats, Test, UnreachableError, Vectors
 
 # Some users' records in memory: rows of numbers, one or several per user, and what they answer to a query.
 

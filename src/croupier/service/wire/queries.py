@@ -30,8 +30,7 @@ from ... import problem as problems
 from ...estimator import ShuffleLinearRegression
 from ...optimizer._gradients import Gradients
 from ...optimizer.phases import Phase, Schedule, check_schedule, objective_of
-from ...population.dealing import Batch
-from ...population.population import Question
+from ...population.population import Batch, Question
 from ...privacy import SumPlan
 from ...privacy.crowd import exclusions_in_batch, honest_total, surely_honest
 from ...problem import Domain, Loss, Problem

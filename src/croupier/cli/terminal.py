@@ -1,18 +1,21 @@
-"""What a person sees of a long run, and how they stop it."""
+"""What commands share at a terminal: what a person sees of a long run, how they stop it; options, and errors in their words."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
@@ -20,7 +23,10 @@ from ..optimizer import Schedule, StopTraining
 from ..optimizer.result import Round
 from ..optimizer.training import RUN
 from ..privacy._rounding import round_up
+from ..table import Schema
 from ..table.population import Watcher
+from ..table.schema import Label, as_text
+from ..validation import ArgumentError
 
 if TYPE_CHECKING:
     from ..service.wire.task import Task
@@ -235,3 +241,62 @@ def clock_text(wait: float, now: float | None = None) -> str:
     then, today = time.localtime(start + min(wait, 1e9)), time.localtime(start)
     same = then[:3] == today[:3]
     return time.strftime("at %H:%M" if same else "on %a %d %b at %H:%M", then)
+
+
+# Errors of the Python API in the words of the command line.
+
+
+@contextmanager
+def named_as_options(*names: str) -> Iterator[None]:
+    """Errors about these arguments name the options that they came from: `--work-dir` for `work_dir`."""
+    try:
+        yield
+    except ArgumentError as problem:
+        if problem.name not in names:
+            raise
+        option = "--" + problem.name.replace("_", "-")
+        raise ArgumentError(option, problem.value, problem.allowed, problem.remedy) from None
+
+
+# Options of every command that reads data: how CSV files write their values.
+
+Sep = Annotated[str | None, typer.Option("--sep", help="What separates values in CSV: ';', tab, ...; default: a comma.")]
+Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark of numbers in CSV: . or ,")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of CSV; files from Windows often have cp1252.")]
+
+
+# `--class-weight CLASS=WEIGHT`: public weights of the schema's classes.
+
+_REMEDY = "For example --class-weight ill=30 if about one person in thirty is ill, as everybody may know."
+
+
+def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, float]]:
+    """The parameter `class_weight` of a classifier from what the command line says; nothing where it says nothing."""
+    if not given:
+        return {}
+    if facts.target.classes is None:
+        raise ArgumentError("--class-weight", given[0], "left out where the target is a number", "Leave it out.")
+    labels = {as_text(label): label for label in facts.target.classes}
+    weights: dict[Label, float] = {}
+    for text in given:
+        name, _, weight = text.rpartition("=")
+        try:
+            weights[labels[name.strip()]] = float(weight)
+        except (KeyError, ValueError):
+            allowed = f"CLASS=WEIGHT with one of the declared classes {', '.join(map(repr, labels))}"
+            raise ArgumentError("--class-weight", text, allowed, _REMEDY) from None
+    return {"class_weight": weights}
+
+
+# Where a command's output may go: nothing is overwritten unasked.
+
+
+def check_output(path: Path, force: bool) -> None:
+    """Refuse a place that cannot be written to, before anything is done for it."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise ArgumentError("-o", str(path), "in a folder that exists", f"Make it first: mkdir -p {folder}")
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        raise ArgumentError("-o", str(path), "a file in a folder that can be written to", "Choose another place.")
+    if path.exists() and not force:
+        raise ArgumentError("-o", str(path), "a file that does not exist yet", "Choose another name, or overwrite it with --force.")
