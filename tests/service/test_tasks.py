@@ -29,9 +29,8 @@ from croupier.service.shuffler import invitations
 from croupier.service.shuffler import rounds as tables
 from croupier.service.shuffler.host import HostedShuffler, ShufflerHost
 from croupier.service.shuffler.relay import AnalyzerRelay
-from croupier.service.wire.documents import Document, WireError, parsed
+from croupier.service.wire.documents import SUCCESSION, Document, WireError, followed, hex_of, parsed, succession
 from croupier.service.wire.outcomes import RefusedError, RefusedTaskError
-from croupier.service.wire.succession import SUCCESSION, followed, hex_of, succession
 
 YEAR = 365 * 86_400.0
 

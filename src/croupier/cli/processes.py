@@ -356,7 +356,7 @@ def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> No
     from ..service.shuffler.host import ShufflerHost  # noqa: PLC0415
     from ..service.shuffler.invitations import add_claims  # noqa: PLC0415
     from ..service.shuffler.role import ShufflerRole  # noqa: PLC0415
-    from ..service.wire.succession import hex_of  # noqa: PLC0415
+    from ..service.wire.documents import hex_of  # noqa: PLC0415
 
     def app_of(role: ShufflerRole, loop: Loop) -> Any:
         web = shuffler_app(role, loop)

@@ -212,7 +212,7 @@ def rotate_key(
 ) -> None:
     """Make a new signing key, announced by the old one, for new tasks; tasks that have begun keep theirs until they end."""
     from ..service.net.keys import Keyring  # noqa: PLC0415
-    from ..service.wire.succession import hex_of  # noqa: PLC0415
+    from ..service.wire.documents import hex_of  # noqa: PLC0415
 
     record_act(folder, "rotate the signing key")
     keys = Keyring(folder)
@@ -246,7 +246,7 @@ def serve_analyzer(
     from ..service.net.front import front_app  # noqa: PLC0415
     from ..service.net.keys import Keyring  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
-    from ..service.wire.succession import hex_of  # noqa: PLC0415
+    from ..service.wire.documents import hex_of  # noqa: PLC0415
 
     @cache
     def pool() -> Executor:

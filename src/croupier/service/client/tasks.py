@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ...files import write_whole
 from ..net.http import TASK_NAME, Server, ServerError
-from ..wire.documents import Document, WireError
-from ..wire.succession import followed, successor
+from ..wire.documents import Document, WireError, followed, successor
 from .state import Memory
 
 # Tasks of one shuffler that are looked at, at most.

@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ...files import create_private, write_whole
 from ...validation import ArgumentError
-from ..wire.documents import Document
-from ..wire.succession import hex_of, succession, successor
+from ..wire.documents import Document, hex_of, succession, successor
 from .server import signing_key
 
 

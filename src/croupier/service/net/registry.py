@@ -19,9 +19,8 @@ from typing import Any
 from sqlalchemy import Column, Float, Integer, LargeBinary, MetaData, String, Table, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from ..wire.documents import Document, WireError
+from ..wire.documents import Document, WireError, followed, successor
 from ..wire.outcomes import RefusedError
-from ..wire.succession import followed, successor
 from .database import Database, hash_of
 from .http import TASK_NAME
 
