@@ -20,8 +20,7 @@ from croupier.protocol.randomness import Secret
 from croupier.service.analyzer.host import AnalyzerHost, files_of
 from croupier.service.client.budget import DeviceBudget
 from croupier.service.net.front import front_app
-from croupier.service.net.keys import Keyring
-from croupier.service.net.registry import TaskState
+from croupier.service.net.registry import Keyring, TaskState
 from croupier.service.net.server import Served
 from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.host import ShufflerHost

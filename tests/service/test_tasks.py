@@ -21,9 +21,8 @@ from croupier.service.client.tasks import listed_tasks, trusted_keys
 from croupier.service.net.database import hash_of
 from croupier.service.net.front import front_app
 from croupier.service.net.http import Server, require_public
-from croupier.service.net.keys import Keyring
 from croupier.service.net.limits import limit_addresses
-from croupier.service.net.registry import MOST_TASKS, Operator, Registry, TaskState
+from croupier.service.net.registry import MOST_TASKS, Keyring, Operator, Registry, TaskState
 from croupier.service.net.server import Loop, Served, TurnOutcome
 from croupier.service.shuffler import invitations
 from croupier.service.shuffler import rounds as tables

@@ -349,8 +349,8 @@ def _reserved(options: ShufflerOptions) -> socket.socket:
 def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> None:
     """A shuffler of many tasks, until it is stopped: one process of it."""
     from ..service.net.front import front_app  # noqa: PLC0415
-    from ..service.net.keys import Keyring  # noqa: PLC0415
     from ..service.net.limits import limit_addresses  # noqa: PLC0415
+    from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.net.server import Loop, Served  # noqa: PLC0415
     from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
     from ..service.shuffler.host import ShufflerHost  # noqa: PLC0415

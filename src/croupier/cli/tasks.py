@@ -81,7 +81,7 @@ def add(
 ) -> None:
     """Serve another task from now on; a role that runs begins it within a second."""
     from ..service.analyzer.host import add_files, files_of  # noqa: PLC0415
-    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
 
     if (task is None) == (analyzer is None):
@@ -211,7 +211,7 @@ def rotate_key(
     output: Annotated[Path, typer.Option("--output", "-o", help="A new file for the announcement, signed by the old key.")],
 ) -> None:
     """Make a new signing key, announced by the old one, for new tasks; tasks that have begun keep theirs until they end."""
-    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.wire.documents import hex_of  # noqa: PLC0415
 
     record_act(folder, "rotate the signing key")
@@ -244,7 +244,7 @@ def serve_analyzer(
     """An analyzer of many tasks, until it is stopped."""
     from ..service.analyzer.host import AnalyzerHost  # noqa: PLC0415
     from ..service.net.front import front_app  # noqa: PLC0415
-    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
     from ..service.wire.documents import hex_of  # noqa: PLC0415
 
