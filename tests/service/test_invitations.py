@@ -16,7 +16,7 @@ from helpers_roles import Web, postgres_server, why_no_postgres
 from test_page import Tab, World, chromium, person
 
 from croupier.cli import main
-from croupier.service.client.invitation import InvitationLink, claimed_token
+from croupier.service.client.tasks import InvitationLink, claimed_token
 from croupier.service.net.database import Database, hash_of
 from croupier.service.net.http import Server, ServerError
 from croupier.service.net.server import Served

@@ -21,9 +21,8 @@ from ..privacy._rounding import exact
 from ..service.analyzer.task_file import public_key
 from ..service.client.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client.client import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, TOO_LATE, Client, run_in_thread
-from ..service.client.invitation import InvitationLink, claimed_token
 from ..service.client.state import Memory
-from ..service.client.tasks import ListedTask, folder_of, listed_tasks, trusted_keys
+from ..service.client.tasks import InvitationLink, ListedTask, claimed_token, folder_of, listed_tasks, trusted_keys
 from ..service.net.http import Server, ServerError, require_private_way
 from ..service.wire.documents import TASK, Document, End, WireError, cleaned
 from ..service.wire.outcomes import RefusedTaskError
