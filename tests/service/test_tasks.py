@@ -24,8 +24,8 @@ from croupier.service.net.http import Server, require_public
 from croupier.service.net.limits import limit_addresses
 from croupier.service.net.registry import MOST_TASKS, Keyring, Operator, Registry, TaskState
 from croupier.service.net.server import Loop, Served, TurnOutcome
-from croupier.service.shuffler import invitations
 from croupier.service.shuffler import rounds as tables
+from croupier.service.shuffler.app import add_claims, invite
 from croupier.service.shuffler.host import HostedShuffler, ShufflerHost
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.documents import SUCCESSION, Document, WireError, followed, hex_of, parsed, succession
@@ -418,10 +418,10 @@ def test_people_are_invited_to_the_service_and_drawn_whether_they_have_claimed_o
         analyzer, service = Analyzer(tmp_path / "ann", stack), None
         service = Service(tmp_path, stack)
         names = [tables.new_name() for _ in range(13)]
-        codes = invitations.invite(service.host.people, names, time.time() + 3600)
+        codes = invite(service.host.people, names, time.time() + 3600)
         tables.revoke(service.host.people, names[12:])
         app = front_app("shuffler", service.host, service.host.people)
-        invitations.add_claims(app, service.host)
+        add_claims(app, service.host)
         service.ask(analyzer, "one", 12)
         with Web(app) as web:
             for number, path in enumerate(("/v1/claim", "/tasks/one/v1/claim")):

@@ -260,8 +260,12 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
     """One process, until it is stopped."""
     from ..service.net.limits import limit_addresses  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
-    from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
-    from ..service.shuffler.invitations import add_claims  # noqa: PLC0415
+    from ..service.shuffler.app import (  # noqa: PLC0415
+        add_claims,
+        add_page,
+        allow_origins,
+        shuffler_app,
+    )
     from ..service.shuffler.relay import AnalyzerRelay  # noqa: PLC0415
 
     if not options.analyzer:
@@ -352,9 +356,13 @@ def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> No
     from ..service.net.limits import limit_addresses  # noqa: PLC0415
     from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.net.server import Loop, Served  # noqa: PLC0415
-    from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
+    from ..service.shuffler.app import (  # noqa: PLC0415
+        add_claims,
+        add_page,
+        allow_origins,
+        shuffler_app,
+    )
     from ..service.shuffler.host import ShufflerHost  # noqa: PLC0415
-    from ..service.shuffler.invitations import add_claims  # noqa: PLC0415
     from ..service.shuffler.role import ShufflerRole  # noqa: PLC0415
     from ..service.wire.documents import hex_of  # noqa: PLC0415
 

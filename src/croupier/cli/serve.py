@@ -130,7 +130,9 @@ def invite(
     database: DatabaseUrl = None,
 ) -> None:
     """Enrol people by links: each works on the first device that uses it, and only until it expires."""
-    from ..service.shuffler import invitations, rounds  # noqa: PLC0415
+    from ..service.shuffler import rounds  # noqa: PLC0415
+    from ..service.shuffler.app import invitation_link  # noqa: PLC0415
+    from ..service.shuffler.app import invite as invite_all  # noqa: PLC0415
 
     seconds = period_of(expires, "--expires")
     whole("--people", people, at_least=1, at_most=rounds.TOGETHER, remedy="Say how many links you need.")
@@ -142,11 +144,9 @@ def invite(
     kept, until = opened(database or sqlite_url(folder, "shuffler"), rounds.SHUFFLER), time.time() + seconds
     record_act(folder, "invite", people=people, until=round(until), link=link)
     names = [rounds.new_name() for _ in range(people)]
-    codes = invitations.invite(kept, names, until)
+    codes = invite_all(kept, names, until)
     kept.close()
-    links = {
-        name: invitations.invitation_link(link, code=code, until=until, **pins) for name, code in zip(names, codes, strict=True)
-    }
+    links = {name: invitation_link(link, code=code, until=until, **pins) for name, code in zip(names, codes, strict=True)}
     with nullcontext(sys.stdout) if output == "-" else Path(output).open("a") as file:
         file.writelines(f"{name}\t{one}\n" for name, one in links.items())
     if qr is not None:
