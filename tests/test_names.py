@@ -16,8 +16,7 @@ from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge, ShuffleS
 from croupier.optimizer import Schedule
 from croupier.optimizer.phases import Phase
 from croupier.population import ArrayPopulation, Population
-from croupier.population.dealing import Batch
-from croupier.population.population import LeaveBlanks, Query, Question
+from croupier.population.population import Batch, LeaveBlanks, Query, Question
 from croupier.privacy import ArgumentError
 from croupier.problem import Ball, CustomProblem, Logistic, Problem
 from croupier.protocol.randomness import Secret

@@ -34,8 +34,8 @@ import croupier as cr
 from croupier.audit import empirical_audit
 from croupier.audit.empirical import EmpiricalAudit
 from croupier.cli import main
-from croupier.cli.progress import rounds_shown
-from croupier.cli.serve import JsonLines
+from croupier.cli.processes import JsonLines
+from croupier.cli.terminal import rounds_shown
 from croupier.estimator import BudgetWarning, PrivacyAccount, ShuffleLogisticRegression, WeakPrivacyWarning
 from croupier.optimizer.result import Round
 from croupier.privacy import Guarantee, LotsPlan, SumPlan, plan_sum

@@ -15,7 +15,7 @@ import croupier as cr
 from croupier.statistics.columns import LevelGuess, NumberGuess
 from croupier.table import Schema, describe_table, fit_table, schema_from
 from croupier.table.apply import read_table
-from croupier.table.guess import TableGuess
+from croupier.table.describe import TableGuess
 from croupier.table.read import Source
 from croupier.table.schema import Numeric, Target
 

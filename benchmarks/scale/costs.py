@@ -11,7 +11,7 @@ import numpy as np
 
 from croupier.population import Population, RayPopulation
 from croupier.population.blocks import BLOCK_USERS, BlockPopulation
-from croupier.population.dealing import Seats, deal
+from croupier.population.population import Seats, deal
 from croupier.protocol.randomness import Secret
 
 from ..timing import turns

@@ -15,8 +15,7 @@ import croupier as cr
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ParquetPopulation, Population, RayPopulation
 from croupier.population.blocks import BlockPopulation
-from croupier.population.dealing import Batch
-from croupier.population.population import Question
+from croupier.population.population import Batch, Question
 from croupier.protocol.randomness import Secret
 
 from ..timing import turns

@@ -21,8 +21,7 @@ from rich.progress import track
 from croupier import __version__, minimize, plan_sum
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation
-from croupier.population.dealing import Batch
-from croupier.population.population import Question
+from croupier.population.population import Batch, Question
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import SecureRandom
 from croupier.protocol import _fused as fused

@@ -19,7 +19,7 @@ from croupier.audit import deployed, empirical, models, play_all
 from croupier.audit import games as kinds
 from croupier.audit.play import DEPLOYED, FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, runs_of
 from croupier.optimizer import pan_private, training
-from croupier.population.dealing import deal
+from croupier.population.population import deal
 from croupier.privacy import SumPlan
 from croupier.protocol import Counts, VectorSum, randomizer
 from croupier.service.shuffler import role as shuffling

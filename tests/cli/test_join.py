@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from croupier.cli import main
-from croupier.cli.task_time import clock_text, duration, least_seconds, length_line, usual_wait
+from croupier.cli.terminal import clock_text, duration, least_seconds, length_line, usual_wait
 from croupier.service.analyzer.dashboard import NOISE_ALONE, is_noise_alone, mean_of, noise_words
 from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.wire.outcomes import Answered

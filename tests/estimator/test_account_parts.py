@@ -20,7 +20,7 @@ from croupier.privacy._rounding import round_up
 from croupier.statistics.columns import LevelGuess, NumberGuess
 from croupier.statistics.holdout import HoldOut, Part
 from croupier.table import describe_table, fit_table, schema_from
-from croupier.table.guess import TableGuess
+from croupier.table.describe import TableGuess
 from croupier.validation import ArgumentError
 
 ASIDE = Part(HoldOut(0.1, "0" * 32), "aside", rows=10_000)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import croupier as cr
 from benchmarks.surrogate import SurrogatePopulation
 from croupier.cli.app import app
-from croupier.cli.progress import Stopped
+from croupier.cli.terminal import Stopped
 from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, ShuffleLogit, WideIntervalsWarning, load_model
 from croupier.statistics import Moments
 from croupier.statistics.asking import plan_for

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from croupier.features import FeatureMap, FourierFeatures, GroupNorm, Projection, Scattering
-from croupier.features._weights import public_weights
+from croupier.features.maps import public_weights
 from croupier.problem import Ball, Logistic, Problem
 from croupier.service.wire.queries import TrainingQuery, records_to_dict
 from croupier.table import Schema

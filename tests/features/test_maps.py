@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from croupier.estimator import ShuffleLogisticRegression, total_guarantee
 from croupier.features import FeatureMap, FourierFeatures, GroupNorm, Projection, Scattering
-from croupier.features._weights import public_weights
+from croupier.features.maps import public_weights
 from croupier.validation import ArgumentError
 
 RNG = np.random.default_rng(20261117)
@@ -41,7 +41,7 @@ def test_weights_are_those_of_the_book(kind, seed):
 
 def test_weights_that_are_drawn_in_parts_are_the_same(monkeypatch):
     whole = public_weights("fourier", 11, 40, 7)
-    monkeypatch.setattr("croupier.features._weights._BYTES_AT_ONCE", 96)
+    monkeypatch.setattr("croupier.features.maps._BYTES_AT_ONCE", 96)
     assert np.array_equal(public_weights.__wrapped__("fourier", 11, 40, 7), whole)
 
 

@@ -11,16 +11,15 @@ from pyarrow import parquet as pq
 from scipy.sparse import csr_array
 
 import croupier as cr
-from croupier.invalid import numbers_or_nan, taken
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation, ParquetPopulation
 from croupier.population.blocks import BlockPopulation
-from croupier.population.dealing import Batch
-from croupier.population.population import Question
+from croupier.population.population import Batch, Question
 from croupier.problem import Ball, CustomProblem, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
 from croupier.problem.problem import Smoothed
 from croupier.protocol import _fused as fused
 from croupier.protocol.randomness import Secret
+from croupier.validation import numbers_or_nan, taken
 
 USERS = 1200
 BALL = Ball(dim=3, radius=5.0)

@@ -16,15 +16,14 @@ from pyarrow import parquet
 from rich.console import Console
 
 import croupier as cr
-from croupier.cli.progress import rounds_shown
+from croupier.cli.terminal import rounds_shown
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
 from croupier.optimizer import Result, Schedule, StopTraining
 from croupier.optimizer.planning import drift, expected_mu, spread
 from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation, ParquetPopulation
 from croupier.population.blocks import BlockPopulation
-from croupier.population.dealing import draw_lots
-from croupier.population.population import UnreachableError
+from croupier.population.population import UnreachableError, draw_lots
 from croupier.privacy import plan_lots
 from croupier.privacy.calibration import prove
 from croupier.privacy.lots import _largest_mu

@@ -11,7 +11,7 @@ import pytest
 
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, schedule
-from croupier.optimizer._openings import TARGET_SHARE, RowMeans, RowMoments, Rows
+from croupier.optimizer._gradients import TARGET_SHARE, RowMeans, RowMoments, Rows
 from croupier.optimizer.algorithms import descent
 from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run

@@ -11,8 +11,7 @@ import scipy.sparse
 
 import croupier as cr
 from croupier.population import ArrayPopulation, blocks
-from croupier.population.dealing import Batch, Order
-from croupier.population.population import Question
+from croupier.population.population import Batch, Order, Question
 from croupier.protocol.randomness import Secret
 
 

@@ -16,10 +16,8 @@ from scipy import stats
 import croupier as cr
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation, blocks
-from croupier.population.blocks import BlockPopulation, Shard, place
-from croupier.population.dealing import Batch, deal
-from croupier.population.population import Query, Question, UnreachableError
-from croupier.population.records import Records, RowsOfUsers
+from croupier.population.blocks import BlockPopulation, Records, RowsOfUsers, Shard, place
+from croupier.population.population import Batch, Query, Question, UnreachableError, deal
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import _fused as fused
 from croupier.protocol.randomness import Secret

@@ -29,8 +29,7 @@ from croupier.estimator import ShuffleLinearRegression, ShuffleLogisticRegressio
 from croupier.population import ArrayPopulation, ParquetPopulation, RayPopulation, WorkerError
 from croupier.population.blocks import BlockPopulation
 from croupier.population.cluster import TOKEN
-from croupier.population.dealing import Batch, deal
-from croupier.population.population import Question, UnreachableError
+from croupier.population.population import Batch, Question, UnreachableError, deal
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Counts
 from croupier.protocol.randomness import Secret

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from croupier.population.dealing import Batch, Order, deal
+from croupier.population.population import Batch, Order, deal
 from croupier.protocol.randomness import Secret
 
-dealing = importlib.import_module("croupier.population.dealing")
+dealing = importlib.import_module("croupier.population.population")
 exactly = settings(deadline=None, derandomize=True, max_examples=60)
 SECRET = Secret.of_seed(1)
 

@@ -10,8 +10,7 @@ from scipy import stats
 
 from croupier.population import ArrayPopulation, ParquetPopulation, arrays
 from croupier.population.blocks import BlockPopulation
-from croupier.population.dealing import deal, draw_lots
-from croupier.population.population import Question, UnreachableError
+from croupier.population.population import Question, UnreachableError, deal, draw_lots
 from croupier.privacy import plan_lots
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import Secret
@@ -62,7 +61,7 @@ def test_who_finds_no_room_is_left_out_by_ticket_whatever_the_data():
 
 
 def test_a_ticket_beyond_the_last_lot_has_all_draw_anew(monkeypatch):
-    from croupier.population.dealing import Order  # noqa: PLC0415
+    from croupier.population.population import Order  # noqa: PLC0415
 
     page = Order._page
 

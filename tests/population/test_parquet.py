@@ -14,9 +14,8 @@ import croupier as cr
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.population import ArrayPopulation, ParquetPopulation, parquet
 from croupier.population.blocks import BlockPopulation
-from croupier.population.dealing import Batch
 from croupier.population.parquet import ParquetBlock
-from croupier.population.population import Question, UnreachableError
+from croupier.population.population import Batch, Question, UnreachableError
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol.randomness import Secret
 

@@ -10,8 +10,7 @@ import croupier as cr
 from benchmarks.surrogate import SurrogatePopulation
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation
-from croupier.population.dealing import Batch
-from croupier.population.population import Question
+from croupier.population.population import Batch, Question
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol.randomness import Secret
 

@@ -15,8 +15,7 @@ from croupier.arithmetic import LinearVectors
 from croupier.optimizer import schedule
 from croupier.optimizer._gradients import Gradients
 from croupier.optimizer.phases import check_schedule
-from croupier.population.dealing import Batch
-from croupier.population.population import Question
+from croupier.population.population import Batch, Question
 from croupier.privacy import ArgumentError, SumPlan, plan_sum
 from croupier.privacy.calibration import is_proved
 from croupier.problem import Ball, Logistic, Problem

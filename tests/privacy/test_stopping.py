@@ -16,7 +16,7 @@ from games import gaussian_value, optimal_stopping
 
 import croupier as cr
 from croupier.cli import main
-from croupier.cli.progress import Interrupt
+from croupier.cli.terminal import Interrupt
 from croupier.optimizer import StopTraining
 from croupier.privacy.gaussian import gaussian_mu
 from croupier.problem import Ball, Logistic, Problem

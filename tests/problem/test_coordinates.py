@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, softmax
 
 from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Huber, Logistic, Multinomial, Problem, Squared, Weighted
-from croupier.problem.coordinates import Coordinates, Recast
+from croupier.problem.problem import Coordinates, Recast
 from croupier.validation import ArgumentError
 
 RNG = np.random.default_rng(5)

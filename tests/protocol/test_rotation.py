@@ -17,8 +17,7 @@ from croupier.arithmetic import LinearVectors
 from croupier.privacy import plan_lots
 from croupier.privacy.plan import box_bias
 from croupier.protocol import Analyzer, _fused
-from croupier.protocol._encoding import as_linear, clip_to_ball, encode
-from croupier.protocol._rotation import Rotation, transformed
+from croupier.protocol._encoding import Rotation, as_linear, clip_to_ball, encode, transformed
 from croupier.protocol.randomizer import Randomizer
 
 SEED = b"the digest of a round, 32 bytes!"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from croupier.population.records import Records, RowsOfUsers
+from croupier.population.blocks import Records, RowsOfUsers
 from croupier.privacy import ArgumentError, plan_sum
 from croupier.protocol import SeededRandom
 from croupier.protocol import _fused as fused

@@ -26,9 +26,8 @@ from sqlalchemy import event
 
 import croupier as cr
 from croupier.optimizer.training import run
-from croupier.population.dealing import Batch as Users
-from croupier.population.dealing import Order
-from croupier.population.population import Question
+from croupier.population.population import Batch as Users
+from croupier.population.population import Order, Question
 from croupier.protocol.randomness import Secret
 from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app
@@ -564,9 +563,9 @@ def test_workers_of_a_killed_parent_end():
         "import os, time\n"
         "from concurrent.futures import ProcessPoolExecutor\n"
         "from multiprocessing import get_context\n"
-        "from croupier.cli.serve import _end_with\n"
+        "from croupier.cli.processes import end_with\n"
         "if __name__ == '__main__':\n"
-        "    pool = ProcessPoolExecutor(1, get_context('spawn'), _end_with, (os.getpid(),))\n"
+        "    pool = ProcessPoolExecutor(1, get_context('spawn'), end_with, (os.getpid(),))\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"
         "    time.sleep(100)\n"
     )

@@ -53,7 +53,6 @@ from croupier.table.model import Request
 from croupier.table.read import Source
 
 join_module = importlib.import_module("croupier.cli.join")
-join_tasks = importlib.import_module("croupier.cli.join_tasks")
 X, Y = np.array([0.6, -0.3]), 1.0
 # What the small task reveals is less than this.
 ENOUGH = {"max_epsilon": 20.0, "max_delta": 1e-2}
@@ -840,8 +839,7 @@ def joined(tmp_path, roles, monkeypatch):
         monkeypatch.setattr(means, "wait_for", clock.wait)
         monkeypatch.setattr(Source, "pieces", pieces)
         monkeypatch.setattr(join_module, "say", lambda console, text: said.append(text))
-        monkeypatch.setattr(join_tasks, "time", clock)
-        monkeypatch.setattr(join_tasks, "Client", Timed)
+        monkeypatch.setattr(join_module, "Client", Timed)
         monkeypatch.setattr(Timed, "clock", clock, raising=False)
         monkeypatch.setattr(Timed, "requests", requests, raising=False)
         with Service(folder, roles, roles.task(records=records_to_dict(facts, request))) as service:

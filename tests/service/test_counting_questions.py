@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers_roles import randomness, soon
 
-from croupier.cli.serve import figures
+from croupier.cli.tasks import figures
 from croupier.protocol import VectorSum
 from croupier.report.answers import answer_page
 from croupier.service.analyzer.dashboard import Dashboard

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 
-from croupier.cli import acts
+from croupier.cli.processes import record_act
 from croupier.service.net import limits
 from croupier.service.net.limits import BURST, PER_SECOND, WRONG_BURST, AddressLimit, Buckets
 
@@ -104,8 +104,8 @@ def test_an_act_is_a_line_for_its_owner_alone_with_who_when_and_what(tmp_path, m
     monkeypatch.setenv("LOGNAME", "somebody else")
     monkeypatch.setenv("USER", "somebody else")
     folder = tmp_path / "role"
-    acts.record(folder, "revoke", clients=["a1b2"])
-    acts.record(folder, "enrol", clients=3)
+    record_act(folder, "revoke", clients=["a1b2"])
+    record_act(folder, "enrol", clients=3)
     first, second = map(json.loads, (folder / "audit.jsonl").read_text().splitlines())
     assert (first["act"], first["clients"], second["act"], second["clients"]) == ("revoke", ["a1b2"], "enrol", 3)
     assert "somebody" not in first["by"]

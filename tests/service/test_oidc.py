@@ -23,13 +23,13 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from helpers_roles import soon
 from test_page import chromium
 
-from croupier.cli.invite import sign_in_of
+from croupier.cli.serve import sign_in_of
 from croupier.service import enroller as tables
 from croupier.service.enroller import EnrollerRole, enroller_app
 from croupier.service.net.database import Database
 from croupier.service.net.server import Served
 from croupier.service.oidc import Provider, SignIn, add_sign_in, invitation_key
-from croupier.service.shuffler.invitations import invitation_link
+from croupier.service.shuffler.app import invitation_link
 from croupier.service.wire.enrolment import TokenRequests, new_signer
 from croupier.service.wire.outcomes import RefusedError
 from croupier.validation import ArgumentError

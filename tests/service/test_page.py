@@ -28,8 +28,7 @@ from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Served
 from croupier.service.shuffler import rounds as shuffler_tables
-from croupier.service.shuffler.app import add_page, allow_origins, copy_page, page_files, shuffler_app
-from croupier.service.shuffler.invitations import add_claims
+from croupier.service.shuffler.app import add_claims, add_page, allow_origins, copy_page, page_files, shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers_questions import USERS, piece, questions
 from helpers_roles import soon
 
-from croupier.cli.serve import figures, write_answer, write_schema
+from croupier.cli.tasks import figures, write_answer, write_schema
 from croupier.protocol import SumEstimate
 from croupier.report.answers import answer_page
 from croupier.service.analyzer.app import analyzer_app
@@ -35,7 +35,7 @@ from croupier.service.wire.task import Task, TaskRound, fewest, most_excluded
 from croupier.statistics import check, describe
 from croupier.statistics.asking import plan_for
 from croupier.statistics.columns import NumberGuess
-from croupier.table.guess import TableGuess
+from croupier.table.describe import TableGuess
 from croupier.validation import ArgumentError
 
 

@@ -18,7 +18,7 @@ from helpers_questions import USERS, piece, questions
 from helpers_roles import randomness, soon
 from sqlalchemy import select
 
-from croupier.cli.serve import figures, write_answer
+from croupier.cli.tasks import figures, write_answer
 from croupier.estimator import ShuffleLinearRegression
 from croupier.protocol import VectorSum
 from croupier.report.answers import answer_page

@@ -14,24 +14,22 @@ from helpers_roles import Web, postgres_server, soon, why_no_postgres
 from helpers_tasks import QUESTION, Analyzer, Service, bearer
 from sqlalchemy import func, select
 
-from croupier.cli.join_tasks import TasksAt
+from croupier.cli.join import TasksAt
 from croupier.service.analyzer.host import add_files, files_of
 from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.tasks import listed_tasks, trusted_keys
 from croupier.service.net.database import hash_of
 from croupier.service.net.front import front_app
 from croupier.service.net.http import Server, require_public
-from croupier.service.net.keys import Keyring
 from croupier.service.net.limits import limit_addresses
-from croupier.service.net.registry import MOST_TASKS, Operator, Registry, TaskState
+from croupier.service.net.registry import MOST_TASKS, Keyring, Operator, Registry, TaskState
 from croupier.service.net.server import Loop, Served, TurnOutcome
-from croupier.service.shuffler import invitations
 from croupier.service.shuffler import rounds as tables
+from croupier.service.shuffler.app import add_claims, invite
 from croupier.service.shuffler.host import HostedShuffler, ShufflerHost
 from croupier.service.shuffler.relay import AnalyzerRelay
-from croupier.service.wire.documents import Document, WireError, parsed
+from croupier.service.wire.documents import SUCCESSION, Document, WireError, followed, hex_of, parsed, succession
 from croupier.service.wire.outcomes import RefusedError, RefusedTaskError
-from croupier.service.wire.succession import SUCCESSION, followed, hex_of, succession
 
 YEAR = 365 * 86_400.0
 
@@ -420,10 +418,10 @@ def test_people_are_invited_to_the_service_and_drawn_whether_they_have_claimed_o
         analyzer, service = Analyzer(tmp_path / "ann", stack), None
         service = Service(tmp_path, stack)
         names = [tables.new_name() for _ in range(13)]
-        codes = invitations.invite(service.host.people, names, time.time() + 3600)
+        codes = invite(service.host.people, names, time.time() + 3600)
         tables.revoke(service.host.people, names[12:])
         app = front_app("shuffler", service.host, service.host.people)
-        invitations.add_claims(app, service.host)
+        add_claims(app, service.host)
         service.ask(analyzer, "one", 12)
         with Web(app) as web:
             for number, path in enumerate(("/v1/claim", "/tasks/one/v1/claim")):

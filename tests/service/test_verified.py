@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from croupier.service.prio3 import field as compiled_path
 from croupier.service.prio3.circuit import SumVecCircuit, chunk_length
 from croupier.service.prio3.field import FIELD64, kernels
-from croupier.service.prio3.prio3 import SUM_VEC_WITH_MULTIPROOF, Prio3SumVec
-from croupier.service.prio3.xof import derive_seeds, expand
+from croupier.service.prio3.prio3 import SUM_VEC_WITH_MULTIPROOF, Prio3SumVec, derive_seeds, expand
 
 VECTORS = Path(__file__).parent / "vectors" / "vdaf"
 NAMES = ["Prio3SumVec_0", "Prio3SumVec_1", "Prio3SumVecWithMultiproof_0", "Prio3SumVecWithMultiproof_1"]

@@ -25,8 +25,7 @@ from croupier.statistics.columns import LevelGuess, NumberGuess, NumberSummary
 from croupier.statistics.describing import Summaries, numbers_of
 from croupier.statistics.holdout import HoldOut, name_number
 from croupier.table import describe_table
-from croupier.table.describe import range_of
-from croupier.table.guess import TableGuess
+from croupier.table.describe import TableGuess, range_of
 from croupier.validation import ArgumentError
 
 GUESSES = {

@@ -11,8 +11,8 @@ import croupier as cr
 from croupier.report.tables import described_lines
 from croupier.statistics.columns import NumberGuess
 from croupier.table import Schema, describe_table, fit_table, schema_from
+from croupier.table.describe import TableGuess, guess_for
 from croupier.table.encode import Encoder
-from croupier.table.guess import TableGuess, guess_for
 from croupier.table.model import Request
 from croupier.table.population import Engine, _blocks
 from croupier.table.read import Source

@@ -10,7 +10,7 @@ from scipy.special import expit, ndtr
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
-from croupier.cli.progress import Stopped
+from croupier.cli.terminal import Stopped
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogit
 from croupier.estimator.intervals import RegressionTable
 from croupier.population import ArrayPopulation

@@ -25,7 +25,7 @@ from ..population.population import Question
 from ..privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
 from ..problem import Ball, CustomProblem
 from ..protocol import ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
-from ..protocol._rotation import Rotation
+from ..protocol._encoding import Rotation
 from ..protocol.randomness import RandomSource
 
 Floats = NDArray[np.float64]

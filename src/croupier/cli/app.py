@@ -12,6 +12,7 @@ from rich.console import Console
 
 from .. import __version__
 from ..files import written_whole
+from ..flower.analyzer import MaskAnalyzer, MaskServer
 from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum
 from ..privacy._rounding import round_up
 from ..privacy._statements import crowd
@@ -22,15 +23,13 @@ from .audit import audit_plan
 from .demo import demo
 from .doctor import doctor
 from .fit import fit
-from .flower import mask_analyzer
 from .join import join
 from .model import evaluate, predict, report, show
-from .options import check_output
-from .progress import Stopped, messages, say
-from .questions import choose, table, words
+from .processes import LOOPBACK
 from .reproduce import reproduce
 from .serve import app as serve
-from .tables import describe, example, schema
+from .tables import choose, describe, example, schema, table, words
+from .terminal import Stopped, check_output, messages, say
 
 # What typer raises for a bad command line, by whichever name: TyperException, or click's ClickException before typer 0.29.
 _BadCommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)
@@ -193,6 +192,38 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
         f"deviation per coordinate of the sum in one round.",
         style="dim",
     )
+
+
+def mask_analyzer(
+    folder: Annotated[Path, typer.Option("--dir", help="Its folder: its key, and which rounds it has opened. Back it up.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8443,
+    token_file: Annotated[Path | None, typer.Option(help="A file whose first line the Flower server has to know.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
+    private_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="Speak plain http: a proxy ends TLS.")] = False,
+    print_key: Annotated[bool, typer.Option("--print-key", help="Print the public key for devices, and stop.")] = False,
+) -> None:
+    """Open the sums of masks for a Flower server that another operator runs: each round once, and only with all of its blanks."""
+    analyzer = MaskAnalyzer(folder)
+    if print_key:
+        typer.echo(analyzer.public_key.hex())
+        return
+    if (certificate is None) != (private_key is None) or (certificate is None and not behind_proxy and host not in LOOPBACK):
+        remedy = "Give --certificate and --private-key, or --behind-proxy."
+        raise ArgumentError("--certificate", certificate, f"given, and its key, to listen on {host}", remedy)
+    token = None if token_file is None else (token_file.read_text().split() or [""])[0]
+    if token is None and host not in LOOPBACK:
+        remedy = (
+            "Anyone who can ask can use a round up. Write a long random word into a file, and tell the Flower server's operator."
+        )
+        raise ArgumentError("--token-file", token_file, f"given to listen on {host}", remedy)
+    with MaskServer(analyzer, (host, port), token=token, certificate=certificate, key=private_key) as server:
+        scheme = "http" if certificate is None else "https"
+        say(messages(), f"croupier: opening masks at {scheme}://{host}:{server.server_address[1]}")
+        say(messages(), f"croupier: devices need this key: {analyzer.public_key.hex()}")
+        say(messages(), "croupier: the promise holds if you do not run the Flower server yourself, and do not pool data with them.")
+        server.serve_forever()
 
 
 # In the order in which a new user needs them.

@@ -17,9 +17,8 @@ from rich.table import Table
 
 from ..audit import empirical_audit, play_all
 from ..audit.empirical import EmpiricalAudit
-from ..audit.exact import exact_delta
+from ..audit.exact import exact_delta, pld_delta
 from ..audit.play import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, Findings, runs_of
-from ..audit.pld import pld_delta
 from ..privacy import ArgumentError, SumPlan, plan_sum
 from ..privacy._rounding import exact, round_down, round_up
 from ..privacy._statements import certified_line

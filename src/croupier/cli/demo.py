@@ -37,7 +37,7 @@ from ..report.compare import Comparison, Method, course, scores
 from ..table.datasets import Dataset, flights, synthetic
 from ..validation import ArgumentError, real, whole
 from .demo_deployed import demo_deployed
-from .progress import messages, say, warnings_said
+from .terminal import messages, say, warnings_said
 
 Floats = NDArray[np.float64]
 # All methods minimise the log-loss itself: gradients are not clipped below their bound. 50 is the estimator's own choice.

@@ -38,7 +38,7 @@ from ..table.datasets import PATIENTS, patients
 from ..table.encode import Encoder
 from ..table.read import Piece
 from ..validation import ArgumentError, how_to_install, real, whole
-from .progress import Stopped, messages, say
+from .terminal import Stopped, messages, say
 
 # The parties of `croupier demo --deployed`: three roles as processes of their own, and all clients in this one.
 

@@ -26,7 +26,7 @@ from ..service.net.http import require_private_way
 from ..service.wire.documents import Document, WireError
 from ..service.wire.task import Task
 from ..validation import ArgumentError
-from .task_time import length_line
+from .terminal import length_line
 
 # Days before a certificate's end at which an operator should have replaced it.
 _SOON_DAYS = 14

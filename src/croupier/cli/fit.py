@@ -25,8 +25,20 @@ from ..table.model import INTERVALS, TASKS
 from ..table.population import Engine
 from ..table.read import Dialect, Source
 from ..validation import ArgumentError, Found, one_of
-from .options import Decimal, Encoding, Sep, check_output, class_weights, named_as_options
-from .progress import Shown, Stopped, announced, messages, say, warnings_said
+from .terminal import (
+    Decimal,
+    Encoding,
+    Sep,
+    Shown,
+    Stopped,
+    announced,
+    check_output,
+    class_weights,
+    messages,
+    named_as_options,
+    say,
+    warnings_said,
+)
 
 # The exit code of a run that was stopped and left a model.
 CUT_SHORT = 3

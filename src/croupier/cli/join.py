@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -16,23 +18,21 @@ from rich.table import Table
 from rich.text import Text
 
 from ..privacy._rounding import exact
+from ..service.analyzer.task_file import public_key
 from ..service.client.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client.client import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, TOO_LATE, Client, run_in_thread
-from ..service.client.invitation import InvitationLink, claimed_token
 from ..service.client.state import Memory
-from ..service.net.http import Server, ServerError
-from ..service.wire.documents import End, WireError
+from ..service.client.tasks import InvitationLink, ListedTask, claimed_token, folder_of, listed_tasks, trusted_keys
+from ..service.net.http import Server, ServerError, require_private_way
+from ..service.wire.documents import TASK, Document, End, WireError, cleaned
 from ..service.wire.outcomes import RefusedTaskError
 from ..service.wire.queries import TaskQuery
 from ..service.wire.task import Lot, Task
 from ..table.read import Dialect
-from ..validation import ArgumentError
-from .join_tasks import TasksAt
-from .join_tasks import patiently as _patiently
-from .options import Decimal, Encoding, Sep
-from .progress import Stopped, messages, say
-from .task_time import clock_text, duration, length_line, usual_wait
+from ..validation import ArgumentError, Found
+from .terminal import Decimal, Encoding, Sep, Stopped, clock_text, duration, length_line, messages, say, usual_wait
 
+T = TypeVar("T")
 # Seconds between two looks for a round: at first, and at most (of a round that ends by the clock, at most an eighth of it).
 _PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 # Seconds for which the task itself is waited for, unless --wait says otherwise; and that a rehearsal may take, at least.
@@ -186,7 +186,7 @@ def _claimed(folder: Path, shuffler: str, code: str, ca: Path | None) -> str:
 def _answer(client: Client, data: Path, dialect: Dialect, wait: float | None) -> None:
     """Every round that wants an answer until the task needs no more of this user, or the time is up."""
     deadline = time.monotonic() + (_NO_TASK if wait is None else wait)
-    task = _patiently(client.task, deadline)
+    task = patiently(client.task, deadline)
     if wait is None:
         deadline = time.monotonic() + usual_wait(task)
     _collect(client, task, deadline)
@@ -205,7 +205,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, wait: float | None) ->
     while (often or client.answered() == 0 or client.waits()) and answered < task.schedule.rounds:
         try:
             # days go by between the rounds of a query that remembers: its records are read anew
-            sent = _patiently(lambda: client.answer(read if query.remembers else reading.result), deadline)
+            sent = patiently(lambda: client.answer(read if query.remembers else reading.result), deadline)
         except ServerError as late:
             if late.status != TOO_LATE:
                 raise
@@ -219,7 +219,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, wait: float | None) ->
                 say(messages(), f"It was blank: {_why_blank(reading, task)}.")
             if sent.cover and sent.round == task.schedule.rounds:
                 break
-        elif time.monotonic() >= deadline or (end := _patiently(client.ended, deadline)) is not None:
+        elif time.monotonic() >= deadline or (end := patiently(client.ended, deadline)) is not None:
             break
         elif lot is not None and not often and _is_over(client, lot, deadline):
             missed = True
@@ -232,7 +232,7 @@ def _answer(client: Client, data: Path, dialect: Dialect, wait: float | None) ->
 
 def _is_over(client: Client, lot: Lot, deadline: float) -> bool:
     """Whether a later round than this user's is open, by the analyzer's signed word."""
-    number = _patiently(client.open_round, deadline)
+    number = patiently(client.open_round, deadline)
     return number is not None and lot.round is not None and number > lot.round
 
 
@@ -257,7 +257,7 @@ def _collect(client: Client, task: Task, deadline: float) -> None:
     """Get this user's tokens where the task has an enroller, and say who sees the invitation if nobody was demanded."""
     if task.enroller is not None and client.demands.enroller is None:
         say(messages(), f"Tokens come from {task.enroller.address}, by the task's word alone; --enroller says who it must be.")
-    _patiently(client.collect, deadline)
+    patiently(client.collect, deadline)
 
 
 def _lot(client: Client, task: Task, deadline: float) -> Lot | None:
@@ -265,7 +265,7 @@ def _lot(client: Client, task: Task, deadline: float) -> Lot | None:
     if task.secret is None:
         say(messages(), f"{length_line(task)} This waits until it has answered, up to {duration(deadline - time.monotonic())}.")
         return None
-    lot = _patiently(client.lot, deadline)
+    lot = patiently(client.lot, deadline)
     figures = client.demands.figures(task)
     say(messages(), f"{figures[0].upper()}{figures[1:]}.")
     cover = task.secret.cover
@@ -357,3 +357,195 @@ def _table_query(task: Task, data: Path) -> TaskQuery:
     if task.query.columns is None:
         raise ArgumentError("--data", str(data), "left out: this task is not about tables", "Use croupier.client.")
     return task.query
+
+
+# Which tasks are answered: the shuffler's only one, or those of many that its owner's limits allow; and rehearsals.
+
+# Answers, or none, after which asking again may help.
+_LATER = (None, 409, 429, 500, 502, 503, 504)
+# People of a rehearsal who talk at the same time.
+_TALKING = 8
+
+
+def patiently(ask: Callable[[], T], deadline: float) -> T:
+    """What the shuffler says; where it cannot be reached or says to come later, again until the time is up."""
+    pause = _PAUSE
+    while True:
+        try:
+            return ask()
+        except ServerError as problem:
+            if problem.status not in _LATER or time.monotonic() >= deadline:
+                raise
+            if pause == _PAUSE:
+                cause = f"{problem.status or 'nothing'}: {str(problem).strip()}"
+                say(messages(), f"The shuffler says {cause}. It is asked again for {duration(deadline - time.monotonic())}.")
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(1.2 * pause, _LONGEST_PAUSE)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A task that can be joined: its address, whose it is, and where is remembered what was answered."""
+
+    name: str
+    address: str
+    key: str
+    folder: Path
+    state: str = "running"
+
+
+@dataclass(frozen=True)
+class TasksAt:
+    """The tasks of a shuffler, for a device that knows some analyzers' keys."""
+
+    shuffler: str
+    keys: Sequence[str]  # known from elsewhere than the shuffler
+    folder: Path
+    deadline: float
+    options: dict[str, Any]  # of every client: what its owner accepts
+
+    def tasks(self, names: Sequence[str] = (), *, states: Sequence[str] = ("running", "paused")) -> list[_Task]:
+        """The tasks that are signed by a known key or its successors; all of them, or those with these names or ids."""
+        require_private_way(self.shuffler)
+        server, base = Server(self.shuffler, ca=self.options["ca"]), self.shuffler.rstrip("/")
+        listed = patiently(lambda: listed_tasks(server), self.deadline)
+        if listed is None:  # a shuffler of one task
+            if names:
+                raise ArgumentError("--task", names[0], "left out: this shuffler serves one task", "Leave it out.")
+            return [_Task("", base, self._signer(server), self.folder)]
+        while not self._chosen(listed, names, states) and time.monotonic() < self.deadline:  # one may be about to begin
+            time.sleep(_PAUSE)
+            listed = patiently(lambda: listed_tasks(server), self.deadline) or []
+        trusted = patiently(lambda: trusted_keys(server, self.keys, self.folder), self.deadline)
+        chosen = self._chosen(listed, names, states)
+        known = [one for one in chosen if one.analyzer in trusted]
+        for name in names:
+            if not any(name in (one.name, one.task) for one in known):
+                stranger = any(name in (one.name, one.task) for one in chosen)
+                why = "is signed by a key that you do not know" if stranger else "is none of this shuffler's that runs"
+                raise ArgumentError("--task", Found(f"{name} {why}"), "one that --tasks lists", "Check the name and the keys.")
+        return [_Task(one.name, base + one.path, one.analyzer, folder_of(self.folder, one.task), one.state) for one in known]
+
+    def _chosen(self, listed: Sequence[ListedTask], names: Sequence[str], states: Sequence[str]) -> list[ListedTask]:
+        return [one for one in listed if one.state in states and (not names or one.name in names or one.task in names)]
+
+    def _signer(self, server: Server) -> str:
+        """Which of several known keys has signed the only task; the first where there is no more than one."""
+        if len(self.keys) == 1:
+            return self.keys[0]
+        document = Document.from_bytes(patiently(lambda: server.send("/v1/task"), self.deadline))
+        for key in self.keys:
+            try:
+                document.said(TASK, public_key("--analyzer-key", key))
+            except WireError:
+                continue
+            return key
+        raise WireError("the task is signed by none of the keys that you know")
+
+    def answer(self, names: Sequence[str], token: str, budget: DeviceBudget, take_part: Callable[[Client], None]) -> None:
+        """Take part in all tasks within the limits, at the same time; in their order, until the budget allows no more."""
+        tasks = self.tasks(names)
+        if not tasks:
+            raise Stopped("no task of an analyzer that you know runs here; nothing was sent", 0)
+        if len(tasks) == 1:
+            take_part(self._client(tasks[0], token, budget))
+            return
+        accepted = list(self._accepted(tasks, token, budget))
+        if not accepted:
+            raise Stopped("no task is within your limits; nothing was sent", 2)
+        with ThreadPoolExecutor(len(accepted)) as pool:
+            outcomes = list(pool.map(lambda one: _outcome(one[0], one[1], take_part), accepted))
+        for text, _ in outcomes:
+            say(messages(), text)
+        if code := max(code for _, code in outcomes):
+            raise Stopped("not all tasks were answered", code)
+
+    def _accepted(self, tasks: Sequence[_Task], token: str, budget: DeviceBudget) -> Iterator[tuple[str, Client]]:
+        """The tasks whose promises suffice, as long as all of them together are within the owner's limit."""
+        planned: list[tuple[str, Any]] = []
+        for one in tasks:
+            client = self._client(one, token, budget)
+            try:
+                task = client.task()
+                budget.check(task.id, task.schedule.guarantee, besides=planned)
+            except (RefusedTaskError, WireError) as refusal:
+                say(messages(), f"{one.name} is left out: {refusal}")
+            except ServerError as problem:
+                say(messages(), f"{one.name} is left out: it has not begun ({str(problem).strip()})")
+            else:
+                planned.append((task.id, task.schedule.guarantee))
+                yield one.name, client
+
+    def _client(self, one: _Task, token: str, budget: DeviceBudget | None, **more: Any) -> Client:
+        return Client(one.address, token, one.key, folder=one.folder, budget=budget, **self.options, **more)
+
+    def show(self, budget: DeviceBudget) -> None:
+        """The tasks of known analyzers, with what each promises, and whether the limits allow it."""
+        table = Table("name", "state", "task", "what it says", "users", "reveals", "you", box=None, pad_edge=False)
+        for one in self.tasks(states=("running", "paused", "ended")):
+            client, words, verdict = self._client(one, "-", budget), ["-", "-", "-", "-"], "would join"
+            try:
+                server = Server(one.address, ca=self.options["ca"])
+                task = Task.read(Document.from_bytes(server.send("/v1/task")), public_key("--analyzer-key", one.key))
+                figures = client.demands.figures(task).removeprefix("the task reveals ")
+                words = [task.id[:8], cleaned(task.name) or "-", f"{task.users:,}", figures]
+                client.demands.check(task)
+                budget.check(task.id, task.schedule.guarantee)
+            except (RefusedTaskError, ServerError, WireError) as problem:
+                verdict = str(problem).strip()
+            table.add_row(one.name or "-", one.state, *map(Text, words), Text(verdict))
+        Console(soft_wrap=True).print(table)
+
+    # A rehearsal: everybody at once, on this machine.
+
+    def rehearse(self, names: Sequence[str], tokens: Path, data: Path, dialect: Dialect) -> None:
+        """Take part as many synthetic people, a row of a table each: answers leave when they are ready, and each has a ledger."""
+        people = tokens.read_text().split()
+        say(messages(), f"{len(people):,} people of {tokens} take part with a row of {data} each: for synthetic records alone.")
+        for one in self.tasks(names):
+            clients = [
+                Client(one.address, token, one.key, folder=one.folder / "rehearsal" / str(place), at_once=True, **self.options)
+                for place, token in enumerate(people)
+            ]
+            task = patiently(clients[0].task, self.deadline)
+            if task.query.remembers:
+                raise ArgumentError("--rehearse", str(tokens), "of a task that is over within a run", "A stream takes days.")
+            X, y = task.query.read_file(data, dialect)
+            if len(X) < len(people):
+                raise ArgumentError("--data", str(data), f"a table of {len(people):,} rows, one per token", f"It has {len(X):,}.")
+            targets = [None] * len(people) if y is None else [y[who : who + 1] for who in range(len(people))]
+            rows = [X[who : who + 1] for who in range(len(people))]
+            with ThreadPoolExecutor(_TALKING) as pool:
+                answers = sum(pool.map(partial(self._play, task), clients, rows, targets))
+            say(messages(), f"{one.name or 'The task'}: {answers:,} answers were taken.")
+
+    def _play(self, task: Task, client: Client, row: Any, target: Any) -> int:
+        """One person of a rehearsal, until nothing more is asked of it."""
+        answers = 0
+        once = task.schedule.interactivity == "sequential" and not (task.secret is not None and task.secret.cover)
+        while time.monotonic() < self.deadline:
+            try:
+                sent = patiently(lambda: client.answer(lambda: (row, target)), self.deadline)
+            except ServerError as late:
+                if late.status != TOO_LATE:
+                    raise
+                return answers
+            answers += sent is not None and not sent.cover
+            if (once and answers) or (sent is None and patiently(client.ended, self.deadline) is not None):
+                break
+            if sent is None:
+                time.sleep(_PAUSE)
+        return answers
+
+
+def _outcome(name: str, client: Client, take_part: Callable[[Client], None]) -> tuple[str, int]:
+    """What became of one of several tasks, in a line, and the exit code that it alone would have."""
+    try:
+        take_part(client)
+    except Stopped as stopped:
+        return f"{name}: {stopped}", stopped.code
+    except (RefusedTaskError, WireError, ArgumentError) as refusal:
+        return f"{name}: refused: {refusal}", 2
+    except ServerError as problem:
+        return f"{name}: the shuffler says {problem.status or 'nothing'}: {str(problem).strip()}. Run it again later.", 1
+    return f"{name}: answered", 0

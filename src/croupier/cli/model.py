@@ -30,8 +30,7 @@ from ..table.model import INTERVALS
 from ..table.read import Dialect, Source
 from ..validation import ArgumentError
 from .fit import model_figures
-from .options import Decimal, Encoding, Sep, check_output, named_as_options
-from .progress import Shown, messages, say, warnings_said
+from .terminal import Decimal, Encoding, Sep, Shown, check_output, messages, named_as_options, say, warnings_said
 
 Write = Callable[[Any], None]
 

@@ -1,26 +1,214 @@
-"""A shuffler as one process or several: they share its address and its database, and one of them leads."""
+"""The processes of roles: the log of what operators did, databases, certificates and signals; and those of a shuffler."""
 
 from __future__ import annotations
 
+import errno
+import json
+import logging
 import multiprocessing
 import os
+import re
 import signal
 import socket
+import ssl
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 
+from ..files import append
 from ..service.analyzer.task_file import public_key
 from ..validation import ArgumentError
-from .progress import Stopped
-from .tasks import serve_hosting_shuffler
+from .terminal import Stopped
+
+# The log of what operators did: a JSON object a line in the role's folder, written before the act, with no name of any person.
+# Clients appear by the handles that `croupier serve` gave them; secrets never do.
+ACTS = "audit.jsonl"
+
+
+def record_act(folder: Path, act: str, **facts: Any) -> None:
+    """Write down that an operator does something. On disk when this returns: what cannot be logged is not done."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    line = json.dumps({"at": at, "by": _operator(), "act": act, **facts}).encode() + b"\n"
+    file = folder / ACTS
+    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        append(handle, line, file)
+    finally:
+        os.close(handle)
+
+
+def _operator() -> str:
+    """The account that runs the command, by the system's word and not the environment's; behind sudo also who called it."""
+    try:
+        import pwd  # noqa: PLC0415
+
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):  # Windows, or an account without a name
+        name = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    behind = os.environ.get("SUDO_USER")
+    return f"{name} (sudo by {behind})" if behind and name == "root" else name
+
+
+# What every role needs.
+
+DatabaseUrl = Annotated[
+    str | None, typer.Option(envvar="CROUPIER_DATABASE", help="Database URL. Default: SQLite in the role's folder.")
+]
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def end_with(parent: int) -> None:
+    """A worker whose parent is gone, killed even, goes too."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(0)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class until_stopped:  # noqa: N801  (a context, used like a function)
+    """Waits for Ctrl-C or a request to terminate, and says so to whoever asks."""
+
+    def __init__(self, also: Any = None) -> None:
+        self._event, self._also = threading.Event(), also
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> threading.Event:
+        from ..service.net.server import RateLimitedLog  # noqa: PLC0415
+
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonLines())
+        handler.addFilter(RateLimitedLog())
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self._event
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._event.set()
+        if self._also is not None:
+            self._also()
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line. What is said never holds anything of a client: the web servers log no requests."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z")
+        line = {"at": at, "level": record.levelname, "from": record.name, "said": record.getMessage()}
+        if record.exc_info and (problem := record.exc_info[1]) is not None:  # its text may hold what was to be written
+            where = traceback.extract_tb(problem.__traceback__)[-1:]
+            line["cause"] = " ".join([type(problem).__name__, *[f"{Path(one.filename).name}:{one.lineno}" for one in where]])
+        return json.dumps(line)
+
+
+def tls_files(
+    folder: Path, host: str, certificate: Path | None, key: Path | None, dev: bool, behind_proxy: bool
+) -> tuple[Path, Path] | None:
+    from ..service.net.server import development_certificate  # noqa: PLC0415
+
+    if behind_proxy:
+        if dev or certificate is not None or key is not None:
+            remedy = "Leave out --dev, --certificate and --private-key: they are the proxy's."
+            raise ArgumentError("--behind-proxy", True, "left out where the role ends TLS itself", remedy)
+        return None
+    if dev:
+        return development_certificate(folder)
+    if certificate is not None and key is not None:
+        return _readable_pair(certificate, key)
+    if certificate is not None or key is not None or host not in LOOPBACK:
+        remedy = "Give --certificate and --private-key, --behind-proxy, or --dev to try things out on this machine."
+        raise ArgumentError("--certificate", certificate, f"given, and its key, to listen on {host}", remedy)
+    return None
+
+
+def _readable_pair(certificate: Path, key: Path) -> tuple[Path, Path]:
+    """The two files, which a server can use; what is wrong with one of them is said before anything is opened."""
+    for option, file in (("--certificate", certificate), ("--private-key", key)):
+        try:
+            file.read_bytes()
+        except OSError as problem:
+            raise ArgumentError(option, str(file), f"a PEM file that can be read ({problem.strerror})", "Check the path.") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as problem:
+        reason = getattr(problem, "reason", None) or "it cannot be read"
+        remedy = "Give the certificate, with its chain, and the key that it was made for, without a password."
+        raise ArgumentError(
+            "--certificate", str(certificate), f"a PEM certificate that fits --private-key ({reason})", remedy
+        ) from None
+    return certificate, key
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened on, before anything else is begun."""
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, OverflowError):
+        raise ArgumentError("--host", host, f"a name of this machine, with port {port}", "0.0.0.0 is all of its names.") from None
+    with socket.socket(family, kind, protocol) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(address)
+        except OSError as problem:
+            reason = (problem.strerror or str(problem)).lower()
+            remedy = (
+                "Another process has it; take another port, or stop that one."
+                if problem.errno == errno.EADDRINUSE
+                else ("Ports below 1024 need a right of their own." if problem.errno == errno.EACCES else "Check --host, too.")
+            )
+            raise ArgumentError("--port", port, f"one that can be opened on {host} ({reason})", remedy) from None
+
+
+def opened(url: str, tables: Any) -> Any:
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+    from ..service.net.database import Database  # noqa: PLC0415
+
+    try:
+        return Database(url, tables)
+    except (SQLAlchemyError, ImportError, RuntimeError, ValueError) as problem:
+        reason = str(problem).splitlines()[0] if isinstance(problem, RuntimeError | ImportError) else type(problem).__name__
+        allowed = f"a database that can be opened ({reason})"
+        shown = re.sub(r"//[^@/]*@", "//...@", url)  # a password may be in it
+        raise ArgumentError("--database", shown, allowed, "For PostgreSQL: postgresql+psycopg://user@host/name.") from None
+
+
+def existing_database(folder: Path, name: str) -> str:
+    """The database of a role that has one already."""
+    if not (folder / f"{name}.db").is_file():
+        remedy = f"Give the --dir of croupier serve {name}, or its --database."
+        raise ArgumentError("--dir", str(folder), f"a {name}'s folder, with its {name}.db", remedy)
+    return sqlite_url(folder, name)
+
+
+def sqlite_url(folder: Path, name: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return f"sqlite:///{(folder / name).absolute()}.db"
+
+
+# A shuffler as one process or several: they share its address and its database, and one of them leads.
 
 # Seconds after which a process that has ended is replaced, at most where they end again and again, and for how long all of them may
 # take to start.
@@ -57,9 +245,8 @@ def opened_role(options: ShufflerOptions) -> Any:
     from ..service.shuffler.role import ShufflerRole  # noqa: PLC0415
     from ..service.shuffler.rounds import SHUFFLER  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
-    from .serve import _opened  # noqa: PLC0415
 
-    kept = _opened(options.database, SHUFFLER)
+    kept = opened(options.database, SHUFFLER)
     try:
         analyzer = public_key("--analyzer-key", options.analyzer_key)
         return ShufflerRole(kept, signing_key(options.folder), analyzer, smallest=options.smallest)
@@ -73,10 +260,13 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
     """One process, until it is stopped."""
     from ..service.net.limits import limit_addresses  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
-    from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
-    from ..service.shuffler.invitations import add_claims  # noqa: PLC0415
+    from ..service.shuffler.app import (  # noqa: PLC0415
+        add_claims,
+        add_page,
+        allow_origins,
+        shuffler_app,
+    )
     from ..service.shuffler.relay import AnalyzerRelay  # noqa: PLC0415
-    from .serve import _until_stopped  # noqa: PLC0415
 
     if not options.analyzer:
         serve_hosting_shuffler(options, None if ready is None else ready.release)
@@ -91,7 +281,7 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
     if options.limited:
         limit_addresses(web, header=options.address_header)
     served = Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared)
-    with _until_stopped() as stopped, served, errands:
+    with until_stopped() as stopped, served, errands:
         if ready is None:
             typer.echo(f"shuffler on {served.url}")
         else:
@@ -101,13 +291,12 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
 
 def serve_shufflers(options: ShufflerOptions, processes: int) -> None:
     """Several processes on one port. One that ends, killed even, is replaced; all end with this one."""
-    from .serve import _until_stopped  # noqa: PLC0415
 
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ArgumentError("--processes", processes, "1 on this system", "It has no ports that several processes share.")
     if options.analyzer:
         opened_role(options).store.close()  # what is wrong is said once, before anything is started
-    with closing(_reserved(options)) as port, _until_stopped() as stopped:
+    with closing(_reserved(options)) as port, until_stopped() as stopped:
         shared = replace(options, port=port.getsockname()[1], shared=True)
         context = multiprocessing.get_context("spawn")
         ready = context.Semaphore(0)
@@ -145,9 +334,8 @@ def _wait_for(ready: Semaphore, running: list[BaseProcess], stopped: threading.E
 
 
 def _one_of_several(options: ShufflerOptions, ready: Semaphore, parent: int) -> None:
-    from .serve import _end_with  # noqa: PLC0415
 
-    _end_with(parent)
+    end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     serve_shuffler(options, ready)
 
@@ -160,3 +348,45 @@ def _reserved(options: ShufflerOptions) -> socket.socket:
         return shared_socket(options.host, options.port)
     except OSError as problem:
         raise ArgumentError("--port", options.port, f"one that can be opened ({problem.strerror})", "Take another.") from None
+
+
+def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> None:
+    """A shuffler of many tasks, until it is stopped: one process of it."""
+    from ..service.net.front import front_app  # noqa: PLC0415
+    from ..service.net.limits import limit_addresses  # noqa: PLC0415
+    from ..service.net.registry import Keyring  # noqa: PLC0415
+    from ..service.net.server import Loop, Served  # noqa: PLC0415
+    from ..service.shuffler.app import (  # noqa: PLC0415
+        add_claims,
+        add_page,
+        allow_origins,
+        shuffler_app,
+    )
+    from ..service.shuffler.host import ShufflerHost  # noqa: PLC0415
+    from ..service.shuffler.role import ShufflerRole  # noqa: PLC0415
+    from ..service.wire.documents import hex_of  # noqa: PLC0415
+
+    def app_of(role: ShufflerRole, loop: Loop) -> Any:
+        web = shuffler_app(role, loop)
+        if options.page:
+            add_page(web, lambda: role.task.enroller.address if role.task and role.task.enroller else None)
+        allow_origins(web, list(options.origins))
+        return web
+
+    limits: dict[str, Any] = {"smallest": options.smallest, "honest": options.honest, "keep_days": options.keep_days}
+    limits |= {"enroller_ca": options.enroller_ca, "private_enrollers": options.private_enrollers}
+    with until_stopped() as stopped, ShufflerHost(options.folder, options.database, app=app_of, **limits) as hosted:
+        web = front_app("croupier shuffler", hosted, hosted.people, partial(record_act, options.folder))
+        if options.page:
+            add_page(web)
+        add_claims(web, hosted)
+        allow_origins(web, list(options.origins))
+        if options.limited:
+            limit_addresses(web, header=options.address_header)
+        with Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared) as served:
+            if ready is None:
+                typer.echo(f"shuffler on {served.url}")
+                typer.echo(f"key {hex_of(Keyring(options.folder).current)}")
+            else:
+                ready()
+            stopped.wait()

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from ..validation import ArgumentError, Found, how_to_install, one_of
-from .progress import Stopped, messages, say
+from .terminal import Stopped, messages, say
 
 # Seconds that a benchmark has to end by itself after Ctrl-C, which reaches it too on a terminal.
 _GRACE = 3.0

@@ -2,46 +2,56 @@
 
 from __future__ import annotations
 
-import errno
+import io
 import json
-import logging
 import os
 import re
-import signal
-import socket
-import ssl
 import sys
 import threading
 import time
-import traceback
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..files import create_private, write_whole
+from ..files import create_private
 from ..privacy import _statements as words
-from ..report.answers import answer_page
 from ..report.tables import described_lines, promise_lines
 from ..service.analyzer.population import RemotePopulation
-from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question
+from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question, public_key
 from ..service.client.budget import period_of
-from ..statistics import Answer, Description, Evaluation
-from ..statistics.histogram import HistogramAnswer
-from ..table import TableModel, schema_from
-from ..validation import ArgumentError, real, whole
-from . import acts, tasks
-from .options import check_output
-from .progress import Stopped, messages, say
-from .tables import left_out_of
-from .task_time import least_seconds, length_line
+from ..service.net.http import require_private_way
+from ..table import TableModel
+from ..validation import ArgumentError, how_to_install, real, whole
+from . import tasks
+from .processes import (
+    DatabaseUrl,
+    ShufflerOptions,
+    check_port,
+    end_with,
+    existing_database,
+    opened,
+    record_act,
+    serve_shuffler,
+    serve_shufflers,
+    sqlite_url,
+    tls_files,
+    until_stopped,
+)
+from .terminal import Stopped, check_output, least_seconds, length_line, messages, say
+
+if TYPE_CHECKING:
+    from ..service.oidc import SignIn
+
 
 app = typer.Typer(
     no_args_is_help=True, help="Run a role (analyzer, shuffler, enroller), and manage its tasks, keys, clients and pages."
@@ -60,15 +70,11 @@ AddressHeader = Annotated[
     str | None,
     typer.Option(help="Header in which the proxy says the client's address, to limit requests per address; it must overwrite it."),
 ]
-DatabaseUrl = Annotated[
-    str | None, typer.Option(envvar="CROUPIER_DATABASE", help="Database URL. Default: SQLite in the role's folder.")
-]
 
 KeepDays = Annotated[float, typer.Option(help="With many tasks: days after which what is left of an ended one is deleted.")]
 
 # Exit code of a task that has ended before its time: to start it again changes nothing.
 ENDED = 3
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @app.command()
@@ -77,7 +83,7 @@ def key(folder: Folder) -> None:
     from ..service.net.server import signing_key  # noqa: PLC0415  (an extra)
 
     if not (folder / "signing.key").exists():
-        acts.record(folder, "make signing key")
+        record_act(folder, "make signing key")
     typer.echo(signing_key(folder).public_key().public_bytes_raw().hex())
 
 
@@ -99,8 +105,8 @@ def enrol(
         raise ArgumentError("--output", None, "given where tokens do not go to a terminal", remedy)
     if output not in (None, "-"):
         create_private(Path(str(output)), b"")  # before anybody is enrolled
-    kept = _opened(database or _sqlite(folder, "shuffler"), rounds.SHUFFLER)
-    acts.record(folder, "enrol", clients=clients)
+    kept = opened(database or sqlite_url(folder, "shuffler"), rounds.SHUFFLER)
+    record_act(folder, "enrol", clients=clients)
     with nullcontext(sys.stdout) if output in (None, "-") else Path(str(output)).open("a") as file:
         for first in range(0, clients, rounds.TOGETHER):
             names = [rounds.new_name() for _ in range(min(rounds.TOGETHER, clients - first))]
@@ -124,8 +130,9 @@ def invite(
     database: DatabaseUrl = None,
 ) -> None:
     """Enrol people by links: each works on the first device that uses it, and only until it expires."""
-    from ..service.shuffler import invitations, rounds  # noqa: PLC0415
-    from .invite import check_codes, check_links, write_codes  # noqa: PLC0415
+    from ..service.shuffler import rounds  # noqa: PLC0415
+    from ..service.shuffler.app import invitation_link  # noqa: PLC0415
+    from ..service.shuffler.app import invite as invite_all  # noqa: PLC0415
 
     seconds = period_of(expires, "--expires")
     whole("--people", people, at_least=1, at_most=rounds.TOGETHER, remedy="Say how many links you need.")
@@ -134,14 +141,12 @@ def invite(
         check_codes(qr)  # before anybody is enrolled
     if output != "-":
         create_private(Path(output), b"")
-    kept, until = _opened(database or _sqlite(folder, "shuffler"), rounds.SHUFFLER), time.time() + seconds
-    acts.record(folder, "invite", people=people, until=round(until), link=link)
+    kept, until = opened(database or sqlite_url(folder, "shuffler"), rounds.SHUFFLER), time.time() + seconds
+    record_act(folder, "invite", people=people, until=round(until), link=link)
     names = [rounds.new_name() for _ in range(people)]
-    codes = invitations.invite(kept, names, until)
+    codes = invite_all(kept, names, until)
     kept.close()
-    links = {
-        name: invitations.invitation_link(link, code=code, until=until, **pins) for name, code in zip(names, codes, strict=True)
-    }
+    links = {name: invitation_link(link, code=code, until=until, **pins) for name, code in zip(names, codes, strict=True)}
     with nullcontext(sys.stdout) if output == "-" else Path(output).open("a") as file:
         file.writelines(f"{name}\t{one}\n" for name, one in links.items())
     if qr is not None:
@@ -168,7 +173,7 @@ def excluded(
                 typer.echo(f"{name} {number}")
             kept.close()
         return
-    kept = _opened(database or _existing(folder, "shuffler"), rounds.SHUFFLER)
+    kept = opened(database or existing_database(folder, "shuffler"), rounds.SHUFFLER)
     for name, number in rounds.excluded_clients(kept):
         typer.echo(f"{name} {number}")
     kept.close()
@@ -183,8 +188,8 @@ def revoke(
     """Strike out clients' tokens, so that they take part no more."""
     from ..service.shuffler import rounds  # noqa: PLC0415
 
-    kept = _opened(database or _existing(folder, "shuffler"), rounds.SHUFFLER)
-    acts.record(folder, "revoke", clients=sorted(client))
+    kept = opened(database or existing_database(folder, "shuffler"), rounds.SHUFFLER)
+    record_act(folder, "revoke", clients=sorted(client))
     revoked = rounds.revoke(kept, client)
     kept.close()
     if unknown := sorted(set(client) - set(revoked)):
@@ -224,13 +229,11 @@ def shuffler(
     ] = False,
 ) -> None:
     """Take sealed reports of enrolled clients, and forward whole batches in random order."""
-    from .processes import ShufflerOptions, serve_shuffler, serve_shufflers  # noqa: PLC0415
-
     whole("--processes", processes, at_least=1, at_most=256, remedy="Take about as many as there are cores.")
-    tls = _tls(folder, host, certificate, private_key, dev, behind_proxy)
+    tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     if processes == 1:  # several share a port, and take it themselves
         check_port(host, port)
-    url = database or _sqlite(folder, "shuffler")
+    url = database or sqlite_url(folder, "shuffler")
     if (analyzer is None) != (analyzer_key is None):
         raise ArgumentError("--analyzer-key", analyzer_key, "given with --analyzer, or neither", "Give both for one task.")
     if honest is not None:
@@ -241,7 +244,7 @@ def shuffler(
     limits = (not behind_proxy or address_header is not None, address_header)
     more: dict[str, Any] = {"honest": honest, "keep_days": keep_days, "private_enrollers": private_enrollers}
     options = ShufflerOptions(folder, url, *asked, host, port, tls, ca, smallest, *pages, enroller_ca, *limits, **more)
-    acts.record(folder, "start shuffler", analyzer=analyzer, analyzer_key=analyzer_key, smallest=smallest, processes=processes)
+    record_act(folder, "start shuffler", analyzer=analyzer, analyzer_key=analyzer_key, smallest=smallest, processes=processes)
     if processes == 1:
         serve_shuffler(options)
     else:
@@ -281,7 +284,7 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     """Train a model on people whose records never leave them, or ask them one question. The same command resumes it."""
     from ..service.analyzer.app import analyzer_app  # noqa: PLC0415
     from ..service.analyzer.dashboard import NOISE_ALONE, is_noise_alone  # noqa: PLC0415
-    from ..service.analyzer.population import ANALYZER, RemotePopulation  # noqa: PLC0415
+    from ..service.analyzer.population import ANALYZER  # noqa: PLC0415
     from ..service.net.server import Served, signing_key  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
     from ..service.wire.outcomes import TaskEndedError  # noqa: PLC0415
@@ -289,22 +292,22 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
 
     if task is None:
         real("--keep-days", keep_days, at_least=0, remedy="Say for how many days an ended task is kept.")
-        tls = _tls(folder, host, certificate, private_key, dev, behind_proxy)
-        tasks.serve_analyzer(folder, database or _sqlite(folder, "analyzer"), host, port, tls, processes, keep_days)
+        tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
+        tasks.serve_analyzer(folder, database or sqlite_url(folder, "analyzer"), host, port, tls, processes, keep_days)
         return
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
     saved = folder / ("saved-answer.json" if isinstance(task_file, QueryFile) else "saved-model.json")
     if not _is_copy(task_file.output, saved):  # otherwise this run was stopped after it had saved its model
         check_output(task_file.output, force)
-    tls = _tls(folder, host, certificate, private_key, dev, behind_proxy)
+    tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     check_port(host, port)
     role_key = signing_key(folder)
     served_task = task_file.task()
     _introduce(served_task)
-    kept = _opened(database or _sqlite(folder, "analyzer"), ANALYZER)
+    kept = opened(database or sqlite_url(folder, "analyzer"), ANALYZER)
     pool = None
     if TRANSPORTS[served_task.transport].uses_pool:
-        pool = ProcessPoolExecutor(processes, get_context("spawn"), _end_with, (os.getpid(),))
+        pool = ProcessPoolExecutor(processes, get_context("spawn"), end_with, (os.getpid(),))
     try:
         population = RemotePopulation(served_task, kept, role_key, pool=pool)
     except WireError as problem:
@@ -312,14 +315,14 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     with (
         nullcontext() if pool is None else pool,
         Served(analyzer_app(population), host=host, port=port, tls=tls) as served,
-        _until_stopped(population.stop) as stopped,
+        until_stopped(population.stop) as stopped,
     ):
-        acts.record(folder, "start task", task=served_task.id, users=served_task.users)
+        record_act(folder, "start task", task=served_task.id, users=served_task.users)
         typer.echo(f"analyzer on {served.url}")
         say(messages(), f"The task: {length_line(served_task)}")
         try:
             if isinstance(task_file, QueryFile):
-                write_answer(task_file, population, saved, served.url)
+                tasks.write_answer(task_file, population, saved, served.url)
                 _finish(population, folder, stopped, linger)
                 stopped.wait()
                 return
@@ -394,7 +397,7 @@ def _finish(population: Any, folder: Path, stopped: threading.Event, linger: flo
         population.ending.declare(len(population.answered()), None if reason is None else reason[:500])
         return page(Dashboard(population).state())
 
-    acts.record(folder, "end task", task=population.task.id, reason=reason)
+    record_act(folder, "end task", task=population.task.id, reason=reason)
     (folder / "run.html").write_text(population.store.insist(declared, stopped.is_set), encoding="utf-8")
     say(messages(), f"Page of the run: {folder / 'run.html'}.")
     if not population.ending.wait(linger, stopped):
@@ -403,145 +406,6 @@ def _finish(population: Any, folder: Path, stopped: threading.Event, linger: flo
 
 def _is_copy(output: Path, saved: Path) -> bool:
     return output.is_file() and saved.is_file() and output.read_bytes() == saved.read_bytes()
-
-
-def _end_with(parent: int) -> None:
-    """A worker whose parent is gone, killed even, goes too."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(0)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
-    threading.Thread(target=watch, daemon=True).start()
-
-
-class _until_stopped:  # noqa: N801  (a context, used like a function)
-    """Waits for Ctrl-C or a request to terminate, and says so to whoever asks."""
-
-    def __init__(self, also: Any = None) -> None:
-        self._event, self._also = threading.Event(), also
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> threading.Event:
-        from ..service.net.server import RateLimitedLog  # noqa: PLC0415
-
-        handler = logging.StreamHandler()
-        handler.setFormatter(JsonLines())
-        handler.addFilter(RateLimitedLog())
-        logging.basicConfig(level=logging.INFO, handlers=[handler])
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self._event
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self._event.set()
-        if self._also is not None:
-            self._also()
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line. What is said never holds anything of a client: the web servers log no requests."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z")
-        line = {"at": at, "level": record.levelname, "from": record.name, "said": record.getMessage()}
-        if record.exc_info and (problem := record.exc_info[1]) is not None:  # its text may hold what was to be written
-            where = traceback.extract_tb(problem.__traceback__)[-1:]
-            line["cause"] = " ".join([type(problem).__name__, *[f"{Path(one.filename).name}:{one.lineno}" for one in where]])
-        return json.dumps(line)
-
-
-def _tls(
-    folder: Path, host: str, certificate: Path | None, key: Path | None, dev: bool, behind_proxy: bool
-) -> tuple[Path, Path] | None:
-    from ..service.net.server import development_certificate  # noqa: PLC0415
-
-    if behind_proxy:
-        if dev or certificate is not None or key is not None:
-            remedy = "Leave out --dev, --certificate and --private-key: they are the proxy's."
-            raise ArgumentError("--behind-proxy", True, "left out where the role ends TLS itself", remedy)
-        return None
-    if dev:
-        return development_certificate(folder)
-    if certificate is not None and key is not None:
-        return _readable_pair(certificate, key)
-    if certificate is not None or key is not None or host not in _LOOPBACK:
-        remedy = "Give --certificate and --private-key, --behind-proxy, or --dev to try things out on this machine."
-        raise ArgumentError("--certificate", certificate, f"given, and its key, to listen on {host}", remedy)
-    return None
-
-
-def _readable_pair(certificate: Path, key: Path) -> tuple[Path, Path]:
-    """The two files, which a server can use; what is wrong with one of them is said before anything is opened."""
-    for option, file in (("--certificate", certificate), ("--private-key", key)):
-        try:
-            file.read_bytes()
-        except OSError as problem:
-            raise ArgumentError(option, str(file), f"a PEM file that can be read ({problem.strerror})", "Check the path.") from None
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except (ssl.SSLError, ValueError) as problem:
-        reason = getattr(problem, "reason", None) or "it cannot be read"
-        remedy = "Give the certificate, with its chain, and the key that it was made for, without a password."
-        raise ArgumentError(
-            "--certificate", str(certificate), f"a PEM certificate that fits --private-key ({reason})", remedy
-        ) from None
-    return certificate, key
-
-
-def check_port(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened on, before anything else is begun."""
-    try:
-        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except (OSError, OverflowError):
-        raise ArgumentError("--host", host, f"a name of this machine, with port {port}", "0.0.0.0 is all of its names.") from None
-    with socket.socket(family, kind, protocol) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(address)
-        except OSError as problem:
-            reason = (problem.strerror or str(problem)).lower()
-            remedy = (
-                "Another process has it; take another port, or stop that one."
-                if problem.errno == errno.EADDRINUSE
-                else ("Ports below 1024 need a right of their own." if problem.errno == errno.EACCES else "Check --host, too.")
-            )
-            raise ArgumentError("--port", port, f"one that can be opened on {host} ({reason})", remedy) from None
-
-
-def _opened(url: str, tables: Any) -> Any:
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
-
-    from ..service.net.database import Database  # noqa: PLC0415
-
-    try:
-        return Database(url, tables)
-    except (SQLAlchemyError, ImportError, RuntimeError, ValueError) as problem:
-        reason = str(problem).splitlines()[0] if isinstance(problem, RuntimeError | ImportError) else type(problem).__name__
-        allowed = f"a database that can be opened ({reason})"
-        shown = re.sub(r"//[^@/]*@", "//...@", url)  # a password may be in it
-        raise ArgumentError("--database", shown, allowed, "For PostgreSQL: postgresql+psycopg://user@host/name.") from None
-
-
-def _existing(folder: Path, name: str) -> str:
-    """The database of a role that has one already."""
-    if not (folder / f"{name}.db").is_file():
-        remedy = f"Give the --dir of croupier serve {name}, or its --database."
-        raise ArgumentError("--dir", str(folder), f"a {name}'s folder, with its {name}.db", remedy)
-    return _sqlite(folder, name)
-
-
-def _sqlite(folder: Path, name: str) -> str:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return f"sqlite:///{(folder / name).absolute()}.db"
 
 
 # `croupier serve enroller`: the third party that says who is a person, its keys and its invitations.
@@ -570,7 +434,7 @@ def enroller_keys(
         public_key("--shuffler-key", shuffler_key)
     check_address("--address", address)
     if not (folder / "token.keys").exists():
-        acts.record(folder, "make enroller's keys", slots=slots)
+        record_act(folder, "make enroller's keys", slots=slots)
     keys = token_keys(folder, slots)
     blank_rule(folder, blanks, shuffler_key)
     moduli = tuple(key.public_key().public_numbers().n for key in keys)
@@ -628,23 +492,21 @@ def enroller(
     from ..service.oidc import add_sign_in  # noqa: PLC0415
     from ..service.shuffler.app import allow_origins  # noqa: PLC0415
 
-    tls = _tls(folder, host, certificate, private_key, dev, behind_proxy)
+    tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     check_port(host, port)
     signers = token_keys(folder)
     invited = [] if people is None else read_invitations(people)
-    role = EnrollerRole(_opened(database or _sqlite(folder, "enroller"), ENROLLER), signers, *blank_rule(folder))
+    role = EnrollerRole(opened(database or sqlite_url(folder, "enroller"), ENROLLER), signers, *blank_rule(folder))
     web = enroller_app(role)
     if oidc_issuer is not None:
-        from .invite import sign_in_of  # noqa: PLC0415
-
         provider = (oidc_issuer, oidc_client, oidc_secret, oidc_require or [], oidc_ca)
         add_sign_in(web, sign_in_of(folder, role, provider, address, allow_origin or []))
     allow_origins(web, allow_origin or [])
     if not behind_proxy or address_header is not None:
         web.add_middleware(AddressLimit, header=address_header)
-    acts.record(folder, "start enroller", invitations=len(invited), sign_in=oidc_issuer)
+    record_act(folder, "start enroller", invitations=len(invited), sign_in=oidc_issuer)
     new = role.admit(invited)
-    with _until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served:
+    with until_stopped() as stopped, Served(web, host=host, port=port, tls=tls) as served:
         typer.echo(f"enroller on {served.url}")
         if people is not None:
             file = "standard input" if people == Path("-") else people
@@ -652,51 +514,59 @@ def enroller(
         stopped.wait()
 
 
-# The answer to a task that asks one question: a JSON file, a page beside it and on the dashboard, for descriptions a schema.
+# How people come to a deployment: links and QR codes of `croupier serve invite`, sign-in of `croupier serve enroller`.
 
 
-def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, url: str) -> None:
-    """Ask, write the answer down, and put it on the page; of a question over days, that of each day so far."""
-    page = asked.output.with_suffix(".html")
-    for answer in asked.answers(population):
-        population.page = answer_page(answer, title=asked.name or f"The answer: {asked.query.kind}")
-        text = json.dumps(figures(answer), indent=2).encode()
-        write_whole(page, population.page.encode())
-        write_whole(saved, text)
-        write_whole(asked.output, text)
-    if isinstance(answer, Description):
-        write_schema(asked, answer)
-    schedule = population.task.schedule
-    say(messages(), f"Certified: {words.certified_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
-    shown = f", and {url}/answer until this is stopped (Ctrl-C)" if url else ""
-    say(messages(), f"Answer: {asked.output}; with pictures: {page}{shown}.")
+def check_links(link: str, shuffler: str | None, analyzer_key: str, enroller: str | None, sign_in: bool) -> dict[str, Any]:
+    """What every link pins; refuses addresses that a page could not be opened at or would not send to."""
+    parts = urlsplit(link)
+    if not re.fullmatch(r"https?://[^\s?#]+", link):
+        raise ArgumentError("--link", link, "an address like https://shuffler.example/", "Give the page's address, without a #.")
+    require_private_way(link, "--link")
+    public_key("--analyzer-key", analyzer_key)
+    if enroller is not None:
+        require_private_way(enroller, "--enroller")
+    if sign_in and enroller is None:
+        raise ArgumentError("--sign-in", True, "left out without --enroller", "Say at which enroller people sign in.")
+    where = shuffler or f"{parts.scheme}://{parts.netloc}"
+    require_private_way(where, "--shuffler")
+    return {"analyzer": analyzer_key.lower(), "shuffler": where, "enroller": enroller, "sign_in": sign_in}
 
 
-def write_schema(asked: QueryFile, description: Description) -> None:
-    """The schema that a description gives, beside its answer, which is written already: there may be none in it."""
-    if asked.guess is None or asked.guess.target is None:
-        return
-    try:
-        facts, notes = schema_from(description, asked.guess)
-    except ArgumentError as problem:
-        say(messages(), f"warning: no schema was written, {problem}", "yellow")
-        return
-    for name in left_out_of(facts, notes):
-        say(messages(), f"warning: column left out of the schema, {name!r}: {notes[name]}", "yellow")
-    schema = asked.output.with_suffix(".toml")
-    write_whole(schema, facts.to_toml(notes).encode())
-    say(messages(), f"Schema: {schema}.")
+def check_codes(folder: Path) -> None:
+    """Refuse to draw QR codes where nothing can draw them, or into a folder that has others."""
+    if find_spec("segno") is None:
+        remedy = f"It comes with the extra `service`: {how_to_install('service')}"
+        raise ArgumentError("--qr", str(folder), "left out where segno is not installed", remedy)
+    if folder.exists():
+        raise ArgumentError("--qr", str(folder), "a new folder", "Old and new codes would be mixed up.")
+    folder.mkdir(parents=True, mode=0o700)
 
 
-def figures(answer: Any) -> dict[str, Any]:
-    """An answer in plain JSON types."""
-    if isinstance(answer, Description | Evaluation):
-        return answer.to_dict()
-    if isinstance(getattr(answer, "value", None), HistogramAnswer):
-        histogram = answer.value
-        counts = {"edges": histogram.edges.tolist(), "counts": histogram.counts.tolist(), "count_std": histogram.count_std}
-        return {"users": answer.users, **counts, "guarantee": answer.guarantee.to_dict() if answer.guarantee else None}
-    if isinstance(answer, Answer):
-        return {**answer.value.to_dict(), "users": answer.users, "guarantee": answer.guarantee and answer.guarantee.to_dict()}
-    plain: dict[str, Any] = json.loads(answer.to_json())
-    return plain
+def write_codes(folder: Path, links: Mapping[str, str]) -> None:
+    """A QR code of each link, in a file for its owner alone: whoever sees one can use it."""
+    import segno  # noqa: PLC0415
+
+    for name, link in links.items():
+        drawn = io.BytesIO()
+        code = segno.make(link, error="m", micro=False)
+        code.save(drawn, kind="svg", scale=4, border=4, xmldecl=False, title=f"Invitation {name}")
+        create_private(folder / f"{name}.svg", drawn.getvalue())
+
+
+def sign_in_of(folder: Path, role: Any, provider: tuple[Any, ...], address: str | None, origins: Sequence[str]) -> SignIn:
+    """Sign-ins at an enroller, by its options."""
+    from ..service.oidc import Provider, SignIn, invitation_key  # noqa: PLC0415  (an extra)
+
+    issuer, client, secret, required, ca = provider
+    for name, value in (("--oidc-client", client), ("--address", address)):
+        if not value:
+            raise ArgumentError(name, value, "given with --oidc-issuer", "The provider knows this enroller by both.")
+    require_private_way(address or "", "--address")
+    claims = dict(one.partition("=")[::2] for one in required)
+    if not all(re.fullmatch(r"[^=]+=.+", one) for one in required):
+        raise ArgumentError("--oidc-require", required, "NAME=VALUE", "For example email_verified=true.")
+    if find_spec("jwt") is None:
+        remedy = f"It comes with the extra `service`: {how_to_install('service')}"
+        raise ArgumentError("--oidc-issuer", issuer, "left out where PyJWT is not installed", remedy)
+    return SignIn(Provider(issuer, client, secret, claims, ca), invitation_key(folder), address or "", origins, role.admit)

@@ -1,10 +1,10 @@
-"""`croupier serve task`: the tasks of a role that serves many, its operators' tokens and its keys; and the roles themselves."""
+"""`croupier serve task`: the tasks of a role that serves many, its operators' tokens and its keys; an analyzer of many; answers."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,15 +18,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..files import write_whole
+from ..privacy import _statements as words
+from ..report.answers import answer_page
+from ..service.analyzer.population import RemotePopulation
 from ..service.analyzer.task_file import QueryFile, public_key
 from ..service.wire.documents import Document, WireError
 from ..service.wire.outcomes import RefusedError
 from ..service.wire.task import Task
 from ..service.wire.transports import TRANSPORTS
-from ..table import TableModel
+from ..statistics import Answer, Description, Evaluation
+from ..statistics.histogram import HistogramAnswer
+from ..table import TableModel, schema_from
 from ..validation import ArgumentError, Found, whole
-from . import acts
-from .progress import messages, say
+from .processes import DatabaseUrl, end_with, opened, record_act, sqlite_url, until_stopped
+from .tables import left_out_of
+from .terminal import messages, say
 
 if TYPE_CHECKING:
     from ..service.analyzer.host import HostedTask
@@ -35,9 +42,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Add, list, pause, resume and end the tasks of a role that serves many.")
 
 Folder = Annotated[Path, typer.Option("--dir", help="The role's folder.")]
-DatabaseUrl = Annotated[
-    str | None, typer.Option(envvar="CROUPIER_DATABASE", help="Database URL. Default: SQLite in the role's folder.")
-]
 Name = Annotated[str, typer.Option("--name", help="The task's name: it is served at /tasks/NAME.")]
 
 
@@ -48,13 +52,12 @@ def registry_of(folder: Path, database: str | None, role: str | None = None) -> 
     from ..service.net.database import role_tables  # noqa: PLC0415
     from ..service.net.registry import Registry  # noqa: PLC0415
     from ..service.shuffler.rounds import SHUFFLER  # noqa: PLC0415
-    from .serve import _opened, _sqlite  # noqa: PLC0415
 
     found = [name for name in ("shuffler", "analyzer") if (folder / f"{name}.db").is_file()]
     if role is None and database is None and len(found) != 1:
         raise ArgumentError("--dir", str(folder), "the folder of a shuffler, or of an analyzer", "Start the role first.")
     kind = role or (found or [""])[0]
-    store = _opened(database or _sqlite(folder, kind), {"shuffler": SHUFFLER, "analyzer": ANALYZER}.get(kind) or role_tables())
+    store = opened(database or sqlite_url(folder, kind), {"shuffler": SHUFFLER, "analyzer": ANALYZER}.get(kind) or role_tables())
     try:
         yield Registry(store, folder)
     except (RefusedError, WireError) as problem:
@@ -78,7 +81,7 @@ def add(
 ) -> None:
     """Serve another task from now on; a role that runs begins it within a second."""
     from ..service.analyzer.host import add_files, files_of  # noqa: PLC0415
-    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
 
     if (task is None) == (analyzer is None):
@@ -86,7 +89,7 @@ def add(
     if task is not None:
         called = name or task.stem.lower()
         with registry_of(folder, database, "analyzer") as registry:
-            acts.record(folder, "add task", name=called, file=str(task))
+            record_act(folder, "add task", name=called, file=str(task))
             served = add_files(registry, Keyring(folder), called, files_of(task, shuffler_key))
         typer.echo(f"task {called} at /tasks/{called} of this analyzer: {served.users:,} users, {served.schedule.guarantee}")
         return
@@ -96,7 +99,7 @@ def add(
     with registry_of(folder, database, "shuffler") as registry:
         address = checked_address(str(analyzer))
         called = name or address.rsplit("/", 1)[-1]
-        acts.record(folder, "add task", name=called, analyzer=address, analyzer_key=analyzer_key)
+        record_act(folder, "add task", name=called, analyzer=address, analyzer_key=analyzer_key)
         registry.add(called, checked_key(analyzer_key), address, ca="" if ca is None else str(ca.absolute()))
     typer.echo(f"task {called} at /tasks/{called} of this shuffler")
 
@@ -145,7 +148,7 @@ def _change(folder: Path, name: str, database: str | None, state: str) -> None:
     from ..service.net.registry import TaskState  # noqa: PLC0415
 
     with registry_of(folder, database) as registry:
-        acts.record(folder, f"let a task be {state}", name=name)
+        record_act(folder, f"let a task be {state}", name=name)
         registry.change(name, TaskState(state), why="ended by its operator" if state == "ended" else "")
     typer.echo(f"task {name} is {state}")
 
@@ -168,7 +171,7 @@ def token(
     if most is not None:
         whole("--most", most, at_least=1, remedy="Say how many tasks it may have at a time.")
     with registry_of(folder, database) as registry:
-        acts.record(folder, "new operator's token", analyzer=analyzer, analyzer_key=analyzer_key, most=most)
+        record_act(folder, "new operator's token", analyzer=analyzer, analyzer_key=analyzer_key, most=most)
         owner = None if analyzer_key is None else checked_key(analyzer_key)
         typer.echo(registry.new_operator(owner, None if analyzer is None else checked_address(analyzer), most))
 
@@ -186,7 +189,7 @@ def revoke_token(
 
     with registry_of(folder, database) as registry:
         owner = None if analyzer_key is None else checked_key(analyzer_key)
-        acts.record(folder, "take back operators' tokens", analyzer_key=owner)
+        record_act(folder, "take back operators' tokens", analyzer_key=owner)
         typer.echo(f"{registry.revoke(owner)} tokens were taken back")
 
 
@@ -198,7 +201,7 @@ def succeed(
 ) -> None:
     """At a shuffler: take an analyzer's word, signed by its key, that another one follows. Clients hear of it here."""
     with registry_of(folder, database) as registry:
-        acts.record(folder, "take a new key of an analyzer's", file=str(announcement))
+        record_act(folder, "take a new key of an analyzer's", file=str(announcement))
         old, new = registry.succeed(Document.from_bytes(announcement.read_bytes()))
     typer.echo(f"the key {old} is followed by {new}")
 
@@ -208,23 +211,22 @@ def rotate_key(
     output: Annotated[Path, typer.Option("--output", "-o", help="A new file for the announcement, signed by the old key.")],
 ) -> None:
     """Make a new signing key, announced by the old one, for new tasks; tasks that have begun keep theirs until they end."""
-    from ..service.net.keys import Keyring  # noqa: PLC0415
-    from ..service.wire.succession import hex_of  # noqa: PLC0415
+    from ..service.net.registry import Keyring  # noqa: PLC0415
+    from ..service.wire.documents import hex_of  # noqa: PLC0415
 
-    acts.record(folder, "rotate the signing key")
+    record_act(folder, "rotate the signing key")
     keys = Keyring(folder)
     output.write_bytes(keys.rotate().to_bytes())
     typer.echo(hex_of(keys.current))
     say(messages(), f"Announcement: {output}. Start the role again, and give both to the other party.")
 
 
-# The roles.
+# The analyzer of many tasks.
 
 
 def work(one: HostedTask) -> None:
     """Train a task's model, or ask its question, and save what comes of it in the task's folder."""
     from ..service.analyzer.dashboard import Dashboard, page  # noqa: PLC0415
-    from .serve import write_answer  # noqa: PLC0415
 
     if isinstance(one.file, QueryFile):
         write_answer(one.file, one.population, one.folder / "saved-answer.json", "")
@@ -242,23 +244,22 @@ def serve_analyzer(
     """An analyzer of many tasks, until it is stopped."""
     from ..service.analyzer.host import AnalyzerHost  # noqa: PLC0415
     from ..service.net.front import front_app  # noqa: PLC0415
-    from ..service.net.keys import Keyring  # noqa: PLC0415
+    from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
-    from ..service.wire.succession import hex_of  # noqa: PLC0415
-    from .serve import _end_with, _until_stopped  # noqa: PLC0415
+    from ..service.wire.documents import hex_of  # noqa: PLC0415
 
     @cache
     def pool() -> Executor:
-        return ProcessPoolExecutor(processes, get_context("spawn"), _end_with, (os.getpid(),))
+        return ProcessPoolExecutor(processes, get_context("spawn"), end_with, (os.getpid(),))
 
     def pool_for(task: Task) -> Executor | None:
         return pool() if TRANSPORTS[task.transport].uses_pool else None
 
     with (
-        _until_stopped() as stopped,
+        until_stopped() as stopped,
         AnalyzerHost(folder, url, work, pool=pool_for, keep_days=keep_days) as hosted,
         Served(
-            front_app("croupier analyzer", hosted, hosted.store, partial(acts.record, folder)), host=host, port=port, tls=tls
+            front_app("croupier analyzer", hosted, hosted.store, partial(record_act, folder)), host=host, port=port, tls=tls
         ) as served,
     ):
         typer.echo(f"analyzer on {served.url}")
@@ -268,40 +269,51 @@ def serve_analyzer(
         pool().shutdown(cancel_futures=True)
 
 
-def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> None:
-    """A shuffler of many tasks, until it is stopped: one process of it."""
-    from ..service.net.front import front_app  # noqa: PLC0415
-    from ..service.net.keys import Keyring  # noqa: PLC0415
-    from ..service.net.limits import limit_addresses  # noqa: PLC0415
-    from ..service.net.server import Loop, Served  # noqa: PLC0415
-    from ..service.shuffler.app import add_page, allow_origins, shuffler_app  # noqa: PLC0415
-    from ..service.shuffler.host import ShufflerHost  # noqa: PLC0415
-    from ..service.shuffler.invitations import add_claims  # noqa: PLC0415
-    from ..service.shuffler.role import ShufflerRole  # noqa: PLC0415
-    from ..service.wire.succession import hex_of  # noqa: PLC0415
-    from .serve import _until_stopped  # noqa: PLC0415
+# The answer to a task that asks one question: a JSON file, a page beside it and on the dashboard, for descriptions a schema.
 
-    def app_of(role: ShufflerRole, loop: Loop) -> Any:
-        web = shuffler_app(role, loop)
-        if options.page:
-            add_page(web, lambda: role.task.enroller.address if role.task and role.task.enroller else None)
-        allow_origins(web, list(options.origins))
-        return web
 
-    limits: dict[str, Any] = {"smallest": options.smallest, "honest": options.honest, "keep_days": options.keep_days}
-    limits |= {"enroller_ca": options.enroller_ca, "private_enrollers": options.private_enrollers}
-    with _until_stopped() as stopped, ShufflerHost(options.folder, options.database, app=app_of, **limits) as hosted:
-        web = front_app("croupier shuffler", hosted, hosted.people, partial(acts.record, options.folder))
-        if options.page:
-            add_page(web)
-        add_claims(web, hosted)
-        allow_origins(web, list(options.origins))
-        if options.limited:
-            limit_addresses(web, header=options.address_header)
-        with Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared) as served:
-            if ready is None:
-                typer.echo(f"shuffler on {served.url}")
-                typer.echo(f"key {hex_of(Keyring(options.folder).current)}")
-            else:
-                ready()
-            stopped.wait()
+def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, url: str) -> None:
+    """Ask, write the answer down, and put it on the page; of a question over days, that of each day so far."""
+    page = asked.output.with_suffix(".html")
+    for answer in asked.answers(population):
+        population.page = answer_page(answer, title=asked.name or f"The answer: {asked.query.kind}")
+        text = json.dumps(figures(answer), indent=2).encode()
+        write_whole(page, population.page.encode())
+        write_whole(saved, text)
+        write_whole(asked.output, text)
+    if isinstance(answer, Description):
+        write_schema(asked, answer)
+    schedule = population.task.schedule
+    say(messages(), f"Certified: {words.certified_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
+    shown = f", and {url}/answer until this is stopped (Ctrl-C)" if url else ""
+    say(messages(), f"Answer: {asked.output}; with pictures: {page}{shown}.")
+
+
+def write_schema(asked: QueryFile, description: Description) -> None:
+    """The schema that a description gives, beside its answer, which is written already: there may be none in it."""
+    if asked.guess is None or asked.guess.target is None:
+        return
+    try:
+        facts, notes = schema_from(description, asked.guess)
+    except ArgumentError as problem:
+        say(messages(), f"warning: no schema was written, {problem}", "yellow")
+        return
+    for name in left_out_of(facts, notes):
+        say(messages(), f"warning: column left out of the schema, {name!r}: {notes[name]}", "yellow")
+    schema = asked.output.with_suffix(".toml")
+    write_whole(schema, facts.to_toml(notes).encode())
+    say(messages(), f"Schema: {schema}.")
+
+
+def figures(answer: Any) -> dict[str, Any]:
+    """An answer in plain JSON types."""
+    if isinstance(answer, Description | Evaluation):
+        return answer.to_dict()
+    if isinstance(getattr(answer, "value", None), HistogramAnswer):
+        histogram = answer.value
+        counts = {"edges": histogram.edges.tolist(), "counts": histogram.counts.tolist(), "count_std": histogram.count_std}
+        return {"users": answer.users, **counts, "guarantee": answer.guarantee.to_dict() if answer.guarantee else None}
+    if isinstance(answer, Answer):
+        return {**answer.value.to_dict(), "users": answer.users, "guarantee": answer.guarantee and answer.guarantee.to_dict()}
+    plain: dict[str, Any] = json.loads(answer.to_json())
+    return plain

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
-from ..invalid import Invalid, blanks, finite_rows, is_missing, numbers_or_nan, one_by_one, zeroed
 from ..optimizer.result import Round
 from ..population import ArrayPopulation, Population, Query
 from ..population.population import require_population
@@ -30,7 +29,20 @@ from ..privacy.guarantee import Neighbours
 from ..privacy.plan import Calibration, default_delta
 from ..statistics.asking import plan_for
 from ..statistics.holdout import Part
-from ..validation import ArgumentError, Found, RecordError, real, whole
+from ..validation import (
+    ArgumentError,
+    Found,
+    Invalid,
+    RecordError,
+    blanks,
+    finite_rows,
+    is_missing,
+    numbers_or_nan,
+    one_by_one,
+    real,
+    whole,
+    zeroed,
+)
 from ._rounds import Ready
 from .account import BudgetWarning, PrivacyAccount, epsilon_text
 from .files import JsonModel, Promise, require_range

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..optimizer.result import Round
 from ..population import Population, Query
-from ..population.dealing import deal
-from ..population.population import Question, Test
+from ..population.population import Question, Test, deal
 from ..privacy import Guarantee, SumPlan
 from ..privacy.crowd import honest_in_batch
 from ..protocol import SumEstimate

@@ -14,11 +14,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ..invalid import known_place
 from ..problem import Loss
 from ..problem.classification import Weighted
 from ..problem.problem import clip_rows, row_norms
-from ..validation import ArgumentError, RecordError, real
+from ..validation import ArgumentError, RecordError, known_place, real
 from ._base import PrivateEstimator, checked_rows
 from .warnings import warn_of_undeclared_rows
 

@@ -15,7 +15,6 @@ from scipy.special import expit
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from ..invalid import numbers_or_nan
 from ..optimizer import Result, Schedule
 from ..population import Population, Query
 from ..privacy import NoCertificateError, SumPlan
@@ -26,7 +25,7 @@ from ..statistics import Moments
 from ..statistics.moments import Coefficients, LeastSquares, MomentSums, explained, least_squares, noise_edge, seen_from
 from ..statistics.newton import Newton
 from ..statistics.zoom import Seen, Zoom, ZoomLogit
-from ..validation import ArgumentError, one_of, whole
+from ..validation import ArgumentError, numbers_or_nan, one_of, whole
 from ._base import check_once, plan_once, warn_caller
 from ._parameters import documented
 from ._rounds import GroupPlans, Ready, group_rounds, one_round, plan_groups, require_once

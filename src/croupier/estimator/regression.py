@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from sklearn.base import RegressorMixin
 
-from ..invalid import numbers_or_nan
 from ..optimizer import Schedule
 from ..optimizer.planning import METHODS
 from ..optimizer.rules import LEAST_ROUNDS, MOST_COLUMNS
@@ -25,7 +24,7 @@ from ..problem import Huber, Loss, Pinball, Squared
 from ..protocol import SumEstimate
 from ..statistics import Moments
 from ..statistics.moments import MomentSums, raised_spectrum
-from ..validation import ArgumentError, Found, one_of, real
+from ..validation import ArgumentError, Found, numbers_or_nan, one_of, real
 from ._base import check_once, plan_once, require_numbers, warn_caller
 from ._linear import LinearModel
 from ._parameters import documented

@@ -13,13 +13,12 @@ from scipy.sparse import csr_array, diags_array, issparse
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..invalid import finite_rows, zeroed
 from ..population import Population, Query
 from ..privacy import SumPlan, plan_sum
 from ..privacy.plan import MOST_COORDINATES
 from ..problem.problem import clip_rows
 from ..protocol import SumEstimate
-from ..validation import ArgumentError, Found, real
+from ..validation import ArgumentError, Found, finite_rows, real, zeroed
 from ._base import PrivateEstimator, checked_rows, validated
 from ._parameters import documented
 from ._rounds import Ready, one_round, require_once

@@ -17,13 +17,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..invalid import blanks, numbers_or_nan, one_by_one
 from ..privacy import Guarantee, SumPlan
 from ..problem.problem import Objective
 from ..protocol import SecureRandom, SeededRandom
 from ..protocol.randomizer import Randomizer
 from ..protocol.randomness import RandomSource
 from ..protocol.sampling import binomial
+from ..validation import blanks, numbers_or_nan, one_by_one
 from ._gradients import Gradients
 from .algorithms import Iterate
 from .phases import Phase, Schedule, objective_of, start_point

@@ -26,7 +26,7 @@ from ..problem import Problem
 from ..problem.problem import Objective
 from ..validation import ArgumentError, Found, one_of, real, whole
 from . import rules
-from ._openings import Rows, opening_query
+from ._gradients import Rows, opening_query
 from .phases import INTERACTIVITY, Phase, Schedule
 
 # Which algorithm for which problem: the paper's Table 1, and the reason in words.

@@ -17,8 +17,8 @@ from ..privacy import _statements as words
 from ..privacy.guarantee import known_fields
 from ..problem.problem import Objective
 from ..validation import ArgumentError, whole
+from .algorithms import run_phases
 from .phases import Schedule, check_schedule
-from .stages import run_phases
 
 Floats = NDArray[np.float64]
 # How far the same code may be apart on two processors. Claims within it are raised to what is certified here.

@@ -16,10 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
-from ..invalid import Invalid, blanks
 from ..population import ArrayPopulation, Population
-from ..population.dealing import Batch, deal, draw_lots
-from ..population.population import LeaveBlanks, Query, Question, Test, UnreachableError
+from ..population.population import Batch, LeaveBlanks, Query, Question, Test, UnreachableError, deal, draw_lots
 from ..privacy import SumPlan
 from ..privacy._ledger import Ledger
 from ..privacy.calibration import is_proved
@@ -28,12 +26,12 @@ from ..problem import Problem
 from ..problem.custom import UndescribableError
 from ..problem.problem import Objective
 from ..protocol.randomness import Secret
-from ..validation import ArgumentError, Found, one_of, real
+from ..validation import ArgumentError, Found, Invalid, blanks, one_of, real
 from ._journal import Journal
+from .algorithms import Ask, dimension_of, run_phases
 from .phases import OPENINGS, Schedule, check_schedule, start_point
 from .planning import schedule
 from .result import Result, Round, replayed
-from .stages import Ask, dimension_of, run_phases
 
 # What a run tells the logger "croupier": what it is about to do ("croupier.run") and every round ("croupier.round"), as INFO.
 #

@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..invalid import blanks, is_missing, name_of, numbers_or_nan, one_by_one
 from ..protocol._encoding import require_finite
-from ..validation import ArgumentError, Found, RecordError
-from .blocks import BLOCK_USERS, ENTRIES_PER_THREAD, BlockPopulation, Shard, place
+from ..validation import ArgumentError, Found, RecordError, blanks, is_missing, name_of, numbers_or_nan, one_by_one
+from .blocks import (
+    BLOCK_USERS,
+    CHUNK_ENTRIES,
+    ENTRIES_PER_THREAD,
+    BlockPopulation,
+    Records,
+    RowsOfUsers,
+    Shard,
+    place,
+    require_finite_targets,
+)
 from .population import Question
-from .records import CHUNK_ENTRIES, Records, RowsOfUsers, require_finite_targets
 
 # Blocks that users are divided into, so that threads can share them, and how many users are worth a block of their own.
 _BLOCKS, _LEAST_USERS = 8, 1 << 13

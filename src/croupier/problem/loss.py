@@ -13,8 +13,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from ..invalid import numbers_or_nan
-from ..validation import ArgumentError, RecordError
+from ..validation import ArgumentError, RecordError, numbers_or_nan
 
 Floats = NDArray[np.float64]
 # Newton steps that a prox may take; it stops as soon as nothing changes.

@@ -1,9 +1,8 @@
 """One round: randomizer, messages, shuffler and analyzer of the scalar and the vector sum, and exact randomness."""
 
-from .analyzer import Analyzer, SumEstimate
 from .randomness import NotPrivateWarning, SecureRandom, SeededRandom
 from .shuffler import BatchTooSmallError, Counts, Report, Shuffler
-from .sums import ScalarSum, VectorSum
+from .sums import Analyzer, ScalarSum, SumEstimate, VectorSum
 
 __all__ = [
     "Analyzer",

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import how_to_install
-from ._encoding import UnitVectors
-from ._rotation import Rotation
+from ._encoding import Rotation, UnitVectors
 from .randomness import RandomSource
 from .sampling import round_ties
 

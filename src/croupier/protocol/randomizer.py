@@ -12,8 +12,7 @@ from ..arithmetic import LinearVectors
 from ..privacy import ArgumentError, SumPlan
 from ..validation import whole
 from . import _fused as fused
-from ._encoding import Floats, UnitVectors, as_linear, as_numbers, clip_in_pieces, clip_to_ball, encode, require_finite
-from ._rotation import Rotation
+from ._encoding import Floats, Rotation, UnitVectors, as_linear, as_numbers, clip_in_pieces, clip_to_ball, encode, require_finite
 from .randomness import RandomSource
 from .sampling import binomial, carry, round_at_random, round_ties
 from .shuffler import Counts, Encoded, Report

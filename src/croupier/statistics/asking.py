@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ..files import Figures
 from ..population import ArrayPopulation, Population, Query
-from ..population.dealing import Batch
-from ..population.population import Question
+from ..population.population import Batch, Question
 from ..privacy import Guarantee, SumPlan, plan_sum
 from ..privacy.guarantee import Neighbours
 from ..privacy.plan import default_delta

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import Figures
-from ..invalid import is_missing, known_place, name_of, numbers_or_nan, one_by_one
 from ..population import ArrayPopulation, Query
 from ..privacy import Guarantee
 from ..privacy import _statements as words
 from ..privacy.guarantee import Neighbours
 from ..protocol import SumEstimate
-from ..validation import ArgumentError, Found
+from ..validation import ArgumentError, Found, is_missing, known_place, name_of, numbers_or_nan, one_by_one
 from .asking import Account, Answer, PartAccount, ask
 from .columns import ColumnSummary, Guess, LevelGuess, LevelSummary, NumberGuess, NumberSummary
 from .histogram import known_total, possible_shares, to_simplex, unit_root

@@ -24,11 +24,10 @@ from scipy.sparse.linalg import lsqr
 from scipy.special import ndtr
 
 from ..files import Figures
-from ..invalid import is_missing
 from ..population import Query
 from ..protocol import SumEstimate
 from ..protocol.sparse import SparseVectors
-from ..validation import ArgumentError, Found, real, whole
+from ..validation import ArgumentError, Found, is_missing, real, whole
 from .histogram import Score
 
 Floats = NDArray[np.float64]

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..invalid import is_missing
-from ..validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, is_missing, one_of, real, whole
 
 Mask = NDArray[np.bool_]
 _WORD = 1 << 64

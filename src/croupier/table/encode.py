@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..features import FeatureMap
-from ..invalid import blanks
 from ..statistics.holdout import name_number
-from ..validation import ArgumentError, FileError, FileRecordError
+from ..validation import ArgumentError, FileError, FileRecordError, blanks
 from .pictures import column_pixels
 from .read import Piece, decoded, is_text, numbers
 from .schema import Category, Described, Image, Numeric, Schema, as_text, features_of

@@ -19,8 +19,7 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
-from ..invalid import taken
-from ..validation import ArgumentError, FileError, FileRecordError, one_of
+from ..validation import ArgumentError, FileError, FileRecordError, one_of, taken
 from .pictures import LABEL, PICTURE, picture_batches, picture_files
 
 # How a CSV file writes its values: what separates them, the decimal mark, the encoding.

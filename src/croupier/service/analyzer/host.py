@@ -20,12 +20,10 @@ from starlette.types import ASGIApp
 
 from ...files import write_whole
 from ..net.database import Database
-from ..net.keys import Keyring
-from ..net.registry import KEEP_DAYS, Operator, RegisteredTask, Registry, TaskState, check_name
+from ..net.registry import KEEP_DAYS, Keyring, Operator, RegisteredTask, Registry, TaskState, check_name
 from ..net.server import Loop, TurnOutcome
-from ..wire.documents import Document, WireError
+from ..wire.documents import Document, WireError, hex_of
 from ..wire.outcomes import RefusedError, TaskEndedError
-from ..wire.succession import hex_of
 from ..wire.task import Task
 from .app import analyzer_app
 from .population import ANALYZER, RemotePopulation

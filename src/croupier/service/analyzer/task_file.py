@@ -13,13 +13,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ...estimator._linear import LinearModel
-from ...invalid import blanks
 from ...privacy.plan import default_delta
 from ...table import Schema
+from ...table.describe import TableGuess
 from ...table.encode import Encoder
-from ...table.guess import TableGuess
 from ...table.model import Request, task_for
-from ...validation import ArgumentError, Found, one_of, real, whole
+from ...validation import ArgumentError, Found, blanks, one_of, real, whole
 from ..wire.documents import WireError
 from ..wire.enrolment import EnrollerKeys, check_enroller, keys_command
 from ..wire.queries import STATISTICS, StatisticQuery, TrainingQuery, clients_schema, records_to_dict

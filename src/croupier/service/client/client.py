@@ -20,13 +20,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
-from ...invalid import numbers_or_nan, one_by_one
 from ...privacy import Guarantee
 from ...privacy._rounding import exact, round_up
 from ...privacy._statements import watched_line
 from ...protocol import SecureRandom
 from ...protocol.randomness import RandomSource
-from ...validation import ArgumentError, Found, real, whole
+from ...validation import ArgumentError, Found, numbers_or_nan, one_by_one, real, whole
 from ..net.http import Server, ServerError, require_private_way
 from ..wire.documents import Document, End, WireError
 from ..wire.outcomes import RefusedTaskError, Sent

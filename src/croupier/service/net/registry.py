@@ -10,20 +10,23 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import Column, Float, Integer, LargeBinary, MetaData, String, Table, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from ..wire.documents import Document, WireError
+from ...files import create_private, write_whole
+from ...validation import ArgumentError
+from ..wire.documents import Document, WireError, followed, hex_of, succession, successor
 from ..wire.outcomes import RefusedError
-from ..wire.succession import followed, successor
 from .database import Database, hash_of
 from .http import TASK_NAME
+from .server import signing_key
 
 # Tasks that are not ended, at most: of a role, and of one analyzer by default; and how many an analyzer may ever have.
 MOST_TASKS, MOST_OF_ANALYZER, MOST_EVER = 64, 16, 1000
@@ -327,3 +330,63 @@ def _row(row: Any) -> RegisteredTask:
 
 def _schema(name: str) -> str:
     return "task_" + check_name(name).replace("-", "_")
+
+
+# A role's signing keys over the years: one that signs new tasks, and older ones until the tasks that name them have ended.
+
+
+class Keyring:
+    """The keys in a role's folder: `signing.key`, and older ones in `keys`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._old = folder, folder / "keys"
+
+    @property
+    def current(self) -> Ed25519PrivateKey:
+        """The key that new tasks are signed by, or name."""
+        return signing_key(self._folder)
+
+    def of(self, public: str) -> Ed25519PrivateKey | None:
+        """The private half of one of the role's keys; None where it is none, or was deleted."""
+        if public == hex_of(self.current):
+            return self.current
+        file = self._old / f"{public}.key"
+        if not re.fullmatch(r"[0-9a-f]{64}", public) or not file.is_file():
+            return None
+        return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text().strip()))
+
+    def rotate(self) -> Document:
+        """Sign new tasks by a new key from now on, announced by the old one. Killed in between, the same again completes it."""
+        old = self.current
+        self._old.mkdir(exist_ok=True, mode=0o700)
+        announced = self._old / f"{hex_of(old)}.successor"
+        if announced.exists():  # a key announces one successor: whoever was killed has written it down
+            document = Document.from_bytes(announced.read_bytes())
+            new = self.of(successor(document, hex_of(old)))
+            if new is None:
+                raise ArgumentError("--dir", str(self._folder), "a folder with all of its keys", "Bring the folder keys back.")
+        else:
+            new = Ed25519PrivateKey.generate()
+            self._write(new)
+            self._write(old)
+            document = succession(old, new)
+            write_whole(announced, document.to_bytes())
+        write_whole(self._folder / "signing.key", f"{new.private_bytes_raw().hex()}\n".encode(), private=True)
+        return document
+
+    def _write(self, key: Ed25519PrivateKey) -> None:
+        file = self._old / f"{hex_of(key)}.key"
+        if not file.exists():
+            create_private(file, f"{key.private_bytes_raw().hex()}\n".encode())
+
+    def successions(self) -> list[Document]:
+        """All that was announced, for whoever knows an old key."""
+        files = sorted(self._old.glob("*.successor")) if self._old.is_dir() else []
+        return [Document.from_bytes(file.read_bytes()) for file in files]
+
+    def prune(self, used: Collection[str]) -> None:
+        """Delete the private halves of older keys that no task uses any more."""
+        keep = {*used, hex_of(self.current)}
+        for file in self._old.glob("*.successor") if self._old.is_dir() else ():
+            if file.stem not in keep:
+                (self._old / f"{file.stem}.key").unlink(missing_ok=True)

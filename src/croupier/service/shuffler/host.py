@@ -25,12 +25,10 @@ from ...protocol import SecureRandom
 from ...protocol.sampling import permutation
 from ..net.database import Database
 from ..net.http import require_public
-from ..net.keys import Keyring
-from ..net.registry import KEEP_DAYS, Operator, RegisteredTask, Registry, TaskState
+from ..net.registry import KEEP_DAYS, Keyring, Operator, RegisteredTask, Registry, TaskState
 from ..net.server import _PAUSE, Careful, Loop, TurnOutcome, document_answer, refusal_answer
-from ..wire.documents import TASK, Document, End, WireError
+from ..wire.documents import TASK, Document, End, WireError, hex_of
 from ..wire.outcomes import RefusedError
-from ..wire.succession import hex_of
 from ..wire.task import Task
 from .app import shuffler_app
 from .relay import ADDRESS, AnalyzerRelay, Leadership

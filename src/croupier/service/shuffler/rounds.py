@@ -39,7 +39,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from ...population.dealing import draw_lots as independent_lots
+from ...population.population import draw_lots as independent_lots
 from ...protocol import SecureRandom
 from ...protocol.randomness import Secret
 from ...protocol.sampling import permutation

@@ -30,8 +30,7 @@ from ... import problem as problems
 from ...estimator import ShuffleLinearRegression
 from ...optimizer._gradients import Gradients
 from ...optimizer.phases import Phase, Schedule, check_schedule, objective_of
-from ...population.dealing import Batch
-from ...population.population import Question
+from ...population.population import Batch, Question
 from ...privacy import SumPlan
 from ...privacy.crowd import exclusions_in_batch, honest_total, surely_honest
 from ...problem import Domain, Loss, Problem
@@ -44,9 +43,8 @@ from ...statistics.describing import Summaries, described
 from ...statistics.evaluating import evaluated, evaluation_query
 from ...statistics.streams import StreamAnswer
 from ...table import Schema, TableModel
-from ...table.describe import values_of
+from ...table.describe import TableGuess, values_of
 from ...table.encode import Encoder, column_texts
-from ...table.guess import TableGuess
 from ...table.model import Request
 from ...table.read import Dialect, Piece, Source
 from ...table.schema import as_text

@@ -1,17 +1,21 @@
-"""What a person sees of a long run, and how they stop it."""
+"""What commands share at a terminal: what a person sees of a long run, how they stop it; options, and errors in their words."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
@@ -19,7 +23,13 @@ from ..optimizer import Schedule, StopTraining
 from ..optimizer.result import Round
 from ..optimizer.training import RUN
 from ..privacy._rounding import round_up
+from ..table import Schema
 from ..table.population import Watcher
+from ..table.schema import Label, as_text
+from ..validation import ArgumentError
+
+if TYPE_CHECKING:
+    from ..service.wire.task import Task
 
 
 class Stopped(Exception):  # noqa: N818  (a request, not an error)
@@ -170,3 +180,123 @@ class Shown(Watcher):
         if self._show is not None and self._interrupt is not None:
             self._show(done)
             self._interrupt.check(done)
+
+
+# How long a task takes, by what it says itself: for whoever starts it, and for whoever waits for a round of it.
+
+_DAY = 86_400.0
+# Seconds for which a place in an open round is kept, after which it ends without whoever asked; and how long a client waits for a
+# round that has no end by the clock.
+_KEPT, _LONGEST = 60.0, 7 * _DAY
+# Seconds that a client of a question over days stays: a timer starts it every day.
+_DAILY = 60.0
+
+
+def least_seconds(task: Task) -> float | None:
+    """Seconds from the first opening to the last batch, where rounds go by the clock; None where people's answers end them."""
+    if task.secret is not None:
+        return task.schedule.rounds * task.secret.leaves(0.0)
+    return task.schedule.rounds * _DAY if task.query.remembers else None
+
+
+def usual_wait(task: Task) -> float:
+    """Seconds for which a client looks for its rounds unless its owner says otherwise: until the task should be over."""
+    if task.query.remembers:
+        return _DAILY
+    if task.secret is not None:
+        return (task.schedule.rounds + 1) * task.secret.leaves(0.0)
+    return _LONGEST if task.patience is None else max(_LONGEST, task.schedule.rounds * (task.patience + _KEPT))
+
+
+def length_line(task: Task, now: float | None = None) -> str:
+    """How long a task takes, in a sentence for its operator."""
+    rounds = "1 round" if task.schedule.rounds == 1 else f"{task.schedule.rounds:,} rounds"
+    least = least_seconds(task)
+    if least is not None and task.secret is not None:
+        when = clock_text(least, now)
+        return f"{rounds} of {duration(task.secret.seconds)}: over in {duration(least)} at the soonest, {when}, whoever comes."
+    if least is not None:
+        return f"{rounds}, one per day: over in {duration(least)} at the soonest."
+    if task.patience is None:
+        return f"{rounds}, each of which waits for everybody who was drawn for it."
+    most = duration(task.schedule.rounds * (task.patience + _KEPT))
+    return f"{rounds}, of at most {duration(task.patience)} each if enough people come: over in {most} at the latest then."
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units that a person would say them in, rounded up to the second of them."""
+    whole = int(-(-seconds // 1))
+    if whole < 120:
+        return f"{whole} s"
+    for size, name, part, part_name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            big, small = divmod(-(-whole // part), size // part)
+            return f"{big:,} {name}" + (f" {small} {part_name}" if small else "")
+    raise AssertionError  # 120 s are minutes
+
+
+def clock_text(wait: float, now: float | None = None) -> str:
+    """The time in so many seconds by this machine's clock: with the day where that is another one."""
+    start = time.time() if now is None else now
+    then, today = time.localtime(start + min(wait, 1e9)), time.localtime(start)
+    same = then[:3] == today[:3]
+    return time.strftime("at %H:%M" if same else "on %a %d %b at %H:%M", then)
+
+
+# Errors of the Python API in the words of the command line.
+
+
+@contextmanager
+def named_as_options(*names: str) -> Iterator[None]:
+    """Errors about these arguments name the options that they came from: `--work-dir` for `work_dir`."""
+    try:
+        yield
+    except ArgumentError as problem:
+        if problem.name not in names:
+            raise
+        option = "--" + problem.name.replace("_", "-")
+        raise ArgumentError(option, problem.value, problem.allowed, problem.remedy) from None
+
+
+# Options of every command that reads data: how CSV files write their values.
+
+Sep = Annotated[str | None, typer.Option("--sep", help="What separates values in CSV: ';', tab, ...; default: a comma.")]
+Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark of numbers in CSV: . or ,")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of CSV; files from Windows often have cp1252.")]
+
+
+# `--class-weight CLASS=WEIGHT`: public weights of the schema's classes.
+
+_REMEDY = "For example --class-weight ill=30 if about one person in thirty is ill, as everybody may know."
+
+
+def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, float]]:
+    """The parameter `class_weight` of a classifier from what the command line says; nothing where it says nothing."""
+    if not given:
+        return {}
+    if facts.target.classes is None:
+        raise ArgumentError("--class-weight", given[0], "left out where the target is a number", "Leave it out.")
+    labels = {as_text(label): label for label in facts.target.classes}
+    weights: dict[Label, float] = {}
+    for text in given:
+        name, _, weight = text.rpartition("=")
+        try:
+            weights[labels[name.strip()]] = float(weight)
+        except (KeyError, ValueError):
+            allowed = f"CLASS=WEIGHT with one of the declared classes {', '.join(map(repr, labels))}"
+            raise ArgumentError("--class-weight", text, allowed, _REMEDY) from None
+    return {"class_weight": weights}
+
+
+# Where a command's output may go: nothing is overwritten unasked.
+
+
+def check_output(path: Path, force: bool) -> None:
+    """Refuse a place that cannot be written to, before anything is done for it."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise ArgumentError("-o", str(path), "in a folder that exists", f"Make it first: mkdir -p {folder}")
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        raise ArgumentError("-o", str(path), "a file in a folder that can be written to", "Choose another place.")
+    if path.exists() and not force:
+        raise ArgumentError("-o", str(path), "a file that does not exist yet", "Choose another name, or overwrite it with --force.")
