@@ -118,7 +118,8 @@ def changed(words: dict, generator) -> dict:
         place.append(old)
     elif isinstance(old, int | float) and not isinstance(old, bool) and pick < 0.6:
         factor = float(generator.choice([0.0, -1.0, 0.5, 0.99, 1.01, 2.0, 1e3, 1e-3, 1e300]))
-        place[key] = [old * factor, int(old * factor), old + 1, float(old), str(old)][generator.integers(5)]
+        scaled = min(old * factor, 1.7e308)  # an infinity is no JSON
+        place[key] = [scaled, int(scaled), old + 1, float(old), str(old)][generator.integers(5)]
     elif isinstance(old, str) and pick < 0.4:
         place[key] = [old.upper(), old + " ", " " + old, old[:-1], old + "\n"][generator.integers(5)]
     else:
