@@ -339,7 +339,7 @@ def describe_table(
     >>> import random, tempfile
     >>> from pathlib import Path
     >>> from croupier.table import describe_table, schema_from
-    >>> from croupier.table.guess import TableGuess
+    >>> from croupier.table.describe import TableGuess
     >>> file = Path(tempfile.mkdtemp(), "people.csv")
     >>> ages = [random.Random(number).randint(18, 90) for number in range(2000)]
     >>> _ = file.write_text("age,ill\\n" + "".join(f"{age},{'yes' if age > 55 else 'no'}\\n" for age in ages))
@@ -513,7 +513,7 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     >>> import numpy as np, croupier as cr
     >>> from croupier.statistics.columns import NumberGuess
     >>> from croupier.table import schema_from
-    >>> from croupier.table.guess import TableGuess
+    >>> from croupier.table.describe import TableGuess
     >>> rng = np.random.default_rng(0)
     >>> guess = TableGuess({"age": NumberGuess(0, 1000), "pay": NumberGuess(0, 1e7)}, target="pay")
     >>> people = np.column_stack([rng.uniform(20, 60, 20_000), rng.uniform(1e4, 1e5, 20_000)])
