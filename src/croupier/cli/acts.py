@@ -1,4 +1,4 @@
-"""The log of what operators did: a JSON object a line in the role's folder, written before the act, with no name of any person.
+"""The log of what operators did: one JSON object per line in the role's folder, written before the act, with no name of any person.
 
 Clients appear by the handles that `croupier serve` gave them; secrets never do.
 """

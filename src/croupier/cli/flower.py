@@ -15,32 +15,37 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def mask_analyzer(
-    folder: Annotated[Path, typer.Option("--dir", help="Its folder: its key, and which rounds it has opened. Back it up.")],
+    folder: Annotated[Path, typer.Option("--dir", help="Folder for its key and the list of rounds it has opened. Back it up.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8443,
-    token_file: Annotated[Path | None, typer.Option(help="A file whose first line the Flower server has to know.")] = None,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.")] = 8443,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File whose first line is a password that the Flower server must present.")
+    ] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
     private_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="Speak plain http: a proxy ends TLS.")] = False,
-    print_key: Annotated[bool, typer.Option("--print-key", help="Print the public key for devices, and stop.")] = False,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="Speak plain http behind a proxy that terminates TLS.")
+    ] = False,
+    print_key: Annotated[bool, typer.Option("--print-key", help="Print the public key that devices need, and exit.")] = False,
 ) -> None:
-    """Open the sums of masks for a Flower server that another operator runs: each round once, and only with all of its blanks."""
+    """Open sums of masks for a Flower server run by another operator: each round once, and only with all of its blanks."""
     analyzer = MaskAnalyzer(folder)
     if print_key:
         typer.echo(analyzer.public_key.hex())
         return
     if (certificate is None) != (private_key is None) or (certificate is None and not behind_proxy and host not in _LOOPBACK):
-        remedy = "Give --certificate and --private-key, or --behind-proxy."
-        raise ArgumentError("--certificate", certificate, f"given, and its key, to listen on {host}", remedy)
+        remedy = "Use --certificate and --private-key, or --behind-proxy."
+        raise ArgumentError("--certificate", certificate, f"given with --private-key to listen on {host}", remedy)
     token = None if token_file is None else (token_file.read_text().split() or [""])[0]
     if token is None and host not in _LOOPBACK:
-        remedy = (
-            "Anyone who can ask can use a round up. Write a long random word into a file, and tell the Flower server's operator."
-        )
+        remedy = "Anyone who can send requests can use up a round. Write a long random password to a file and tell its operator."
         raise ArgumentError("--token-file", token_file, f"given to listen on {host}", remedy)
     with MaskServer(analyzer, (host, port), token=token, certificate=certificate, key=private_key) as server:
         scheme = "http" if certificate is None else "https"
-        say(messages(), f"croupier: opening masks at {scheme}://{host}:{server.server_address[1]}")
+        say(messages(), f"croupier: mask analyzer on {scheme}://{host}:{server.server_address[1]}")
         say(messages(), f"croupier: devices need this key: {analyzer.public_key.hex()}")
-        say(messages(), "croupier: the promise holds if you do not run the Flower server yourself, and do not pool data with them.")
+        say(
+            messages(),
+            "croupier: the promise holds if you do not run the Flower server yourself and do not share data with its operator.",
+        )
         server.serve_forever()

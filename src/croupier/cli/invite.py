@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def check_links(link: str, shuffler: str | None, analyzer_key: str, enroller: str | None, sign_in: bool) -> dict[str, Any]:
-    """What every link pins; refuses addresses that a page could not be opened at or would not send to."""
+    """What every link pins; refuses addresses at which a page could not be opened or to which it would not send."""
     parts = urlsplit(link)
     if not re.fullmatch(r"https?://[^\s?#]+", link):
-        raise ArgumentError("--link", link, "an address like https://shuffler.example/", "Give the page's address, without a #.")
+        raise ArgumentError("--link", link, "an address like https://shuffler.example/", "Use the page's address, without a #.")
     require_private_way(link, "--link")
     public_key("--analyzer-key", analyzer_key)
     if enroller is not None:
         require_private_way(enroller, "--enroller")
     if sign_in and enroller is None:
-        raise ArgumentError("--sign-in", True, "left out without --enroller", "Say at which enroller people sign in.")
+        raise ArgumentError("--sign-in", True, "left out without --enroller", "Name the enroller at which people sign in.")
     where = shuffler or f"{parts.scheme}://{parts.netloc}"
     require_private_way(where, "--shuffler")
     return {"analyzer": analyzer_key.lower(), "shuffler": where, "enroller": enroller, "sign_in": sign_in}
@@ -39,14 +39,14 @@ def check_codes(folder: Path) -> None:
     """Refuse to draw QR codes where nothing can draw them, or into a folder that has others."""
     if find_spec("segno") is None:
         remedy = f"It comes with the extra `service`: {how_to_install('service')}"
-        raise ArgumentError("--qr", str(folder), "left out where segno is not installed", remedy)
+        raise ArgumentError("--qr", str(folder), "left out unless segno is installed", remedy)
     if folder.exists():
-        raise ArgumentError("--qr", str(folder), "a new folder", "Old and new codes would be mixed up.")
+        raise ArgumentError("--qr", str(folder), "a new folder", "Otherwise old and new codes would be mixed up.")
     folder.mkdir(parents=True, mode=0o700)
 
 
 def write_codes(folder: Path, links: Mapping[str, str]) -> None:
-    """A QR code of each link, in a file for its owner alone: whoever sees one can use it."""
+    """A QR code of each link, in a file that only its owner can read: anyone who sees one can use it."""
     import segno  # noqa: PLC0415
 
     for name, link in links.items():
@@ -63,12 +63,12 @@ def sign_in_of(folder: Path, role: Any, provider: tuple[Any, ...], address: str 
     issuer, client, secret, required, ca = provider
     for name, value in (("--oidc-client", client), ("--address", address)):
         if not value:
-            raise ArgumentError(name, value, "given with --oidc-issuer", "The provider knows this enroller by both.")
+            raise ArgumentError(name, value, "given with --oidc-issuer", "The provider identifies this enroller by both.")
     require_private_way(address or "", "--address")
     claims = dict(one.partition("=")[::2] for one in required)
     if not all(re.fullmatch(r"[^=]+=.+", one) for one in required):
         raise ArgumentError("--oidc-require", required, "NAME=VALUE", "For example email_verified=true.")
     if find_spec("jwt") is None:
         remedy = f"It comes with the extra `service`: {how_to_install('service')}"
-        raise ArgumentError("--oidc-issuer", issuer, "left out where PyJWT is not installed", remedy)
+        raise ArgumentError("--oidc-issuer", issuer, "left out unless PyJWT is installed", remedy)
     return SignIn(Provider(issuer, client, secret, claims, ca), invitation_key(folder), address or "", origins, role.admit)

@@ -36,7 +36,7 @@ _TALKING = 8
 
 
 def patiently(ask: Callable[[], T], deadline: float) -> T:
-    """What the shuffler says; where it cannot be reached or says to come later, again until the time is up."""
+    """Ask the shuffler; if it cannot be reached or says to come later, ask again until the time is up."""
     pause = _PAUSE
     while True:
         try:
@@ -46,7 +46,7 @@ def patiently(ask: Callable[[], T], deadline: float) -> T:
                 raise
             if pause == _PAUSE:
                 cause = f"{problem.status or 'nothing'}: {str(problem).strip()}"
-                say(messages(), f"The shuffler says {cause}. It is asked again for {duration(deadline - time.monotonic())}.")
+                say(messages(), f"The shuffler answered {cause}. Retrying for {duration(deadline - time.monotonic())}.")
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(1.2 * pause, _LONGEST_PAUSE)
 
@@ -79,7 +79,7 @@ class TasksAt:
         listed = patiently(lambda: listed_tasks(server), self.deadline)
         if listed is None:  # a shuffler of one task
             if names:
-                raise ArgumentError("--task", names[0], "left out: this shuffler serves one task", "Leave it out.")
+                raise ArgumentError("--task", names[0], "left out: this shuffler serves one task", "Remove it.")
             return [_Task("", base, self._signer(server), self.folder)]
         while not self._chosen(listed, names, states) and time.monotonic() < self.deadline:  # one may be about to begin
             time.sleep(_PAUSE)
@@ -90,7 +90,7 @@ class TasksAt:
         for name in names:
             if not any(name in (one.name, one.task) for one in known):
                 stranger = any(name in (one.name, one.task) for one in chosen)
-                why = "is signed by a key that you do not know" if stranger else "is none of this shuffler's that runs"
+                why = "is signed by a key that you do not know" if stranger else "is not a running task of this shuffler"
                 raise ArgumentError("--task", Found(f"{name} {why}"), "one that --tasks lists", "Check the name and the keys.")
         return [_Task(one.name, base + one.path, one.analyzer, folder_of(self.folder, one.task), one.state) for one in known]
 
@@ -114,7 +114,7 @@ class TasksAt:
         """Take part in all tasks within the limits, at the same time; in their order, until the budget allows no more."""
         tasks = self.tasks(names)
         if not tasks:
-            raise Stopped("no task of an analyzer that you know runs here; nothing was sent", 0)
+            raise Stopped("no task of an analyzer that you know is running here; nothing was sent", 0)
         if len(tasks) == 1:
             take_part(self._client(tasks[0], token, budget))
             return
@@ -148,7 +148,7 @@ class TasksAt:
         return Client(one.address, token, one.key, folder=one.folder, budget=budget, **self.options, **more)
 
     def show(self, budget: DeviceBudget) -> None:
-        """The tasks of known analyzers, with what each promises, and whether the limits allow it."""
+        """Show the tasks of known analyzers, what each promises, and whether the limits allow it."""
         table = Table("name", "state", "task", "what it says", "users", "reveals", "you", box=None, pad_edge=False)
         for one in self.tasks(states=("running", "paused", "ended")):
             client, words, verdict = self._client(one, "-", budget), ["-", "-", "-", "-"], "would join"
@@ -167,9 +167,9 @@ class TasksAt:
     # A rehearsal: everybody at once, on this machine.
 
     def rehearse(self, names: Sequence[str], tokens: Path, data: Path, dialect: Dialect) -> None:
-        """Take part as many synthetic people, a row of a table each: answers leave when they are ready, and each has a ledger."""
+        """Take part as many synthetic people, one row of a table each: answers leave when ready, and each person has a ledger."""
         people = tokens.read_text().split()
-        say(messages(), f"{len(people):,} people of {tokens} take part with a row of {data} each: for synthetic records alone.")
+        say(messages(), f"{len(people):,} people of {tokens} take part with one row of {data} each; use synthetic records only.")
         for one in self.tasks(names):
             clients = [
                 Client(one.address, token, one.key, folder=one.folder / "rehearsal" / str(place), at_once=True, **self.options)
@@ -177,7 +177,9 @@ class TasksAt:
             ]
             task = patiently(clients[0].task, self.deadline)
             if task.query.remembers:
-                raise ArgumentError("--rehearse", str(tokens), "of a task that is over within a run", "A stream takes days.")
+                raise ArgumentError(
+                    "--rehearse", str(tokens), "left out for a task that takes days", "A stream cannot be rehearsed."
+                )
             X, y = task.query.read_file(data, dialect)
             if len(X) < len(people):
                 raise ArgumentError("--data", str(data), f"a table of {len(people):,} rows, one per token", f"It has {len(X):,}.")
@@ -207,7 +209,7 @@ class TasksAt:
 
 
 def _outcome(name: str, client: Client, take_part: Callable[[Client], None]) -> tuple[str, int]:
-    """What became of one of several tasks, in a line, and the exit code that it alone would have."""
+    """What happened to one of several tasks, in a line, and the exit code that it alone would have."""
     try:
         take_part(client)
     except Stopped as stopped:
@@ -215,5 +217,8 @@ def _outcome(name: str, client: Client, take_part: Callable[[Client], None]) -> 
     except (RefusedTaskError, WireError, ArgumentError) as refusal:
         return f"{name}: refused: {refusal}", 2
     except ServerError as problem:
-        return f"{name}: the shuffler says {problem.status or 'nothing'}: {str(problem).strip()}. Run it again later.", 1
+        return (
+            f"{name}: the shuffler answered {problem.status or 'nothing'}: {str(problem).strip()}. Run the command again later.",
+            1,
+        )
     return f"{name}: answered", 0

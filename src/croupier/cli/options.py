@@ -29,14 +29,14 @@ def named_as_options(*names: str) -> Iterator[None]:
 
 # Options of every command that reads data: how CSV files write their values.
 
-Sep = Annotated[str | None, typer.Option("--sep", help="What separates values in CSV: ';', tab, ...; default: a comma.")]
-Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark of numbers in CSV: . or ,")]
-Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of CSV; files from Windows often have cp1252.")]
+Sep = Annotated[str | None, typer.Option("--sep", help="Separator of values in CSV, such as ';' or tab; default: a comma.")]
+Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark in CSV: . or ,")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of CSV files; files from Windows are often cp1252.")]
 
 
 # `--class-weight CLASS=WEIGHT`: public weights of the schema's classes.
 
-_REMEDY = "For example --class-weight ill=30 if about one person in thirty is ill, as everybody may know."
+_REMEDY = "For example --class-weight ill=30, if it is public knowledge that about one person in thirty is ill."
 
 
 def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, float]]:
@@ -44,7 +44,7 @@ def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, 
     if not given:
         return {}
     if facts.target.classes is None:
-        raise ArgumentError("--class-weight", given[0], "left out where the target is a number", "Leave it out.")
+        raise ArgumentError("--class-weight", given[0], "left out if the target is a number", "Remove it.")
     labels = {as_text(label): label for label in facts.target.classes}
     weights: dict[Label, float] = {}
     for text in given:
@@ -64,8 +64,8 @@ def check_output(path: Path, force: bool) -> None:
     """Refuse a place that cannot be written to, before anything is done for it."""
     folder = path.parent
     if not folder.is_dir():
-        raise ArgumentError("-o", str(path), "in a folder that exists", f"Make it first: mkdir -p {folder}")
+        raise ArgumentError("-o", str(path), "in a folder that exists", f"Create it first: mkdir -p {folder}")
     if path.is_dir() or not os.access(folder, os.W_OK):
-        raise ArgumentError("-o", str(path), "a file in a folder that can be written to", "Choose another place.")
+        raise ArgumentError("-o", str(path), "a file in a writable folder", "Choose another path.")
     if path.exists() and not force:
         raise ArgumentError("-o", str(path), "a file that does not exist yet", "Choose another name, or overwrite it with --force.")

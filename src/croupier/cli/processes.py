@@ -33,7 +33,7 @@ class ShufflerOptions:
 
     folder: Path
     database: str
-    analyzer: str  # empty where many tasks are served, which the registry names
+    analyzer: str  # empty if many tasks are served, which the registry names
     analyzer_key: str
     host: str
     port: int
@@ -64,7 +64,7 @@ def opened_role(options: ShufflerOptions) -> Any:
         analyzer = public_key("--analyzer-key", options.analyzer_key)
         return ShufflerRole(kept, signing_key(options.folder), analyzer, smallest=options.smallest)
     except WireError as problem:
-        remedy = "Use the options that it was begun with, or a new folder."
+        remedy = "Use the options with which it was started, or a new folder."
         allowed = f"a folder whose task can be served ({problem})"
         raise ArgumentError("--dir", str(options.folder), allowed, remedy) from None
 
@@ -100,11 +100,11 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
 
 
 def serve_shufflers(options: ShufflerOptions, processes: int) -> None:
-    """Several processes on one port. One that ends, killed even, is replaced; all end with this one."""
+    """Several processes on one port. One that ends or is killed is replaced; all end with this one."""
     from .serve import _until_stopped  # noqa: PLC0415
 
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise ArgumentError("--processes", processes, "1 on this system", "It has no ports that several processes share.")
+        raise ArgumentError("--processes", processes, "1 on this system", "This system cannot share a port between processes.")
     if options.analyzer:
         opened_role(options).store.close()  # what is wrong is said once, before anything is started
     with closing(_reserved(options)) as port, _until_stopped() as stopped:
@@ -159,4 +159,6 @@ def _reserved(options: ShufflerOptions) -> socket.socket:
     try:
         return shared_socket(options.host, options.port)
     except OSError as problem:
-        raise ArgumentError("--port", options.port, f"one that can be opened ({problem.strerror})", "Take another.") from None
+        raise ArgumentError(
+            "--port", options.port, f"one that can be opened ({problem.strerror})", "Choose another port."
+        ) from None

@@ -23,7 +23,7 @@ from ..table.population import Watcher
 
 
 class Stopped(Exception):  # noqa: N818  (a request, not an error)
-    """Somebody stopped the command, or it cannot go on; the text says what became of the work, the code how to exit."""
+    """The command was stopped or cannot continue; the text says what became of the work, the code is the exit code."""
 
     def __init__(self, text: str, code: int = 130) -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ def warnings_said(console: Console) -> Iterator[None]:
 
 @contextmanager
 def announced(console: Console, told: bool) -> Iterator[None]:
-    """What a run logs that it is about to do, as a message."""
+    """Show as a message what a run logs before it starts."""
     handler = logging.Handler()
     handler.emit = lambda record: say(console, f"{record.getMessage()}.", "dim")  # type: ignore[method-assign]
     level = RUN.level
@@ -87,7 +87,7 @@ def waiting(what: str, console: Console, shown: bool) -> Iterator[None]:
 def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) -> Iterator[Callable[[Round], None]]:
     """A bar of the rounds of a schedule; yields what is to be called after each.
 
-    Its epsilon is that of the whole run, which holds wherever the run is stopped. A figure for the rounds so far would not: who
+    Its epsilon is that of the whole run, which holds wherever the run is stopped. A figure for the rounds so far would not: one who
     watches the bar may stop because of what it shows.
     """
     columns = (
@@ -113,7 +113,7 @@ def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) 
 
 
 class Interrupt:
-    """Ctrl-C (or a request to terminate) during a run: the first lets the present round end, a second one aborts.
+    """Ctrl-C (or a request to terminate) during a run: the first lets the current round end, a second one aborts.
 
     Use it as a context around the rounds; `check` is to be called after each.
     """
@@ -132,7 +132,7 @@ class Interrupt:
             signal.signal(number, handler)
 
     def check(self, done: Round) -> None:
-        """Stop after this round if somebody asked for it; the last one ends by itself."""
+        """Stop after this round if that was requested; the last one ends by itself."""
         if self.asked and done.index < self._total:
             raise StopTraining
 
@@ -141,11 +141,13 @@ class Interrupt:
             raise KeyboardInterrupt
         self.asked = True
         with suppress(RuntimeError):  # it may come while something else is being printed
-            say(self._console, "Stopping after the present round, and keeping the model. Ctrl-C again to throw it away.", "yellow")
+            say(
+                self._console, "Stopping after the current round and keeping the model. Press Ctrl-C again to discard it.", "yellow"
+            )
 
 
 class Shown(Watcher):
-    """Shows on a console how it goes: rows read, then rounds. Ctrl-C ends training after the present round."""
+    """Shows progress on a console: rows read, then rounds. Ctrl-C ends training after the current round."""
 
     def __init__(self, console: Console, shown: bool) -> None:
         self._console, self._shown = console, shown

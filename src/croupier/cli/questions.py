@@ -1,4 +1,4 @@
-"""`croupier words`: which texts many people hold; `croupier table`: how columns go together; `croupier choose`: the best model."""
+"""`croupier words`: texts that many people have; `croupier table`: joint counts of columns; `croupier choose`: the best model."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from .tables import pairs
 def words(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
     column: Annotated[str, typer.Option(help="Column of texts.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody who is asked.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of each person asked.")],
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     user_column: Annotated[
         str | None, typer.Option(help="Column that identifies the person each row belongs to; otherwise each row is a person.")
     ] = None,
-    per_person: Annotated[int, typer.Option(help="How many texts of a person count.")] = 1,
-    max_bytes: Annotated[int, typer.Option(help="Where longer texts are cut.")] = 32,
-    cells: Annotated[int, typer.Option(help="Cells of the table, a power of two; more find more texts.")] = 1 << 15,
-    mistakes: Annotated[float, typer.Option(help="Bound on the expected number of texts that nobody holds.")] = 0.01,
-    page: Annotated[Path | None, typer.Option("--html", help="Where a page with pictures goes.")] = None,
+    per_person: Annotated[int, typer.Option(help="How many texts per person count.")] = 1,
+    max_bytes: Annotated[int, typer.Option(help="Longer texts are cut to this many bytes.")] = 32,
+    cells: Annotated[int, typer.Option(help="Cells of the hash table, a power of two; more cells find more texts.")] = 1 << 15,
+    mistakes: Annotated[float, typer.Option(help="Bound on the expected number of reported texts that nobody has.")] = 0.01,
+    page: Annotated[Path | None, typer.Option("--html", help="File for an HTML page with charts.")] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
-    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people who are asked.")] = None,
+    account: Annotated[Path | None, typer.Option(help="File that records the privacy spent on the people asked.")] = None,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -50,7 +50,7 @@ def words(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Find texts that many people hold, which nobody has to know beforehand, in one private round."""
+    """Find the texts that many people have, without a list of candidates, in one private round."""
     if page is not None:
         check_output(page, force)
     source, console = Source(data, Dialect(sep, decimal, encoding)), messages()
@@ -73,28 +73,30 @@ def words(
         return
     _show(answer, column)
     if page is not None:
-        say(Console(), f"Page: {page}. Open it in a browser; it is one file and loads nothing.")
+        say(Console(), f"Page: {page}. Open it in a browser; it is one self-contained file.")
 
 
 def table(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
-    columns: Annotated[list[str], typer.Option("--columns", help="One to three columns; with --by one column of numbers.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody who is asked.")],
+    columns: Annotated[list[str], typer.Option("--columns", help="One to three columns; with --by, one column of numbers.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of each person asked.")],
     more: Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="Further columns.")] = None,
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
-    by: Annotated[list[str] | None, typer.Option("--by", help="Column whose values are groups; repeatable.")] = None,
+    by: Annotated[list[str] | None, typer.Option("--by", help="Column whose values define the groups; repeatable.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Schema file with the levels and ranges of the columns.")] = None,
-    levels: Annotated[list[str] | None, typer.Option("--levels", help="COLUMN=A,B,C, all that count; repeatable.")] = None,
-    ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH, cut into --bins; repeatable.")] = None,
-    edges: Annotated[list[str] | None, typer.Option("--edges", help="COLUMN=0,18,65,120, the ends of bins; repeatable.")] = None,
-    bins: Annotated[int | None, typer.Option(help="Bins of a --range. Default: 8, with --by 64.")] = None,
-    marginals: Annotated[float, typer.Option(help="Part of the answer for the columns' own counts; 0.3 for large tables.")] = 0.0,
+    levels: Annotated[list[str] | None, typer.Option("--levels", help="COLUMN=A,B,C: the levels to count; repeatable.")] = None,
+    ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH, divided into --bins; repeatable.")] = None,
+    edges: Annotated[list[str] | None, typer.Option("--edges", help="COLUMN=0,18,65,120: the edges of bins; repeatable.")] = None,
+    bins: Annotated[int | None, typer.Option(help="Bins per --range; default: 8, or 64 with --by.")] = None,
+    marginals: Annotated[
+        float, typer.Option(help="Share of the budget for the columns' own counts; 0.3 suits large tables.")
+    ] = 0.0,
     user_column: Annotated[
         str | None, typer.Option(help="Column that identifies the person each row belongs to; otherwise each row is a person.")
     ] = None,
-    page: Annotated[Path | None, typer.Option("--html", help="Where a page with pictures goes.")] = None,
+    page: Annotated[Path | None, typer.Option("--html", help="File for an HTML page with charts.")] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
-    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people who are asked.")] = None,
+    account: Annotated[Path | None, typer.Option(help="File that records the privacy spent on the people asked.")] = None,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -102,9 +104,9 @@ def table(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Count people in all combinations of some columns, or look at a number within groups, in one private round.
+    """Count people in all combinations of columns, or summarise a number per group, in one private round.
 
-    Levels and ranges are public: state them without having looked at the data. What is none of them is counted as other.
+    Levels and ranges are public: state them without having looked at the data. All other values are counted as "other".
     """
     if page is not None:
         check_output(page, force)
@@ -113,8 +115,8 @@ def table(
     names = [*columns, *(more or ())]
     for name in [*names, *(by or ())]:
         if name not in facts:
-            remedy = "State --levels, --range or --edges of it, or a --schema: they are public, and chosen without the data."
-            raise ArgumentError("--columns", name, "a column of which something is stated", remedy)
+            remedy = "Give its --levels, --range or --edges, or a --schema: they are public, and chosen without the data."
+            raise ArgumentError("--columns", name, "a column with stated levels, range or edges", remedy)
     with named_as_options("delta", "honest", "seed", "epsilon", "bins", "marginals", "columns", "by"):
         answer = table_of(
             source,
@@ -136,7 +138,7 @@ def table(
     typer.echo(str(answer.value))
     say(Console(), _promise(answer))
     if page is not None:
-        say(Console(), f"Page: {page}. Open it in a browser; it is one file and loads nothing.")
+        say(Console(), f"Page: {page}. Open it in a browser; it is one self-contained file.")
 
 
 def _facts(schema: Path | None, levels: dict[str, str], ranges: dict[str, str], edges: dict[str, str]) -> dict[str, Any]:
@@ -149,27 +151,27 @@ def _facts(schema: Path | None, levels: dict[str, str], ranges: dict[str, str], 
                 facts[name] = [float(end) for end in text.split(mark)]
             except ValueError:
                 example = "0..120" if mark == ".." else "0,18,65,120"
-                raise ArgumentError(f"{option} {name}", text, f"numbers, as {example}", "Mend it.") from None
+                raise ArgumentError(f"{option} {name}", text, f"numbers, such as {example}", "Correct it.") from None
             if (mark == "..") != (len(facts[name]) == 2):
-                allowed = "two ends, as 0..120" if mark == ".." else "three ends or more, as 0,18,65"
-                raise ArgumentError(f"{option} {name}", text, allowed, "For equal bins say --range, for others --edges.")
+                allowed = "two ends, such as 0..120" if mark == ".." else "three edges or more, such as 0,18,65"
+                raise ArgumentError(f"{option} {name}", text, allowed, "Use --range for equal bins, --edges for others.")
     return facts
 
 
 def choose(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet of people whom no model was fitted on.")],
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="What croupier fit wrote, two or more.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody in DATA.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet of people on whom no model was fitted.")],
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Two or more files from croupier fit.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of each person in DATA.")],
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
-    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people in DATA.")] = None,
+    account: Annotated[Path | None, typer.Option(help="File that records the privacy spent on the people in DATA.")] = None,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Choose the best of several models, in one private round for all of them, on people whom none was fitted on."""
+    """Choose the best of several models in one private round, on people on whom none was fitted."""
     source, console = Source(data, Dialect(sep, decimal, encoding)), messages()
     loaded = {str(path): TableModel.load(path) for path in models}
     with named_as_options("delta", "honest", "seed", "epsilon"):
@@ -195,8 +197,8 @@ def _show(answer: Answer, column: str) -> None:
         rows.add_row(escape(word), f"{count:,.0f}", f"+- {1.96 * std:,.0f}")
     console.print(rows)
     length = min(8, found.query.max_bytes)
-    say(console, f"A text of {length} bytes is found from about {found.found_from(length):,.0f} people on (99 %).")
-    say(console, f"At most {found.mistakes:g} of the texts, on average, are held by nobody.")
+    say(console, f"A text of {length} bytes is found (99 %) if at least about {found.found_from(length):,.0f} people have it.")
+    say(console, f"On average at most {found.mistakes:g} of these texts belong to nobody.")
     say(console, _promise(answer))
 
 

@@ -1,4 +1,4 @@
-"""How long a task takes, by what it says itself: for whoever starts it, and for whoever waits for a round of it."""
+"""How long a task takes, as it states itself: for its operator, and for clients that wait for a round of it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import time
 from ..service.wire.task import Task
 
 _DAY = 86_400.0
-# Seconds for which a place in an open round is kept, after which it ends without whoever asked; and how long a client waits for a
-# round that has no end by the clock.
+# Seconds for which a place in an open round is kept, after which it ends without anyone who asked; and how long a client waits for
+# a round that has no end by the clock.
 _KEPT, _LONGEST = 60.0, 7 * _DAY
 # Seconds that a client of a question over days stays: a timer starts it every day.
 _DAILY = 60.0
 
 
 def least_seconds(task: Task) -> float | None:
-    """Seconds from the first opening to the last batch, where rounds go by the clock; None where people's answers end them."""
+    """Seconds from the first opening to the last batch, where rounds go by the clock; None if people's answers end them."""
     if task.secret is not None:
         return task.schedule.rounds * task.secret.leaves(0.0)
     return task.schedule.rounds * _DAY if task.query.remembers else None
 
 
 def usual_wait(task: Task) -> float:
-    """Seconds for which a client looks for its rounds unless its owner says otherwise: until the task should be over."""
+    """Default number of seconds for which a client looks for its rounds: until the task should be over."""
     if task.query.remembers:
         return _DAILY
     if task.secret is not None:
@@ -36,13 +36,13 @@ def length_line(task: Task, now: float | None = None) -> str:
     least = least_seconds(task)
     if least is not None and task.secret is not None:
         when = clock_text(least, now)
-        return f"{rounds} of {duration(task.secret.seconds)}: over in {duration(least)} at the soonest, {when}, whoever comes."
+        return f"{rounds} of {duration(task.secret.seconds)}: over in {duration(least)} at the earliest, {when}, however many come."
     if least is not None:
-        return f"{rounds}, one per day: over in {duration(least)} at the soonest."
+        return f"{rounds}, one per day: over in {duration(least)} at the earliest."
     if task.patience is None:
-        return f"{rounds}, each of which waits for everybody who was drawn for it."
+        return f"{rounds}; each waits for everybody who was drawn for it."
     most = duration(task.schedule.rounds * (task.patience + _KEPT))
-    return f"{rounds}, of at most {duration(task.patience)} each if enough people come: over in {most} at the latest then."
+    return f"{rounds}, each of at most {duration(task.patience)} if enough people come; then over in {most} at the latest."
 
 
 def duration(seconds: float) -> str:
@@ -58,7 +58,7 @@ def duration(seconds: float) -> str:
 
 
 def clock_text(wait: float, now: float | None = None) -> str:
-    """The time in so many seconds by this machine's clock: with the day where that is another one."""
+    """The time in this many seconds by this machine's clock: with the day where that is another one."""
     start = time.time() if now is None else now
     then, today = time.localtime(start + min(wait, 1e9)), time.localtime(start)
     same = then[:3] == today[:3]
