@@ -21,11 +21,11 @@ from .schema import Keys, Label, as_text
 
 Guess = NumberGuess | LevelGuess
 # What is said of columns of which nothing was.
-_UNSAID = f"numbers from {-WIDEST:g} to {WIDEST:g}, since nothing was said of them"
-_COST = "Each takes a part of the budget: give --range or --levels, or --leave-out where it is text."
-# Of longer lists of levels so many are shown.
+_UNSAID = f"numbers from {-WIDEST:g} to {WIDEST:g}, because nothing was declared about them"
+_COST = "Each takes a part of the budget: use --range or --levels, or --leave-out if it is text."
+# Of longer lists of levels this many are shown.
 _FEW = 6
-_REMEDY = "Write what you can defend without having seen the data; see docs/statistics.md for an example."
+_REMEDY = "Write what you can justify without having seen the data; docs/statistics.md has an example."
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,15 @@ class TableGuess:
         return [
             *([f"Numbers: {', '.join(ranges)}."] if ranges else []),
             *([f"Levels: {', '.join(levels)}."] if levels else []),
-            *([f"Taken for {_UNSAID}: {', '.join(unsaid)}. {_COST}"] if unsaid else []),
+            *([f"Treated as {_UNSAID}: {', '.join(unsaid)}. {_COST}"] if unsaid else []),
         ]
 
     def checked(self, name: str = "guess") -> TableGuess:
         """Check that there is a column, and that none has two roles."""
         if self.user is not None and (not isinstance(self.user, str) or self.user in self.columns):
-            raise ArgumentError(f"{name}: user", self.user, "a column that is not described", "A row's owner is not its feature.")
+            raise ArgumentError(
+                f"{name}: user", self.user, "a column that is not described", "The owner of a row cannot be a feature."
+            )
         if not self.columns:
             raise ArgumentError(f"{name}: columns", Found("is empty"), "at least one column", _REMEDY)
         return self
@@ -144,7 +146,7 @@ def guess_for(
 ) -> TableGuess:
     """Complete guesses by options and, where there are none for a table, by its header.
 
-    The names of columns are taken as public, and for Parquet their types. A column of CSV of which nothing is said is taken for a
+    The names of columns are treated as public, and for Parquet their types. A column of CSV of which nothing is said is taken for a
     number of any size.
     """
     ranges, levels, whole, leave_out = ranges or {}, levels or {}, tuple(whole), tuple(leave_out)
@@ -162,7 +164,7 @@ def guess_for(
             if by_type is not None:
                 columns[name] = by_type
             elif name not in (*ranges, *levels, *whole):
-                left_out.append(f"{name}: of type {kind}, of which no levels are listed (--levels)")
+                left_out.append(f"{name}: of type {kind}, without listed levels (--levels)")
     columns |= {name: _range(name, text, columns.get(name)) for name, text in ranges.items()}
     columns |= {name: LevelGuess(tuple(part.strip() for part in text.split(","))) for name, text in levels.items()}
     for name in whole:
@@ -211,7 +213,7 @@ def _range(name: str, text: str, known: Guess | None) -> NumberGuess:
     except ValueError:
         low = high = math.nan
     if not low < high:
-        raise ArgumentError(f"--range {name}", text, "LOW..HIGH, as 0..200", _REMEDY)
+        raise ArgumentError(f"--range {name}", text, "LOW..HIGH, such as 0..200", _REMEDY)
     return NumberGuess(low, high, whole=isinstance(known, NumberGuess) and known.whole)
 
 
