@@ -16,7 +16,7 @@ from ..problem.coordinates import Recast
 from ..problem.custom import is_known
 from ..problem.problem import Objective, Smoothed
 
-# What users answer who may hold a record that is not valid: a public default, and nothing that says so.
+# What users answer who may hold an invalid record: a public default, and nothing that says so.
 #
 # A blank is a record whose loss has gradient 0 at every theta. In a problem with l2 it still has the regulariser's gradient, which
 # all users share. So its vector is within the same bound as everybody's, and is the same whatever the record holds.
@@ -73,7 +73,7 @@ def _spread(part: NDArray[Any], valid: Mask) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Gradients(Query):
-    """The query of a round: the gradients of some users' losses at theta; with `blank`, of whoever's record is valid."""
+    """The query of a round: the gradients of some users' losses at theta; with `blank`, of those whose record is valid."""
 
     objective: Objective
     theta: Floats

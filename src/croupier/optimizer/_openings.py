@@ -21,7 +21,7 @@ from ..protocol.sparse import SparseVectors, second_moments, symmetric_matrix
 from ._gradients import valid_records
 
 Floats = NDArray[np.float64]
-# Eigenvalues of second moments below so many edges of their noise are raised to it: what lies below is noise.
+# Eigenvalues of second moments below this many edges of their noise are raised to it: what lies below is noise.
 _FLOOR = 0.5
 # Centred rows are not blown up by more than this, squared: were they all alike, nothing but noise would be left.
 _LEAST_SPREAD = 0.1
@@ -72,7 +72,7 @@ class View:
 
 @dataclass(frozen=True)
 class RowMeans(Query):
-    """Each user's features, without the constant, at most 1 long; zero for a record that is not valid."""
+    """Each user's features, without the constant, at most 1 long; zero for an invalid record."""
 
     rows: Rows
     blank: bool = False
@@ -132,7 +132,7 @@ class RowMoments(Query):
         """The same by its entries, where most of a row's are 0."""
         rows = scaled_rows(self.rows, X, y, self.blank)
         if self.target:
-            there = np.asarray(rows.any(axis=1))  # a record that is not valid has no target
+            there = np.asarray(rows.any(axis=1))  # an invalid record has no target
             targets = np.zeros(len(rows))
             targets[there] = _targets(self.rows.problem, y, there)
             rows = np.column_stack([math.sqrt(1 - self.target) * rows, math.sqrt(self.target) * targets])
@@ -153,7 +153,7 @@ class RowMoments(Query):
         total = max(float(energy.sum()), 1.0)
         white = (vectors * (1 / np.sqrt(raised * total))) @ vectors.T
         start = middle = None
-        if self.rows.problem.constant:  # products with the constant are the mean, but for a factor
+        if self.rows.problem.constant:  # products with the constant are the mean, except for a factor
             mean = white @ matrix[:features, features - 1]
             middle = mean / max(float(np.linalg.norm(mean)), 1e-300)
         if target:
@@ -171,7 +171,7 @@ def opening_query(algorithm: str, rows: Rows, blank: bool) -> RowMeans | RowMome
 
 
 def scaled_rows(rows: Rows, X: Any, y: Any, blank: bool) -> Floats:
-    """Rows at most 1 long, as `Rows` says; zero for records that are not valid."""
+    """Rows at most 1 long, as `Rows` says; zero for invalid records."""
     problem = rows.problem
     if not blank:
         return np.asarray(clip_rows(problem._rows(X)[0] * rows.factors, 1.0))

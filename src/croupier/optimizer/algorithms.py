@@ -45,7 +45,7 @@ def acsa(
     Parameters
     ----------
     oracle : function
-        From a point to the private mean gradient there; called once a round.
+        From a point to the private mean gradient there; called once per round.
     project : function
         From a point to the nearest point of the domain.
     start : ndarray
@@ -80,7 +80,7 @@ def acsa(
 # They differ in who answers: new users in every round, or all users in every round. Both step against the gradient (the printed
 # sign is an erratum, docs/deviations.md).
 
-# Standard deviations of the product of two gradients of noise: below minus so many, it is not noise that turns them.
+# Standard deviations of the product of two gradients of noise: below minus this many, it is not noise that turns them.
 _TURNED = 5.0
 
 
@@ -100,7 +100,7 @@ def descent(
     Parameters
     ----------
     oracle : function
-        From a point to the private mean gradient there; called once a round.
+        From a point to the private mean gradient there; called once per round.
     project : function
         From a point to the nearest point of the domain.
     start : ndarray

@@ -24,8 +24,8 @@ Floats = NDArray[np.float64]
 # shares are taken to have come at least.
 _CURVED, _LEAST_REACHED = 0.6, 0.7
 
-# Whoever answers: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
-# The point holds what of the query follows from earlier answers, so that a run that is gone on with asks about the very same.
+# The answerer: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
+# The point holds what of the query follows from earlier answers, so that a resumed run asks about the very same.
 Ask = Callable[[Callable[[Floats], Query], Floats], Floats]
 
 

@@ -1,8 +1,8 @@
 """Who takes part in which round: users are dealt to rounds by secret tickets, which any machine can draw for its own users.
 
-There is no list of all users anywhere. User i's ticket is the i-th 64-bit number of a keystream, and users are ranked by their
+There is not a list of all users anywhere. User i's ticket is the i-th 64-bit number of a keystream, and users are ranked by their
 tickets: that is a uniformly random order, whatever the data. A batch is a range of ranks, so a range of tickets. With secret lots
-(`draw_lots`) a round is one of so many equal ranges of tickets, and how many users have it is nobody's business. A user with
+(`draw_lots`) a round is one of this many equal ranges of tickets, and how many users have it is nobody's business. A user with
 several rows has one ticket. Every block of records is read in every round, whether or not one of its users has the lot: a file
 that is gone stops the run in a round that says nothing.
 """
@@ -26,12 +26,12 @@ _LARGEST = 2**64 - 1
 
 @dataclass(frozen=True)
 class Order:
-    """A uniformly random order of users, for whoever has the secret.
+    """A uniformly random order of users, for holders of the secret.
 
     Parameters
     ----------
     secret : Secret
-        What the tickets are drawn from; whoever has it knows the order.
+        What the tickets are drawn from; anyone who has it knows the order.
     users : int
         How many users there are.
 
@@ -134,7 +134,7 @@ class Batch:
 class Seats:
     """Some users sorted by their tickets' leading bits: asking who is in a batch is a look-up, for data that is kept anyway.
 
-    It takes 14 bytes a user. Leading bits are sorted in a third of the time that whole tickets take.
+    It takes 14 bytes per user. Leading bits are sorted in a third of the time that whole tickets take.
     """
 
     def __init__(self, order: Order, first: int, last: int) -> None:

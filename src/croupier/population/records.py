@@ -71,8 +71,8 @@ class Records:
 
         Guarantee
         ---------
-        Records of L bytes that differ, chosen by whoever has seen neither key nor tags, have the same tag with a probability of
-        at most 8 (L / 16 + 1) / 2^106.
+        Records of L bytes that differ, chosen by an attacker who has seen neither key nor tags, have the same tag with a
+        probability of at most 8 (L / 16 + 1) / 2^106.
         """
         tag = Poly1305(key)
         for part in self._bytes():

@@ -23,7 +23,7 @@ from .problem import Problem
 class Coordinates:
     """The linear map x = turn (u - centre u_last / constant) of rows u, u_last the entry that is `constant` in every row.
 
-    A row of zeros stays one: it stands for a record that is not valid, whose gradient is 0.
+    A row of zeros stays one: it stands for an invalid record, whose gradient is 0.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Coordinates:
     Raises
     ------
     ArgumentError
-        Where the shapes do not fit, an entry is not finite, or a centre comes without a constant.
+        If the shapes do not fit, an entry is not finite, or a centre comes without a constant.
     """
 
     turn: Floats
@@ -62,7 +62,7 @@ class Coordinates:
 
     @property
     def digest(self) -> bytes:
-        """All of it as bytes, for whoever tells questions apart."""
+        """All of it as bytes, to tell questions apart."""
         centre = b"" if self.centre is None else self.centre.tobytes()
         return self.turn.tobytes() + centre + np.float64(self.constant).tobytes()
 
