@@ -39,7 +39,7 @@ class UnitVectors:
     factors : numpy.ndarray of float64, shape (users,)
         What the shift is multiplied by.
     shift : numpy.ndarray of float64, shape (outputs, features), or None
-        A vector that all users share; None where there is none.
+        A vector that all users share; None if there is none.
     """
 
     rows: NDArray[Any]
@@ -83,7 +83,7 @@ def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
         array = np.asarray(values)
         if array.dtype == object:
             if any(isinstance(entry, str | bytes) for entry in array.ravel()):
-                raise ArgumentError(name, Found("has text in it"), "an array of numbers", remedy)
+                raise ArgumentError(name, Found("contains text"), "an array of numbers", remedy)
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(name, type(values).__name__, "an array of numbers", remedy) from None
@@ -138,7 +138,7 @@ def clip_to_ball(vectors: LinearVectors, norm: float) -> Iterator[UnitVectors]:
     Raises
     ------
     RecordError
-        Where an entry is NaN or infinite.
+        If an entry is NaN or infinite.
 
     Requires
     --------

@@ -1,7 +1,7 @@
 """A public random rotation: signs, the Walsh-Hadamard transform, and for blocks an order of the coordinates.
 
 It spreads every vector over all coordinates, so that these can be encoded on a range of a few norms / sqrt(d'). Privacy needs no
-more of it than that it is orthogonal and does not depend on the record of whoever is at stake (docs/accounting.md, section 10);
+more of it than that it is orthogonal and does not depend on the record of the person at stake (docs/accounting.md, section 10);
 how well a sum is told needs that nobody chose it after seeing the vectors.
 
 The transform's butterflies are single additions in one order, so that this module, `compiled.py` and the TypeScript client make the
@@ -56,9 +56,9 @@ class Rotation:
     def of(cls, plan: SumPlan, seed: bytes | None) -> Rotation:
         """The rotation of a plan that has one; without a seed it is refused."""
         if not isinstance(seed, bytes) or len(seed) < 16:
-            given = "is missing" if seed is None else "is too short, or no bytes"
+            given = "is missing" if seed is None else "is too short, or not bytes"
             remedy = (
-                "Pass the public bytes of the round, the same to users and analyzer: its digest, or os.urandom(32) once a round."
+                "Pass the public bytes of the round, the same to users and analyzer: its digest, or os.urandom(32) once per round."
             )
             raise ArgumentError("seed", Found(given), "16 bytes or more under a plan with a rotation", remedy)
         return cls(plan, seed)

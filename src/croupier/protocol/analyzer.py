@@ -29,7 +29,7 @@ class SumEstimate(JsonText):
     noise_std : float
         Standard deviation per coordinate of `sum`, at its largest over all inputs, in units of the data.
     guarantee : Guarantee or None
-        What is promised to every user. None where the randomness was seeded, or where the plan was edited so that its claim
+        What is promised to every user. None if the randomness was seeded, or where the plan was edited so that its claim
         has no proof: such a result is not private.
 
     Examples
@@ -80,7 +80,7 @@ class SumEstimate(JsonText):
     def __str__(self) -> str:
         shape = "a number" if self.sum.ndim == 0 else f"{self.sum.size} coordinates"
         promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness, or a plan without proof)"
-        return f"sum over {self.users} users, {shape}, noise {self.noise_std:.4g} a coordinate; {promise}"
+        return f"sum over {self.users} users, {shape}, noise {self.noise_std:.4g} per coordinate; {promise}"
 
 
 class Analyzer:
@@ -134,14 +134,14 @@ class Analyzer:
         Returns
         -------
         SumEstimate
-            The estimate; its guarantee is None where the noise was not secure or the plan is not certified.
+            The estimate; its guarantee is None if the noise was not secure or the plan is not certified.
 
         Raises
         ------
         BatchTooSmallError
-            Where fewer users arrived than the plan's guarantee counts on.
+            If fewer users arrived than the plan's guarantee counts on.
         ArgumentError
-            Where the batch was not made under this plan.
+            If the batch was not made under this plan.
         """
         counts = batch.counts(self.plan) if isinstance(batch, ShuffledBatch) else batch
         if not isinstance(counts, Counts):

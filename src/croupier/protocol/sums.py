@@ -32,8 +32,8 @@ class VectorSum:
     """P_vec (Algorithm 2): the sum of vectors of bounded l2 norm, one shuffle round.
 
     The three parts can run on three machines: `randomize` on a user's device, `shuffle` at the shuffler, `analyze` at the
-    analyst. `run` does a whole round in memory, in one of two modes with the same law: "counting" adds integers; "faithful" makes
-    every labelled bit, permutes the bits uniformly and counts them.
+    analyst. `run` does a whole round in memory, in one of two modes with the same distribution: "counting" adds integers;
+    "faithful" makes every labelled bit, permutes the bits uniformly and counts them.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class VectorSum:
         vector : array_like of shape (dim,)
             The user's vector.
         random : RandomSource, optional
-            Where the coins come from; SecureRandom() where it is left out.
+            Where the coins come from; default: SecureRandom().
 
         Returns
         -------
@@ -99,7 +99,7 @@ class VectorSum:
         reports : sequence of Report
             One of every user that arrived.
         random : RandomSource, optional
-            Where the order comes from; SecureRandom() where it is left out.
+            Where the order comes from; default: SecureRandom().
 
         Returns
         -------
@@ -141,9 +141,9 @@ class VectorSum:
         vectors : array_like or scipy sparse matrix, of shape (users, dim)
             Finite numbers; rows longer than the plan's norm are clipped. Of sparse rows only the entries are encoded one by one.
         mode : {"counting", "faithful"}, default "counting"
-            Whether to add integers or to make and shuffle every bit; the law of the estimate is the same.
+            Whether to add integers or to make and shuffle every bit; the distribution of the estimate is the same.
         random : RandomSource, optional
-            Where the coins come from; SecureRandom() where it is left out.
+            Where the coins come from; default: SecureRandom().
         progress : callable, optional
             Called with the number of users that have been randomized so far.
 
@@ -155,9 +155,9 @@ class VectorSum:
         Raises
         ------
         BatchTooSmallError
-            Where there are fewer users than the plan's guarantee counts on.
+            If there are fewer users than the plan's guarantee counts on.
         ArgumentError
-            Where `vectors` or another argument is not allowed.
+            If `vectors` or another argument is not allowed.
         """
         if hasattr(vectors, "tocsr"):
             return self._run_sparse(vectors, mode, _source(random), progress)
@@ -221,7 +221,7 @@ class VectorSum:
         Raises
         ------
         ArgumentError
-            Where a piece is not allowed, or the pieces hold another number of users.
+            If a piece is not allowed, or the pieces hold another number of users.
         """
         self.check_round(users, mode)
         source, tell = _source(random), progress or (lambda users: None)
@@ -338,11 +338,11 @@ class VectorSum:
         Raises
         ------
         BatchTooSmallError
-            Where the users are fewer than the plan's guarantee counts on.
+            If the users are fewer than the plan's guarantee counts on.
         ArgumentError
-            Where the round has more noise bits, or in faithful mode more messages, than can be handled.
+            If the round has more noise bits, or in faithful mode more messages, than can be handled.
         """
-        one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
+        one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the distribution is the same.")
         users = whole("users", users, at_least=1, remedy="Count the users of the round.")
         require_crowd(self.plan, users)
         noise = users * self.plan.noise_bits
@@ -359,7 +359,7 @@ class VectorSum:
                 "mode",
                 "faithful",
                 f"'counting' for {messages} messages (at most {_MAX_MESSAGES} are made in memory)",
-                "Counting mode has the same law.",
+                "Counting mode has the same distribution.",
             )
 
 
@@ -371,7 +371,7 @@ def _require_all(users: int, arrived: int) -> None:
 
 
 def _source(random: RandomSource | None) -> RandomSource:
-    """The source given, or a secure one. A number is not a source: whoever passes a seed must say SeededRandom."""
+    """The source given, or a secure one. A number is not a source: anyone who passes a seed must say SeededRandom."""
     if random is None:
         return SecureRandom()
     if not isinstance(random, RandomSource):
@@ -417,7 +417,7 @@ class ScalarSum:
         self.plan = plan
         # Algorithm 1 on [lower, lower + Delta] is Algorithm 2 in one dimension about the middle of the interval.
         self._middle = (
-            real("lower", lower, above=-1e100, below=1e100, remedy="Give the lower end of the public interval.") + plan.norm
+            real("lower", lower, above=-1e100, below=1e100, remedy="State the lower end of the public interval.") + plan.norm
         )
         self._vector = VectorSum(plan)
 
