@@ -27,7 +27,7 @@ class Keyring:
         return signing_key(self._folder)
 
     def of(self, public: str) -> Ed25519PrivateKey | None:
-        """The private half of one of the role's keys; None where it is none, or was deleted."""
+        """The private half of one of the role's keys; None if it is none, or was deleted."""
         if public == hex_of(self.current):
             return self.current
         file = self._old / f"{public}.key"
@@ -44,7 +44,7 @@ class Keyring:
             document = Document.from_bytes(announced.read_bytes())
             new = self.of(successor(document, hex_of(old)))
             if new is None:
-                raise ArgumentError("--dir", str(self._folder), "a folder with all of its keys", "Bring the folder keys back.")
+                raise ArgumentError("--dir", str(self._folder), "a folder with all of its keys", "Restore the folder keys.")
         else:
             new = Ed25519PrivateKey.generate()
             self._write(new)

@@ -208,7 +208,7 @@ class Registry:
             raise WireError(f"task {task[:8]}... is, or was, served here under another name") from None
 
     def note(self, name: str, why: str) -> None:
-        """Write down why a task is not served yet; empty where it is."""
+        """Write down why a task is not served yet; empty if it is."""
         with self.store.begin() as connection:
             here = (registered.c.name == name) & (registered.c.state != TaskState.ENDED) & (registered.c.why != why[:500])
             connection.execute(update(registered).where(here).values(why=why[:500]))
@@ -236,7 +236,7 @@ class Registry:
         return Database("", tables, within=self.store, schema=_schema(name))
 
     def delete(self, name: str, keep: Callable[[Path], bool] = lambda file: False) -> None:
-        """Delete a task's storage, but for files that are kept. Its name and id stay, so that nobody is asked the same again."""
+        """Delete a task's storage, except for files that are kept. Its name and id stay, so that nobody is asked the same again."""
         folder = self.folder(name)
         if self.store.engine.dialect.name != "sqlite":
             with self.store.begin() as connection:
