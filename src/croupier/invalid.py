@@ -1,6 +1,6 @@
 """Records that are not valid, as numbers: which they are, each by itself, and what stands in their place.
 
-"refuse" stops before anybody is asked. Whoever sees that learns that somebody's record is not valid, so the guarantee needs the
+"refuse" stops before anybody is asked. Anyone who sees that learns that a record is not valid, so the guarantee needs the
 premise that all are. "blank" lets such a record count as a public default, whatever it holds, and needs no premise.
 """
 
@@ -20,8 +20,8 @@ Mask = NDArray[np.bool_]
 
 
 def blanks(invalid: Any) -> bool:
-    """Tell whether records that are not valid count as blanks."""
-    remedy = "'refuse' stops at a record that is not valid, before anybody is asked; 'blank' counts it as a public default."
+    """Tell whether invalid records count as blanks."""
+    remedy = "'refuse' stops at an invalid record, before anybody is asked; 'blank' counts it as a public default."
     return one_of("invalid", invalid, INVALID, remedy) == "blank"
 
 
@@ -59,7 +59,7 @@ def _number(value: Any) -> float:
         return float("nan")
     try:
         return float(value)
-    except Exception:  # whatever an object raises that somebody put there: it is no number
+    except Exception:  # whatever an object raises that somebody put there: it is not a number
         return float("nan")
 
 

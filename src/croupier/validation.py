@@ -53,7 +53,7 @@ class ArgumentError(ValueError):
 
 
 class RecordError(ArgumentError):
-    """A record that is refused. Whoever holds it is told what it is and where; once it has left the process, it says neither."""
+    """A record that is refused. Its owner is told what it is and where; once it has left the process, the error says neither."""
 
     def __init__(self, name: str, value: object, allowed: str, remedy: str, public: str | None = None) -> None:
         super().__init__(name, value, allowed, remedy)
@@ -64,7 +64,7 @@ class RecordError(ArgumentError):
 
 
 class FileError(ArgumentError):
-    """Something in a file that cannot be used, in the words of whoever looks at the file."""
+    """Something in a file that cannot be used, described for a person who looks at the file."""
 
     def __init__(self, name: str, value: str, allowed: str, remedy: str, text: str | None = None) -> None:
         self._line = text
@@ -78,7 +78,7 @@ class FileError(ArgumentError):
 
 
 class FileRecordError(RecordError):
-    """A record in a file that is refused, in the words of whoever looks at the file. As `RecordError`, it travels without it."""
+    """A record in a file that is refused, described for a person who looks at the file. As `RecordError`, it travels without it."""
 
     def _text(self) -> str:
         shown_value = "a value that is not shown" if self.value is _NOT_SHOWN else _short(self.value)
@@ -123,7 +123,9 @@ def real(
 ) -> float:
     """Take a value as a finite float within limits."""
     limits = (("greater than", above), ("at least", at_least), ("less than", below), ("at most", at_most))
-    allowed = " and ".join(["a finite number", *(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))])
+    allowed = " ".join(
+        ["a finite number", " and ".join(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))]
+    ).strip()
     try:
         number = math.nan if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
